@@ -1,9 +1,9 @@
 """The basic operations on arrays, with the names of `jax.lax`.
 
-Functions take arrays, NumPy arrays and Python numbers. They are stricter than those of
-`toile.numpy`, which are built from them: operands must have the same dtype and the same shape,
-except that scalars and axes of size 1 are broadcast. This module also has control flow (`scan`,
-`while_loop`, `cond`) and collectives (`psum`).
+The functions accept toile arrays, NumPy arrays and Python numbers. They are stricter than the
+functions of `toile.numpy`, which call them: operands must have the same dtype and the same shape,
+except that scalars and axes of size 1 are broadcast. This module also contains control flow
+(`scan`, `while_loop`, `cond`) and collectives (`psum`).
 """
 
 from toile.engine.lazy import attach as _attach

@@ -1,8 +1,8 @@
 """Scalar functions that users pass to reductions, applied to whole arrays.
 
-A computation is staged once on scalars. One that is a single associative operation is recognized,
-whether it is `lax.add` or `lambda a, b: a + b`, and runs as that reduction; any other is mapped
-over the elements. May import the engine, primitives, transforms and `_traced_functions`.
+A computation is staged once on scalars. If it is a single associative operation, such as `lax.add`
+or `lambda a, b: a + b`, it is recognized and runs as that reduction; any other computation is
+mapped over the elements. May import the engine, primitives, transforms and `_traced_functions`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def is_identity(kind: str, init: Any) -> bool:
 
 
 class Computation:
-    """A scalar function of two trees of scalars, staged; calling it applies it elementwise."""
+    """A staged function of two trees of scalars; calling it applies the function elementwise."""
 
     def __init__(self, name: str, fun: Callable[..., Any], tree: Any, avals: Sequence[Aval]):
         self.kind = _FUNCTIONS.get(fun) if len(avals) == 1 and _hashable(fun) else None
@@ -91,7 +91,7 @@ def _hashable(fun: Any) -> bool:
 
 
 def _single_monoid(program: Program) -> str | None:
-    """The monoid of a program that is one associative operation on its two inputs."""
+    """The monoid of a program that is one associative operation on its two inputs, or None."""
     if len(program.equations) != 1 or len(program.inputs) != 2:
         return None
     (e,) = program.equations
@@ -100,7 +100,7 @@ def _single_monoid(program: Program) -> str | None:
 
 
 def apply_scalar(program: Program, consts: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
-    """A program on scalars, applied to each element of arrays of one shape."""
+    """Apply a program on scalars to each element of arrays of one shape."""
     shape = xs[0].shape
     if not shape:
         return evaluate(program, [*consts, *xs])
@@ -142,7 +142,7 @@ def operands_and_inits(name: str, xs: Any, inits: Any) -> tuple[list[Any], list[
 
 
 def _as_weak_as(value: Any, given: Any) -> Any:
-    """A literal keeps the weak bit of the Python number it was."""
+    """The value with the weak bit of the argument that the user passed."""
     weak = dtypes.is_weakly_typed(given)
     return value if value.weak_type == weak else convert(value, value.dtype, weak)
 

@@ -1,8 +1,8 @@
 """How elementwise functions call their operations: checks, broadcast axes, and fast paths.
 
-Two concrete arrays that agree go straight to the operation. The decorators supply the bodies of
-functions that are declared with only a name, types and a docstring. May import the engine,
-primitives and `_operands`.
+Two concrete arrays with the same dtype and shape are passed directly to the operation. The
+decorators supply the bodies of functions that are declared with only a name, types and a docstring.
+May import the engine, primitives and `_operands`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from toile.primitives.families import accepts_text
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A bound on the error of a result.
+    """A bound on the error of a result, for the argument `accuracy` of functions such as `lax.exp`.
 
-    Each function of `toile.lax` that takes `accuracy` has a single implementation, so a tolerance
-    does not change the result.
+    Each of these functions has a single implementation, so a tolerance does not change the result.
 
     Args:
         atol: largest absolute error.
@@ -54,14 +53,17 @@ class Tolerance:
 
 
 class AccuracyMode(enum.Enum):
-    """A value for `accuracy`: the most accurate implementation, or the default one."""
+    """A choice of implementation, for the argument `accuracy` of functions such as `lax.exp`.
+
+    Each of these functions has a single implementation, so the choice does not change the result.
+    """
 
     HIGHEST = 1
     DEFAULT = 2
 
 
 def apply(op: Any, accepts: str, xs: Sequence[Any]) -> Any:
-    """The general path: convert, check, broadcast axes of size 1, and call."""
+    """Convert, check and broadcast the operands, and call the operation: the general path."""
     args = operands(op.name, xs)
     for x in args:
         if dtypes.kind(x.dtype) not in accepts:
@@ -74,7 +76,7 @@ def apply(op: Any, accepts: str, xs: Sequence[Any]) -> Any:
 
 
 def _narrow(op: Any, accepts: str, args: Sequence[Any]) -> Any:
-    """On integers of fewer than 8 bits, which NumPy may widen: the result is converted back."""
+    """Apply an operation to integers of fewer than 8 bits, and undo any widening by NumPy."""
     if op is ops.abs_:
         _refuse(op, accepts, args)
     out = checked(op, args)

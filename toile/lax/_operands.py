@@ -1,9 +1,9 @@
 """Conversion of user arguments to operands: arrays, axes, dtypes, and checked operations.
 
-An eager operation does not check shapes first, because NumPy checks most of them; the errors that
-NumPy does not detect are checked here. `prepared` makes an operation for given parameters and
-operand types, checks them by its own `infer`, and remembers it, so that a second call with the same
-types costs one lookup. May import the engine and primitives.
+An eager operation does not check shapes first, because NumPy detects most errors; the errors that
+NumPy does not detect are checked here. `prepared` creates an operation for given parameters and
+operand types, checks the types with the operation's `infer` rule, and caches the operation, so that
+a second call with the same types costs one lookup. May import the engine and primitives.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     ShardingLike: TypeAlias = Sharding | PartitionSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
-# The kinds of dtypes that a Python number can take on, next to an array of that dtype.
+# The kinds of dtype that a Python number can adopt from an array operand.
 _FITS = {bool: "b", int: "iufc", float: "fc", complex: "c"}
 
 
@@ -47,7 +47,7 @@ def named(fun: Any, declared: F) -> F:
 
 
 def operand(name: str, x: Any, position: int = 0) -> Array:
-    """`x` as an Array; anything but arrays and numbers is refused."""
+    """`x` as an `Array`; raise a TypeError if it is neither an array nor a number."""
     if x.__class__ is DeviceArray or isinstance(x, Array):
         return x
     try:
@@ -59,7 +59,7 @@ def operand(name: str, x: Any, position: int = 0) -> Array:
 
 
 def operands(name: str, xs: Sequence[Any]) -> list[Array]:
-    """Operands as Arrays; Python numbers take the dtype of an array next to them, if they can."""
+    """The operands as arrays; Python numbers adopt the dtype of the first array if possible."""
     arrays = [x for x in xs if x.__class__ not in _FITS]
     if len(arrays) == len(xs):
         return [x if isinstance(x, Array) else operand(name, x, i) for i, x in enumerate(xs)]
@@ -76,7 +76,7 @@ def operands(name: str, xs: Sequence[Any]) -> list[Array]:
 
 
 def stretched(xs: Sequence[Any], scalars: bool = False) -> list[Array]:
-    """Operands of one rank with axes of size 1 broadcast (and those of rank 0, if `scalars`)."""
+    """The operands with axes of size 1 broadcast; with `scalars`, also operands of rank 0."""
     rank = max(x.ndim for x in xs)
     shapes = [x.shape for x in xs if x.ndim == rank]
     shape = tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*shapes, strict=True))
@@ -105,13 +105,13 @@ def checked(op: Any, args: Sequence[Any]) -> Any:
 
 
 def dtypes_of(kinds: str) -> frozenset[Any]:
-    """All dtypes of the given kinds, by their letters, except integers of fewer than 8 bits."""
+    """All dtypes of the kinds with the given letters, except integers of fewer than 8 bits."""
     return frozenset(d for d, letter in KIND_LETTERS.items() if letter in kinds) - NARROW_INTEGERS
 
 
 @lru_cache(maxsize=8192)
 def prepared(kind: Any, fields: tuple[Any, ...], *types: Any) -> Any:
-    """The operation kind(*fields), checked for operands of the shapes and dtypes in `types`."""
+    """The operation `kind(*fields)`, checked for operands of the shapes and dtypes in `types`."""
     op = kind(*fields)
     op.infer(*[Aval(types[i], types[i + 1]) for i in range(0, len(types), 2)])
     return op
@@ -163,7 +163,7 @@ def _integer(axis: Any, name: str = "axis") -> int:
 
 
 def axes_of(name: str, axes: Any, x: Any) -> tuple[int, ...]:
-    """Axes of a reduction as a sorted tuple; each must be within the rank, none repeated."""
+    """The axes of a reduction as a sorted tuple; raise unless they are in range and distinct."""
     axes = ints(axes)
     if any(not 0 <= a < x.ndim for a in axes):
         raise ValueError(f"reduction axes {axes} contains out-of-bounds indices for "
@@ -174,12 +174,12 @@ def axes_of(name: str, axes: Any, x: Any) -> tuple[int, ...]:
     return axes if len(axes) < 2 else tuple(sorted(axes))
 
 
-# What `user_dtype` has answered without a warning, with x64 off and with x64 on.
+# Results of `user_dtype` that caused no warning, with x64 off and with x64 on.
 _known: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
 
 
 def user_dtype(dtype: Any, name: str = "") -> Any:
-    """The dtype meant by a user's `dtype` argument."""
+    """The dtype that a user's `dtype` argument refers to."""
     known = _known[flags.enable_x64]
     try:
         return known[dtype]

@@ -45,9 +45,11 @@ Weights = tuple[float, float, float]
 def qdwh(x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None = None,
          eps: float | None = None,
          dynamic_shape: tuple[int, int] | None = None) -> tuple[Array, Array, Array, Array]:
-    """Compute the polar decomposition of a matrix: orthonormal columns times a Hermitian matrix.
+    """Compute the polar decomposition of a matrix.
 
-    It is found by the QDWH iteration.
+    The decomposition is `x = u @ h`, where the columns of `u` are orthonormal, and `h` is Hermitian
+    and positive semidefinite. It is computed by the QDWH algorithm (QR-based dynamically weighted
+    Halley iterations).
 
     Args:
         x: matrix of a float or complex dtype with at least as many rows as columns.
@@ -58,9 +60,8 @@ def qdwh(x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None
             padded.
 
     Returns:
-        A tuple (u, h, iterations, converged) with x = u h, where the columns of u are orthonormal
-        and h is Hermitian and positive semidefinite; the number of iterations; and whether the
-        iteration converged.
+        A tuple `(u, h, iterations, converged)`: the two factors, the number of iterations, and
+        whether the iteration converged.
 
     Raises:
         ValueError: the matrix has fewer rows than columns.
@@ -109,7 +110,7 @@ def qdwh(x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None
 
 
 def weights(eps: float, limit: int) -> tuple[float, list[Weights], list[Weights]]:
-    """The tolerance and the weights (a, b, c) of each iteration, those by QR first."""
+    """The tolerance, and the weights (a, b, c) of the iterations with QR and with Cholesky."""
     low, tolerance = eps, 10.0 * eps / 2.0
     by_qr: list[Weights] = []
     by_cholesky: list[Weights] = []
@@ -126,7 +127,7 @@ def weights(eps: float, limit: int) -> tuple[float, list[Weights], list[Weights]
 
 
 def _scaled(x: Any) -> Any:
-    """x over a bound of its 2-norm, the root of its 1-norm times its infinity norm."""
+    """x divided by a bound on its 2-norm: the root of its 1-norm times its infinity norm."""
     size = abs_(x)
     one, sup = (ReduceMax((0,))(reduce_sum(size, (axis,))) for axis in (0, 1))
     factor = mul(Rsqrt()(one), Rsqrt()(sup))
@@ -135,7 +136,7 @@ def _scaled(x: Any) -> Any:
 
 
 def _cut(x: Any, size: Sequence[Any] | None, other: Any) -> Any:
-    """x within the unpadded size, `other` outside it."""
+    """`x` inside the unpadded size, and `other` outside it."""
     if size is None:
         return x
     inside = None
@@ -147,7 +148,7 @@ def _cut(x: Any, size: Sequence[Any] | None, other: Any) -> Any:
 
 
 def _qr_step(u: Any, w: Weights, size: Sequence[Any] | None) -> Any:
-    """u (b/c) + (a - b/c)/√c Q₁Q₂ᴴ for the QR factors of [√c u; I]."""
+    """One step with the QR factorization of [√c u; I]: u (b/c) + (a - b/c)/√c Q₁Q₂ᴴ."""
     a, b, c = w
     rows, n = u.shape
     top, unit = mul(u, full_like(u, c**0.5)), eye((n, n), u.dtype)
@@ -170,9 +171,9 @@ def _qr_step(u: Any, w: Weights, size: Sequence[Any] | None) -> Any:
 
 
 def _tested(u: Any, w: Weights, size: Sequence[Any] | None, tolerance: float) -> tuple[Any, Any]:
-    """A step by Cholesky factors, and whether it still moved u.
+    """One step with a Cholesky factorization, and whether it changed u noticeably.
 
-    u (b/c) + (a - b/c) u (I + c uᴴu)⁻¹"""
+    The step computes u (b/c) + (a - b/c) u (I + c uᴴu)⁻¹."""
     a, b, c = w
     n = u.shape[1]
     unit = eye((n, n), u.dtype)

@@ -1,7 +1,8 @@
 """Staging of the functions passed to control flow, and checks on their results.
 
-A function is traced once per kind of arguments and kept while it lives, unless it closes over
-values of an outer trace. Mismatched structures and types are reported with all their paths.
+A function is traced once for each combination of argument types. The program is kept as long as the
+function exists, unless the function closes over values of an outer trace. Errors about mismatched
+structures and types list the paths of the mismatches.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def flat_arrays(tree: Any) -> tuple[list[Any], Any]:
 
 def stage(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval], values: Sequence[Any] = (),
           kind: str = "") -> tuple[Program, list[Any], Any]:
-    """Program, closed-over values and result structure of `fun(*args)`; in_tree is that of args.
+    """The program, closed-over values and result structure of `fun(*args)`.
+
+    `in_tree` is the structure of `args`.
 
     `values` are the initial values of the inputs; inside shard_map they determine which inputs
     vary."""
@@ -71,7 +74,7 @@ def stage(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval], values: 
 
 
 def _call_tree(args_tree: Any) -> Any:
-    """The structure of (args, {}) from that of args."""
+    """The structure of (args, {}) for a given structure of args."""
     args = unflatten(args_tree, [0] * args_tree.num_leaves)
     return structure((args, {}))
 
@@ -94,7 +97,7 @@ def check_same_structure(subject: str, first: Any, second: Any, names: tuple[str
 
 
 def _placed(name: str, path: str) -> str:
-    """A name in an error with the path to a part of what it names."""
+    """A name for an error message, with the path to a part of the named value."""
     return name.format(path=path, at=path and f" at path {path}", component=path and "component ")
 
 
@@ -165,9 +168,10 @@ def _first(fun: Any) -> str:
 
 
 def agree_on_weak(avals: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval] | None:
-    """Input avals that a loop's results fit, when weak ones have another dtype; None if all fit.
+    """Avals for a loop's inputs, promoted where a weak input and its result differ in dtype.
 
-    A weak input with a strong result of its dtype stays weak, as in JAX."""
+    The result is None if no input changes. A weak input with a strong result of the same dtype
+    stays weak, as in JAX."""
     changed = False
     found = []
     for a, o in zip(avals, outs, strict=True):
@@ -181,7 +185,7 @@ def agree_on_weak(avals: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval] | N
 
 
 def with_avals(xs: Sequence[Any], avals: Sequence[Aval]) -> list[Any]:
-    """Arrays converted to the dtypes and weak types of avals."""
+    """The arrays, converted to the dtypes and weak types of `avals`."""
     return [
         x if aval_of(x).weak_type == a.weak_type and x.dtype == a.dtype
         else convert(x, a.dtype, a.weak_type)
@@ -190,7 +194,7 @@ def with_avals(xs: Sequence[Any], avals: Sequence[Aval]) -> list[Any]:
 
 
 def strengthened(program: Program, avals: Sequence[Aval]) -> Program:
-    """The Program with its outputs converted to the dtypes and weak types of `avals`."""
+    """The program with its outputs converted to the dtypes and weak types of `avals`."""
     pairs = zip(program.out_avals, avals, strict=True)
     if all(o.dtype == a.dtype and o.weak_type == a.weak_type for o, a in pairs):
         return program

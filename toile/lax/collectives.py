@@ -1,6 +1,6 @@
 """Collectives over named axes: psum, pmean, all_gather, ppermute, axis_index and the like.
 
-The names are those that vmap, pmap or shard_map bind. May import everything below `lax`.
+The axis names are bound by vmap, pmap or shard_map. May import everything below `lax`.
 """
 
 from __future__ import annotations
@@ -95,23 +95,23 @@ def _entry(table: Any, names: tuple[Any, ...]) -> Any:
 
 
 def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
-    """Add values over a named axis: every example or device gets the sum.
+    """Add the values of all examples or devices along a named axis.
 
-    Axes are named by `toile.vmap`, `toile.pmap` or `toile.shard_map`. A function that they map
-    handles one example, or one device's part, at a time; a collective such as this one combines the
-    values of all of them.
+    Every example or device receives the sum. Axes are named by `toile.vmap`, `toile.pmap` or
+    `toile.shard_map`. A function that they map sees one example, or one device's part of the data,
+    at a time; a collective such as this one combines the values of all examples or devices.
 
     Args:
         x: array, number, or a tree of them. Bools become integers. A Python number stays a Python
             number: it is multiplied by the size of the axis, so `lax.psum(1, "i")` is the size of
             axis "i".
         axis_name: the name of the axis, or a tuple of names to sum over all of these axes. An
-            integer among them is an axis of `x` itself.
-        axis_index_groups: a division of the positions along the axis into groups, such as
-            `[[0, 1], [2, 3]]`, to sum within each group; None to use all positions together.
+            integer refers to an axis of `x` itself.
+        axis_index_groups: groups of positions along the axis, such as `[[0, 1], [2, 3]]`; the sum
+            is then computed within each group. None means one group of all positions.
 
     Returns:
-        A tree like `x`, equal for all examples of an axis or group.
+        A tree like `x`, with the same values for all examples of the axis or group.
 
     >>> shares = toile.vmap(lambda x: x / lax.psum(x, "i"), axis_name="i")
     >>> shares(jnp.array([1.0, 2.0, 5.0]))
@@ -137,18 +137,19 @@ def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
 
 
 def pmean(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
-    """Average values over a named axis: every example or device gets the mean.
+    """Average the values of all examples or devices along a named axis.
 
-    Use it to average gradients over devices that train on different parts of a batch.
+    Every example or device receives the mean. Use it, for example, to average gradients over
+    devices that train on different parts of a batch.
 
     Args:
         x: array, number, or a tree of them. Integers become floats.
         axis_name: the name of the axis, or a tuple of names to average over all of these axes.
-        axis_index_groups: a division of the positions along the axis into groups of equal size, to
-            average within each group; None to use all positions together.
+        axis_index_groups: groups of positions along the axis, all of the same size; the mean is
+            then computed within each group. None means one group of all positions.
 
     Returns:
-        A tree like `x`, equal for all examples of an axis or group.
+        A tree like `x`, with the same values for all examples of the axis or group.
 
     >>> centered = toile.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")
     >>> centered(jnp.array([1.0, 2.0, 6.0]))
@@ -170,16 +171,18 @@ def pmean(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) 
 
 
 def pmax(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
-    """Find the largest value over a named axis: every example or device gets it.
+    """Compute the elementwise maximum over all examples or devices along a named axis.
+
+    Every example or device receives the maximum.
 
     Args:
         x: array, number, or a tree of them.
-        axis_name: the name of the axis, or a tuple of names to search all of these axes.
-        axis_index_groups: a division of the positions along the axis into groups, to search each
-            group by itself; None to use all positions together.
+        axis_name: the name of the axis, or a tuple of names to reduce over all of these axes.
+        axis_index_groups: groups of positions along the axis; each group is then reduced
+            separately. None means one group of all positions.
 
     Returns:
-        A tree like `x`, equal for all examples of an axis or group.
+        A tree like `x`, with the same values for all examples of the axis or group.
 
     >>> toile.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(jnp.array([1, 7, 3]))
     Array([7, 7, 7], dtype=int32)
@@ -189,16 +192,18 @@ def pmax(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
 
 
 def pmin(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
-    """Find the smallest value over a named axis: every example or device gets it.
+    """Compute the elementwise minimum over all examples or devices along a named axis.
+
+    Every example or device receives the minimum.
 
     Args:
         x: array, number, or a tree of them.
-        axis_name: the name of the axis, or a tuple of names to search all of these axes.
-        axis_index_groups: a division of the positions along the axis into groups, to search each
-            group by itself; None to use all positions together.
+        axis_name: the name of the axis, or a tuple of names to reduce over all of these axes.
+        axis_index_groups: groups of positions along the axis; each group is then reduced
+            separately. None means one group of all positions.
 
     Returns:
-        A tree like `x`, equal for all examples of an axis or group.
+        A tree like `x`, with the same values for all examples of the axis or group.
 
     >>> toile.vmap(lambda x: lax.pmin(x, "i"), axis_name="i")(jnp.array([1, 7, 3]))
     Array([1, 1, 1], dtype=int32)
@@ -211,13 +216,13 @@ def ppermute(x: PyTree, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -
     """Send values from some positions of a named axis to others.
 
     Args:
-        x: array, number, or a tree of them, to send.
+        x: the values to send: an array, number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
-        perm: pairs (source, destination) of positions; no two have the same source or destination.
+        perm: pairs `(source, destination)` of positions. A position may occur at most once as a
+            source and at most once as a destination.
 
     Returns:
-        A tree like `x` with the received values, which are zeros at positions that are the
-        destination of no pair.
+        A tree like `x` with the received values. Positions that receive nothing get zeros.
 
     >>> shift = lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2)])
     >>> toile.vmap(shift, axis_name="i")(jnp.array([10, 20, 30]))
@@ -231,7 +236,7 @@ def ppermute(x: PyTree, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -
 
 
 def _permuted(v: Any, names: tuple[Any, ...], perm: tuple[tuple[int, int], ...]) -> Any:
-    """`ppermute` between examples that several axes number, in the order of the mesh's axes."""
+    """`ppermute` over several axes; examples are numbered in the order of the mesh's axes."""
     size, bound = check_bound(names), [n for n, _ in state.axes]
     names = tuple(sorted(names, key=bound.index))
     for ends in zip(*perm, strict=True):
@@ -252,7 +257,7 @@ def pshuffle(x: PyTree, axis_name: AxisNames, perm: Sequence[int]) -> PyTree:
     Args:
         x: array, number, or a tree of them.
         axis_name: the name of the axis.
-        perm: the positions in their new order: position i gets the value of position `perm[i]`.
+        perm: a permutation of the positions: position `i` gets the value of position `perm[i]`.
 
     Returns:
         A tree like `x`.
@@ -275,8 +280,8 @@ def pswapaxes(x: PyTree, axis_name: AxisNames, axis: int, *,
         x: array or a tree of arrays.
         axis_name: the name of the axis.
         axis: the axis of the arrays.
-        axis_index_groups: a division of the positions along the axis into groups, to exchange
-            within each group; None to use all positions together.
+        axis_index_groups: groups of positions along the axis, all of the same size; values are
+            then exchanged within each group. None means one group of all positions.
 
     Returns:
         A tree like `x`.
@@ -291,23 +296,24 @@ def pswapaxes(x: PyTree, axis_name: AxisNames, axis: int, *,
 
 def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: int, *,
                axis_index_groups: Groups = None, tiled: bool = False) -> PyTree:
-    """Cut each value into parts, and send part j to position j of a named axis.
+    """Cut each value into parts, and send part `j` to position `j` of a named axis.
 
-    It changes which axis is divided among devices, from `concat_axis` to `split_axis`.
+    If an array was divided among devices along `concat_axis`, it is divided along `split_axis`
+    afterwards.
 
     Args:
         x: array or a tree of arrays.
         axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
-        split_axis: the axis of the arrays to cut. Its size is the size of the named axis, or with
-            `tiled` a multiple of it.
+        split_axis: the axis of the arrays to cut. Its size must be the size of the named axis, or
+            with `tiled` a multiple of it.
         concat_axis: the axis along which the received parts are joined.
-        axis_index_groups: a division of the positions along the axis into groups of equal size, to
-            exchange within each group; None to use all positions together.
+        axis_index_groups: groups of positions along the axis, all of the same size; parts are then
+            exchanged within each group. None means one group of all positions.
         tiled: whether the parts keep `split_axis` and are joined along an existing axis; otherwise
             `split_axis` is removed, and the parts are stacked along a new axis at `concat_axis`.
 
     Returns:
-        A tree of arrays; part i along `concat_axis` comes from position i.
+        A tree of arrays; part `i` along `concat_axis` comes from position `i`.
 
     >>> x = jnp.array([[1, 2], [3, 4]])
     >>> toile.vmap(lambda row: lax.all_to_all(row, "i", 0, 0), axis_name="i")(x)
@@ -341,7 +347,7 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
 
 
 def _exchanged(v: Any, names: tuple[Any, ...]) -> Any:
-    """Row i of `v` for example i, which several axes number; row j then comes from example j."""
+    """Send row i of `v` to example i over several axes; row j of the result is from example j."""
     grid = reshape(v, (*map(_bound_size, names), *v.shape[1:]))
     for at, name in enumerate(names):
         grid = AllToAll(name, at, at, None)(grid)
@@ -361,19 +367,21 @@ def _exchanged_tiles(v: Any, names: tuple[Any, ...], size: int, split: int, join
 
 def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None,
                axis: int = 0, tiled: bool = False, to: str = "varying") -> PyTree:
-    """Collect the values of all positions of a named axis: every example or device gets them.
+    """Collect the values of all examples or devices along a named axis.
+
+    Every example or device receives all of the values.
 
     Args:
         x: array, number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
-        axis_index_groups: a division of the positions along the axis into groups of equal size, to
-            collect within each group; None to use all positions together.
+        axis_index_groups: groups of positions along the axis, all of the same size; values are
+            then collected within each group. None means one group of all positions.
         axis: position of the new axis in the result; with `tiled`, the axis to join along.
         tiled: whether to join the values along an existing axis instead of a new one.
         to: accepted for code written for JAX, and ignored.
 
     Returns:
-        A tree of arrays with one axis more than `x`; with `tiled`, `axis` is longer instead.
+        A tree of arrays with one more axis than in `x`; with `tiled`, `axis` is longer instead.
 
     >>> f = toile.vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")
     >>> f(jnp.array([1, 2, 3]))
@@ -403,22 +411,22 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
 
 def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
                  axis_index_groups: Groups = None, tiled: bool = False) -> PyTree:
-    """Add values over a named axis, and keep part i of the sum at position i.
+    """Add the values along a named axis, and keep part `i` of the sum at position `i`.
 
-    The result is that of `psum`, except that each example or device keeps only its own part.
-    `all_gather` collects the parts.
+    The sum is the same as with `psum`, but each example or device receives only its part.
+    `all_gather` with the same axes puts the parts together again.
 
     Args:
         x: array or a tree of arrays.
         axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
-        scatter_dimension: the axis of the arrays to divide. Its size is the size of the named axis,
-            or with `tiled` a multiple of it.
-        axis_index_groups: a division of the positions along the axis into groups of equal size, to
-            add and divide within each group; None to use all positions together.
+        scatter_dimension: the axis of the arrays to divide. Its size must be the size of the named
+            axis, or with `tiled` a multiple of it.
+        axis_index_groups: groups of positions along the axis, all of the same size; each group
+            then adds its own values and divides the sum. None means one group of all positions.
         tiled: whether the parts keep the divided axis; otherwise it is removed.
 
     Returns:
-        A tree of arrays.
+        A tree of arrays, the parts of the sums.
 
     >>> x = jnp.array([[1, 2], [3, 4]])
     >>> toile.vmap(lambda row: lax.psum_scatter(row, "i"), axis_name="i")(x)
@@ -450,7 +458,7 @@ def pbroadcast(x: PyTree, axis_name: AxisNames, source: int) -> PyTree:
         source: the position whose value is sent.
 
     Returns:
-        A tree like `x`, equal for all positions.
+        A tree like `x`, with the same values at all positions.
 
     >>> toile.vmap(lambda x: lax.pbroadcast(x, "i", 1), axis_name="i")(jnp.array([10, 20, 30]))
     Array([20, 20, 20], dtype=int32)
@@ -509,8 +517,8 @@ def pcast(x: PyTree, axis_name: AxisNames, *,
     Args:
         x: array, number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names; None or () for no axis.
-        to: "varying" for a value that may differ between devices, as with `pvary`. The other values
-            change nothing.
+        to: "varying" declares that the value may differ between devices, as `pvary` does.
+            "unreduced" and "reduced" have no effect.
 
     Returns:
         The same values.
@@ -530,8 +538,8 @@ def pvary(x: PyTree, axis_name: AxisNames) -> PyTree:
     """Declare that a value may differ between the devices of a named axis.
 
     Inside `toile.shard_map`, the gradient with respect to a value that is equal on all devices is
-    summed over the devices. With this declaration, each device keeps its own gradient. Elsewhere it
-    changes nothing.
+    summed over the devices. With this declaration, each device keeps its own gradient. Outside
+    `toile.shard_map`, the declaration has no effect.
 
     Args:
         x: array, number, or a tree of them.

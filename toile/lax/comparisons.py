@@ -17,12 +17,12 @@ from toile.lax._elementwise import binary, two, unary
 from toile.lax._operands import F, named, operand, stretched
 from toile.primitives import bits
 
-# What lax accepts where an operation itself accepts more.
+# The kinds of dtype that lax accepts where the operation itself accepts more.
 _ORDERED = "biuf"
 
 
 def _equality(op: Any) -> Callable[[F], F]:
-    """The body of == and !=, which random keys have too."""
+    """The body of `eq` or `ne`, which also accept random keys."""
     compare = two(op)
 
     def with_body(declared: F) -> F:
@@ -40,7 +40,7 @@ def _equality(op: Any) -> Callable[[F], F]:
 
 @_equality(bits.eq)
 def eq(x: ArrayLike, y: ArrayLike) -> Array:
-    """Test whether two elements are equal.
+    """Test, element by element, whether two arrays are equal.
 
     NaN is equal to nothing, not even to itself. Arrays of random keys are compared key by key.
 
@@ -58,7 +58,7 @@ def eq(x: ArrayLike, y: ArrayLike) -> Array:
 
 @_equality(bits.ne)
 def ne(x: ArrayLike, y: ArrayLike) -> Array:
-    """Test whether two elements differ.
+    """Test, element by element, whether two arrays differ.
 
     NaN differs from everything, including itself. Arrays of random keys are compared key by key.
 
@@ -76,9 +76,9 @@ def ne(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(bits.lt, _ORDERED)
 def lt(x: ArrayLike, y: ArrayLike) -> Array:
-    """Test whether elements of `x` are less than those of `y`.
+    """Test, element by element, whether `x` is less than `y`.
 
-    The result is False where either is NaN.
+    The result is False where either element is NaN.
 
     Args:
         x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
@@ -94,9 +94,9 @@ def lt(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(bits.le, _ORDERED)
 def le(x: ArrayLike, y: ArrayLike) -> Array:
-    """Test whether elements of `x` are less than or equal to those of `y`.
+    """Test, element by element, whether `x` is less than or equal to `y`.
 
-    The result is False where either is NaN.
+    The result is False where either element is NaN.
 
     Args:
         x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
@@ -112,9 +112,9 @@ def le(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(bits.gt, _ORDERED)
 def gt(x: ArrayLike, y: ArrayLike) -> Array:
-    """Test whether elements of `x` are greater than those of `y`.
+    """Test, element by element, whether `x` is greater than `y`.
 
-    The result is False where either is NaN.
+    The result is False where either element is NaN.
 
     Args:
         x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
@@ -130,9 +130,9 @@ def gt(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(bits.ge, _ORDERED)
 def ge(x: ArrayLike, y: ArrayLike) -> Array:
-    """Test whether elements of `x` are greater than or equal to those of `y`.
+    """Test, element by element, whether `x` is greater than or equal to `y`.
 
-    The result is False where either is NaN.
+    The result is False where either element is NaN.
 
     Args:
         x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
@@ -165,7 +165,7 @@ def bitwise_not(x: ArrayLike) -> Array:
 
 @binary(bits.and_)
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute the bitwise and of two elements.
+    """Compute the bitwise and of two arrays, element by element.
 
     For bool arrays this is the logical and.
 
@@ -183,7 +183,7 @@ def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(bits.or_)
 def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute the bitwise or of two elements.
+    """Compute the bitwise or of two arrays, element by element.
 
     For bool arrays this is the logical or.
 
@@ -201,7 +201,7 @@ def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(bits.xor)
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute the bitwise exclusive or of two elements.
+    """Compute the bitwise exclusive or of two arrays, element by element.
 
     For bool arrays, the result is True where the elements differ.
 
@@ -225,8 +225,8 @@ def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
 
     Args:
         x: integer array or number whose bits are shifted.
-        y: number of bits to shift by: an array or number of the same dtype, and of the same shape
-            except that axes of size 1 and operands of rank 0 are broadcast.
+        y: number of bits to shift by, of the same dtype. The shapes must be equal, except that axes
+            of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -244,8 +244,8 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
 
     Args:
         x: integer array or number whose bits are shifted.
-        y: number of bits to shift by: an array or number of the same dtype, and of the same shape
-            except that axes of size 1 and operands of rank 0 are broadcast.
+        y: number of bits to shift by, of the same dtype. The shapes must be equal, except that axes
+            of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -259,13 +259,13 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
 def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
     """Shift the bits of each element to the right, filling with copies of the highest bit.
 
-    In signed integers, the highest bit is the sign; it is copied for unsigned integers too. A shift
-    by a negative number, or by the width of the dtype or more, leaves only copies of that bit.
+    In signed integers, the highest bit is the sign bit. In unsigned integers it is copied too. A
+    shift by a negative number, or by the width of the dtype or more, leaves only copies of it.
 
     Args:
         x: integer array or number whose bits are shifted.
-        y: number of bits to shift by: an array or number of the same dtype, and of the same shape
-            except that axes of size 1 and operands of rank 0 are broadcast.
+        y: number of bits to shift by, of the same dtype. The shapes must be equal, except that axes
+            of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -308,7 +308,7 @@ def clz(x: ArrayLike) -> Array:
 
 
 def _compare_keys(name: str, x: Any, y: Any) -> Any:
-    """Keys are equal when all their words are."""
+    """Compare random keys, which are equal if all of their words are equal."""
     op = _KEY_COMPARISONS[name]
     if getattr(y, "dtype", None) != x.dtype:
         y = operand(name, y, 1)

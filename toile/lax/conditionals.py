@@ -1,6 +1,6 @@
 """Conditionals: cond, switch, platform_dependent.
 
-Branches are traced once and must return the same structure, shapes and dtypes. May import
+Each branch is traced once, and all must return the same structure, shapes and dtypes. May import
 everything below `lax`.
 """
 
@@ -42,19 +42,19 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
          *operands: PyTree, operand: PyTree = _UNSET) -> PyTree:
     """Run one of two functions, depending on a condition that may be traced.
 
-    The result is that of `true_fun(*operands) if pred else false_fun(*operands)`, but `pred` may be
-    a traced value, for which Python's `if` raises an error. Both functions are traced, and one of
-    them runs. Under `toile.vmap`, if `pred` differs between examples, both run and the results are
-    selected. To choose between existing arrays, use `jnp.where`.
+    The result equals `true_fun(*operands) if pred else false_fun(*operands)`, but `pred` may be a
+    traced value, for which Python's `if` raises an error. Both functions are traced, but only one
+    of them runs. Under `toile.vmap`, if `pred` differs between examples, both run, and each example
+    gets the result for its `pred`. To choose between existing arrays, use `jnp.where`.
 
     Args:
         pred: scalar; nonzero numbers count as True.
         true_fun: function to run if `pred` is True.
-        false_fun: function to run if `pred` is False. Both must return the same structure, shapes
-            and dtypes.
+        false_fun: function to run if `pred` is False. Both functions must return the same
+            structure, shapes and dtypes.
         operands: arguments of both functions: arrays, numbers, or trees of them. The functions may
             also use variables from the surrounding code.
-        operand: a single argument, passed by keyword instead.
+        operand: a single argument, which can be passed by keyword instead of `operands`.
 
     Returns:
         The result of the function that runs.
@@ -80,7 +80,7 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
 
 
 def _all_operands(operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
-    """The operands, which may be given as one by name instead."""
+    """The positional operands, or the single operand that is passed by keyword."""
     if operand is _UNSET:
         return operands
     if operands:
@@ -123,16 +123,16 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], *operands: 
            operand: PyTree = _UNSET) -> PyTree:
     """Run one of several functions, chosen by an index that may be traced.
 
-    The result is that of `branches[index](*operands)`. All functions are traced, and one of them
-    runs. Under `toile.vmap`, if `index` differs between examples, all run and the results are
-    selected.
+    The result equals `branches[index](*operands)`. All functions are traced, but only one of them
+    runs. Under `toile.vmap`, if `index` differs between examples, all run, and each example gets
+    the result for its `index`.
 
     Args:
         index: integer scalar. An index that is out of range is replaced with the nearest valid one.
         branches: the functions, at least one. All must return the same structure, shapes and
             dtypes.
         operands: arguments of the functions: arrays, numbers, or trees of them.
-        operand: a single argument, passed by keyword instead.
+        operand: a single argument, which can be passed by keyword instead of `operands`.
 
     Returns:
         The result of the function that runs.
@@ -203,7 +203,7 @@ def _branched(what: str, index: Any, branches: Sequence[Any], operands: Sequence
 
 
 def _with_all_consts(program: Program, counts: Sequence[int], mine: int, staged: Any) -> Program:
-    """A branch that takes every branch's closed-over values and uses its own."""
+    """A branch that accepts the closed-over values of all branches and uses only its own."""
     before = [Var(aval_of(c)) for _, cs, _ in staged[:mine] for c in cs]
     after = [Var(aval_of(c)) for _, cs, _ in staged[mine + 1 :] for c in cs]
     n = counts[mine]
@@ -215,15 +215,15 @@ def _with_all_consts(program: Program, counts: Sequence[int], mine: int, staged:
 
 def platform_dependent(*args: PyTree, default: Callable[..., Any] | None = None,
                        **per_platform: Callable[..., Any]) -> PyTree:
-    """Call the function for the platform of the default device.
+    """Call one of several functions, depending on the platform of the default device.
 
     Args:
         args: arguments of the function.
-        default: function for all other platforms.
-        per_platform: functions by platform: `cpu=`, and `cuda=` or `gpu=`.
+        default: the function for all other platforms.
+        per_platform: the functions for particular platforms, passed as `cpu=`, `cuda=` or `gpu=`.
 
     Returns:
-        The result of the function.
+        The result of the function that is called.
 
     Raises:
         NotImplementedError: there is no function for the platform, and no default.

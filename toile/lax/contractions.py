@@ -1,8 +1,9 @@
 """Contractions: dot, dot_general, batched and ragged products, and their precision.
 
-`dot_general` renames axes to labels: batch axes first, then the free axes of both operands. On the
-CPU every precision means full float32; the request is kept with the operation for other backends.
-May import the engine, primitives, `_operands` and this package's shapes and elementwise functions.
+`dot_general` labels the axes with letters: first the batch axes, then the free axes of both
+operands. On the CPU, every precision means full float32; the operation stores the requested
+precision for other backends. May import the engine, primitives, `_operands` and this package's
+shapes and elementwise functions.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ __all__ = [
 
 
 class Precision(enum.Enum):
-    """The precision of float products on hardware that offers faster, less precise ones.
+    """The precision of float multiplication on hardware that can trade precision for speed.
 
-    On the CPU, products of float32 always have full precision. Functions take a `Precision`, its
-    name as a string, or a pair of these for the two operands.
+    On the CPU, float32 arrays are always multiplied in full precision. The argument `precision` of
+    functions such as `dot_general` is a `Precision`, its name as a string, or a pair of these for
+    the two operands.
 
-    - `DEFAULT` ("default", "fastest"): the fastest one.
+    - `DEFAULT` ("default", "fastest"): the fastest.
     - `HIGH` ("high"): more precise, and slower.
     - `HIGHEST` ("highest", "float32"): full precision.
     """
@@ -79,9 +81,9 @@ class DotAlgorithm(NamedTuple):
     Args:
         lhs_precision_type, rhs_precision_type: dtypes to which the operands are rounded.
         accumulation_type: dtype in which products are summed.
-        lhs_component_count, rhs_component_count: number of parts of that dtype into which each
-            element is split.
-        num_primitive_operations: number of products of such parts that are added.
+        lhs_component_count, rhs_component_count: number of parts into which each element is split;
+            each part has the dtype to which the operand is rounded.
+        num_primitive_operations: number of products of parts that are added.
         allow_imprecise_accumulation: whether the hardware may add less precisely.
 
     >>> algorithm = lax.DotAlgorithm(jnp.bfloat16, jnp.bfloat16, jnp.float32)
@@ -106,7 +108,11 @@ _F8_OUTPUTS = (
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """Named algorithms for products: the types of the operands, then the type of the sums."""
+    """Names of common algorithms for products, which can be passed as `precision`.
+
+    Except for `DEFAULT`, a name begins with the types of the two operands and the type in which
+    products are summed.
+    """
 
     DEFAULT = 1
     ANY_F8_ANY_F8_F32 = 2
@@ -172,7 +178,7 @@ DotDimensionNumbers = tuple[
 
 
 def canonicalize_precision(precision: Any) -> Any:
-    """None, two Precisions, or an algorithm; None is replaced by the configured default."""
+    """A pair of `Precision` values, an algorithm, or None; None becomes the configured default."""
     if precision is None:
         precision = flags.default_matmul_precision
         if precision is None:
@@ -250,7 +256,7 @@ def _labels(x_rank: int, y_rank: int, dims: tuple[tuple[int, ...], ...]) -> tupl
 
 
 def _fineness(dtype: Any) -> tuple[Any, ...]:
-    """Order of dtypes in products of unequal ones: complex, then range, digits, width, sign."""
+    """Sort key for the dtype of a mixed product: complex, then range, digits, width, sign."""
     part = dtypes.dtype_to_real(dtype)
     info = dtypes.finfo(part) if dtypes.kind(part) == "f" else None
     bits = 1 if part == np.bool_ else dtypes.itemsize_bits(part)
@@ -279,34 +285,34 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionN
                 out_sharding: ShardingLike | None = None) -> Array:
     """Multiply two arrays and sum over pairs of their axes.
 
-    Each axis of an operand is of one of three kinds. Contracting axes come in pairs, one from each
-    operand, and the products are summed over them. Batch axes also come in pairs, and are kept: a
-    separate product is computed for each position along them. All other axes are kept. Matrix
-    products, batched or not, are such contractions; `jnp.einsum` expresses the same with letters.
+    There are three kinds of axes. Contracting axes come in pairs, one from each operand, and the
+    products are summed over them. Batch axes also come in pairs, and a separate product is computed
+    for each position along them. The other axes of both operands are kept. Matrix products, batched
+    or not, are special cases. `jnp.einsum` describes the same contractions with letters.
 
     Args:
         lhs: the first array.
-        rhs: the second array. If the dtypes differ, the narrower one is converted to the other.
+        rhs: the second array. If the dtypes differ, the narrower is converted to the wider one.
         dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`, four
             sequences of non-negative axes. Paired axes must have equal sizes.
-        precision: precision of the products on hardware that offers faster, less precise ones: a
+        precision: precision of the multiplication on hardware that can trade precision for speed: a
             `Precision` or its name, a pair of these, a `DotAlgorithm` or a `DotAlgorithmPreset`.
-            None for the configured default.
-        preferred_element_type: dtype of the result; None for that of the operands.
+            None means the configured default.
+        preferred_element_type: dtype of the result; None for the dtype of the operands.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array whose axes are the batch axes, then the remaining axes of `lhs`, then those of
-        `rhs`.
+        An array whose axes are the batch axes, then the remaining axes of `lhs`, then the remaining
+        axes of `rhs`.
 
-    A matrix product contracts axis 1 of the first with axis 0 of the second:
+    A matrix product contracts axis 1 of the first operand with axis 0 of the second:
 
     >>> x, y = jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 0], [1, 1]])
     >>> lax.dot_general(x, y, (((1,), (0,)), ((), ())))
     Array([[3, 2],
            [7, 4]], dtype=int32)
 
-    With axis 0 of both as a batch axis, it computes one inner product for each row:
+    With axis 0 of both operands as a batch axis, each row has its own inner product:
 
     >>> lax.dot_general(x, y, (((1,), (1,)), ((0,), (0,))))
     Array([1, 7], dtype=int32)
@@ -340,15 +346,14 @@ def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: DotDimensionNumber
 
     Args:
         lhs: vector or matrix; with `dimension_numbers`, an array of any rank.
-        rhs: vector or matrix, whose first axis is as long as the last one of `lhs`.
-        dimension_numbers: which axes to contract instead, as in `dot_general`.
-        precision: precision of the products on hardware that offers faster, less precise ones, as
-            in `dot_general`.
-        preferred_element_type: dtype of the result; None for that of the operands.
+        rhs: vector or matrix, whose first axis has the size of the last axis of `lhs`.
+        dimension_numbers: the axes to contract instead, as in `dot_general`.
+        precision: precision of the multiplication, as in `dot_general`.
+        preferred_element_type: dtype of the result; None for the dtype of the operands.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        The inner product, the vector or the matrix.
+        A scalar, vector or matrix, depending on the ranks of the operands.
 
     >>> lax.dot(jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1]))
     Array([12, 34], dtype=int32)
@@ -368,10 +373,9 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
     """Multiply matrices that are stacked along leading axes.
 
     Args:
-        lhs: matrices in the last two axes.
-        rhs: matrices in the last two axes; the leading axes must be those of `lhs`.
-        precision: precision of the products on hardware that offers faster, less precise ones, as
-            in `dot_general`.
+        lhs: array with matrices in its last two axes.
+        rhs: array with matrices in its last two axes, and with the leading axes of `lhs`.
+        precision: precision of the multiplication, as in `dot_general`.
 
     Returns:
         An array of the matrix products.
@@ -397,14 +401,15 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
 
 @dataclass(frozen=True, init=False)
 class RaggedDotDimensionNumbers:
-    """The axes that `ragged_dot_general` contracts, and the one that is divided into groups.
+    """The axes that `ragged_dot_general` contracts, and the axis that it divides into groups.
 
     Args:
         dot_dimension_numbers: contracting and batch axes, as for `dot_general`, without the group
             axis of the second operand.
-        lhs_ragged_dimensions: the one axis of the first operand that is divided into groups.
-        rhs_group_dimensions: the axis of the second operand that has one slice for each group;
-            empty if the ragged axis is contracted or a batch axis.
+        lhs_ragged_dimensions: the axis of the first operand that is divided into groups (the ragged
+            axis), as a sequence of length 1.
+        rhs_group_dimensions: the axis of the second operand that has one slice for each group, as a
+            sequence of length 1. It is empty if the ragged axis is a contracting or batch axis.
 
     The dimension numbers of `ragged_dot`:
 
@@ -434,15 +439,15 @@ def ragged_dot(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
                out_sharding: ShardingLike | None = None) -> Array:
     """Multiply each group of rows by its own matrix, as in a mixture of experts.
 
-    The rows of `lhs` are divided into consecutive groups, and group i is multiplied by `rhs[i]`.
+    The rows of `lhs` are divided into consecutive groups, and group `i` is multiplied by `rhs[i]`.
 
     Args:
         lhs: matrix of shape (m, k).
-        rhs: g matrices, of shape (g, k, n).
-        group_sizes: g integers, the number of rows in each group. Rows after the last group give 0.
-        precision: precision of the products on hardware that offers faster, less precise ones, as
-            in `dot_general`.
-        preferred_element_type: dtype of the result; None for that of the operands.
+        rhs: array of `g` matrices, of shape (g, k, n).
+        group_sizes: vector of `g` integers, the number of rows in each group. The result is 0 in
+            rows after the last group.
+        precision: precision of the multiplication, as in `dot_general`.
+        preferred_element_type: dtype of the result; None for the dtype of the operands.
         group_offset: must be None.
         out_sharding: accepted for code written for JAX, and ignored.
 
@@ -469,34 +474,34 @@ def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
                        preferred_element_type: DTypeLike | None = None,
                        group_offset: ArrayLike | None = None,
                        out_sharding: ShardingLike | None = None) -> Array:
-    """Contract two arrays, with one axis of the first divided into groups.
+    """Multiply two arrays and sum over pairs of axes, with one axis divided into groups.
 
-    The meaning of the groups depends on the kind of the divided (ragged) axis. If it is kept in the
-    result, each group is multiplied by its own slice of `rhs`, as in `ragged_dot`. If it is
-    contracted, each group gives a separate sum, along a new leading axis. If it is a batch axis,
-    the groups change nothing.
+    The divided axis, an axis of `lhs`, is called the ragged axis. If it is kept in the result, each
+    group is multiplied by its own slice of `rhs`, as in `ragged_dot`. If it is contracted, each
+    group is summed separately, and the sums are stacked along a new leading axis. If it is a batch
+    axis, the groups have no effect.
 
     Args:
         lhs: the first array, which has the ragged axis.
         rhs: the second array.
-        group_sizes: sizes of the consecutive groups, integers of shape (g,). They may have leading
-            axes, which correspond to the axes of `lhs` before the ragged one; each position along
-            these then has its own group sizes.
+        group_sizes: integers of shape (g,), the sizes of the consecutive groups. If the sizes vary
+            along other axes of `lhs`, the shape is (..., g). The leading axes are then the batch
+            axes of `lhs`, followed by those axes of the same kind as the ragged axis that precede
+            it.
         ragged_dot_dimension_numbers: the contracting, batch, ragged and group axes.
-        precision: precision of the products on hardware that offers faster, less precise ones, as
-            in `dot_general`.
-        preferred_element_type: dtype of the result; None for that of the operands.
+        precision: precision of the multiplication, as in `dot_general`.
+        preferred_element_type: dtype of the result; None for the dtype of the operands.
         group_offset: must be None.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the axes of the result of `dot_general`; if the ragged axis is contracted,
-        they follow a new axis for the groups.
+        An array with the same axes as the result of `dot_general`. If the ragged axis is
+        contracted, a new axis for the groups comes first.
 
     Raises:
         NotImplementedError: `group_offset` is given.
 
-    The inner product of the first elements, and that of the other two:
+    Compute the inner product of the first elements, and the inner product of the other two:
 
     >>> numbers = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
     >>> x, y = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 1.0, 1.0])
@@ -538,7 +543,7 @@ def _before_ragged(numbers: Any, rank: int) -> tuple[int, ...]:
 
 
 def _ragged_problems(numbers: Any, x: Any, y: Any, groups: Any) -> Iterator[str]:
-    """The problems of a ragged product, with JAX's messages, one after the other."""
+    """Yield the problems of a ragged product, with the messages of JAX."""
     name = "ragged_dot_general"
     if len(numbers.lhs_ragged_dimensions) != 1:
         yield f"{name} expects exactly one lhs ragged dimension"
@@ -570,7 +575,7 @@ def _ragged_problems(numbers: Any, x: Any, y: Any, groups: Any) -> Iterator[str]
 def _by_group(x: Any, ragged: int, groups: Any, prefix: Sequence[int]) -> Any:
     """Copies of x on a new leading axis, each zero outside one group of the ragged axis.
 
-    `groups` is [g], or [..., g] with the sizes of the axes `prefix` of x before it."""
+    `groups` has the shape (g,), or (..., g) where the leading axes are the axes `prefix` of x."""
     count = groups.shape[-1]
     shape = (count, *x.shape)
     ends = Cumsum(groups.ndim - 1)(groups)
@@ -591,22 +596,22 @@ def scaled_dot(lhs: ArrayLike, rhs: ArrayLike, *, lhs_scale: ArrayLike | None = 
                rhs_scale: ArrayLike | None = None,
                dimension_numbers: DotDimensionNumbers | None = None,
                preferred_element_type: DTypeLike | None = None) -> Array:
-    """Multiply low-precision arrays whose blocks of elements share scales.
+    """Multiply low-precision arrays in which blocks of elements share a scale.
 
     Each operand is converted to bfloat16 and multiplied by its scales before the contraction.
 
     Args:
         lhs: the first array.
         rhs: the second array.
-        lhs_scale, rhs_scale: scales of the operands, with the same shapes, except that a contracted
-            axis may be shorter by an integer factor: each scale then applies to that many
-            consecutive elements. None for no scale.
-        dimension_numbers: which axes to contract, as in `dot_general`; None for a product of
-            matrices in the last two axes, with the leading axes as batch axes.
+        lhs_scale, rhs_scale: scales of each operand; None for no scale. Scales have the shape of
+            the operand, except that a contracted axis may be shorter by an integer factor; each
+            scale then applies to that many consecutive elements.
+        dimension_numbers: the axes to contract, as in `dot_general`; None for a product of matrices
+            in the last two axes, with the leading axes as batch axes.
         preferred_element_type: dtype of the result; None for bfloat16.
 
     Returns:
-        An array like that of `dot_general`.
+        An array with the same axes as the result of `dot_general`.
 
     >>> x, scale = jnp.array([[1.0, 2.0, 3.0, 4.0]]), jnp.array([[10.0, 1.0]])
     >>> lax.scaled_dot(x, jnp.ones((4, 1)), lhs_scale=scale)

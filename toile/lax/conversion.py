@@ -55,17 +55,17 @@ def dtype(x: ArrayLike | DTypeLike) -> np.dtype[Any]:
 def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """Convert the elements of an array to another dtype.
 
-    Floats are truncated to integers; those out of range become the nearest integer of the dtype,
+    Floats are truncated to integers. Floats out of range become the nearest integer of the dtype,
     and NaN becomes 0. Integers that do not fit into a narrower dtype wrap around. If 64-bit types
-    are not enabled, a 64-bit dtype is replaced with the 32-bit one, with a warning.
+    are not enabled, a 64-bit dtype is replaced with the 32-bit one, and a warning is issued.
 
     Args:
         operand: array or number.
         new_dtype: dtype of the result.
 
     Returns:
-        An array of the shape of `operand`, in `new_dtype`. If nothing changes, it is `operand`
-        itself.
+        An array of the shape of `operand`, in `new_dtype`. If no conversion is needed, it is
+        `operand` itself.
 
     >>> lax.convert_element_type(jnp.array([1.7, -1.7, 1e10]), jnp.int32)
     Array([         1,         -1, 2147483647], dtype=int32)
@@ -93,7 +93,7 @@ def _convert_element_type(operand: Any, new_dtype: Any = None, weak_type: bool =
 
 
 def _converted(data: Any, new: Any, weak: bool) -> Any:
-    """An array of NumPy's values in a dtype."""
+    """An array with the values of a NumPy array, converted to a dtype."""
     if data.dtype == new:
         return DeviceArray(data, weak)
     token = ignore_errors()
@@ -104,7 +104,7 @@ def _converted(data: Any, new: Any, weak: bool) -> Any:
 
 
 def _from_other(x: Any, new: Any, weak: bool, warn: bool) -> Any:
-    """A value that is not an Array, converted."""
+    """Convert a value that is not an `Array`."""
     if not hasattr(x, "__jax_array__") and isinstance(x, _NUMBERS):
         return _from_number(x, new, weak)
     x = x.__jax_array__() if hasattr(x, "__jax_array__") else as_array(x)
@@ -112,7 +112,7 @@ def _from_other(x: Any, new: Any, weak: bool, warn: bool) -> Any:
 
 
 def _special(x: Any, old: Any, new: Any) -> Any:
-    """Keys, which are not converted, and float0, which are zeros."""
+    """Handle keys, which cannot be converted, and float0, whose values are zeros."""
     if dtypes.is_extended(old) or dtypes.is_extended(new):
         if old == new:
             return x
@@ -159,9 +159,9 @@ def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
 
     Returns:
         An array of `new_dtype`. It has the shape of `operand` if both dtypes have the same number
-        of bits. If the new dtype is narrower, a new last axis holds the parts of each element,
-        lowest bits first; if it is wider, the last axis of `operand` holds the parts and is
-        removed.
+        of bits. If the new dtype is narrower, each element is split into parts along a new last
+        axis, lowest bits first. If it is wider, the elements along the last axis of `operand` are
+        joined in the same order, and that axis is removed.
 
     >>> lax.bitcast_convert_type(jnp.array([1.0]), jnp.uint32)
     Array([1065353216], dtype=uint32)
@@ -173,16 +173,16 @@ def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
 
 
 def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Round to a float format with fewer bits, but keep the dtype.
+    """Round each element to a float format with fewer bits, without changing the dtype.
 
-    It shows the effect of a narrow format without converting the values: bfloat16 has 8 and 7 bits,
-    float16 has 5 and 10. The format has no subnormal numbers.
+    Use it to see the effect of a narrow format. For example, bfloat16 has 8 exponent bits and 7
+    mantissa bits; float16 has 5 and 10. The reduced format has no subnormal numbers.
 
     Args:
         operand: array or number of a float dtype.
-        exponent_bits: bits of the format's exponent, at least 1. Values too large for it become
-            infinite, values too small for it become 0.
-        mantissa_bits: bits of the format's mantissa. Ties are rounded to even.
+        exponent_bits: number of exponent bits, at least 1. Values too large for the exponent become
+            infinite, and values too small for it become 0.
+        mantissa_bits: number of mantissa bits. Ties are rounded to even.
 
     Returns:
         An array of the shape and dtype of `operand`.

@@ -1,8 +1,8 @@
-"""Convolutions: general, transposed, unshared, their patches, and the shapes of their results.
+"""Convolutions (general, transposed, unshared), their patches, and the shapes of their results.
 
 `dimension_numbers` are three strings such as ("NHWC", "HWIO", "NHWC"), a `ConvDimensionNumbers`, or
-None for ("NCHW", "OIHW", "NCHW"); strides and padding go with the spatial letters in the order of
-the second string. May import the engine, primitives, `_operands` and this package's shapes.
+None for ("NCHW", "OIHW", "NCHW"). Strides and padding have the order of the spatial letters in the
+second string. May import the engine, primitives, `_operands` and this package's shapes.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ def conv_general_permutations(
     """Convert three strings that name the axes of a convolution to axis numbers.
 
     Args:
-        dimension_numbers: names of the axes of the input, the kernel and the result, such as
-            ("NHWC", "HWIO", "NHWC"): N is the batch, C the features, I and O the input and output
-            features of the kernel, and other letters are spatial axes.
+        dimension_numbers: the letters of the axes of the input, the kernel and the result, such as
+            ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature axis, I and O are the
+            kernel's input and output feature axes, and all other letters are spatial axes.
 
     Returns:
-        Axes of the three: batch, features (of the kernel: output features, input features), then
-        the spatial axes in the order of the second string.
+        Three tuples of axis numbers. For the input and the result, they start with the batch and
+        feature axes; for the kernel, with the output and input feature axes. The spatial axes
+        follow, in the order of the second string.
 
     >>> lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
     ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
@@ -97,10 +98,10 @@ def conv_dimension_numbers(
 
     Args:
         lhs_shape: shape of the input.
-        rhs_shape: shape of the kernel, with as many axes as the input.
+        rhs_shape: shape of the kernel, of the same length.
         dimension_numbers: three strings such as ("NHWC", "HWIO", "NHWC"), a
-            `ConvDimensionNumbers`, or None for ("NCHW", "OIHW", "NCHW") with as many spatial axes
-            as there are.
+            `ConvDimensionNumbers`, or None for ("NCHW", "OIHW", "NCHW") or its equivalent with
+            another number of spatial axes.
 
     Returns:
         The axes of the input, the kernel and the result.
@@ -128,46 +129,47 @@ def conv_general_dilated(
     batch_group_count: int = 1, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None, out_sharding: ShardingLike | None = None,
 ) -> Array:  # fmt: skip
-    """Convolve a batch of inputs with kernels, in any number of spatial axes.
+    """Convolve a batch of inputs with kernels, over any number of spatial axes.
 
-    Each output element is the sum of products of a kernel with the window of the input at that
-    position, over the kernel's positions and all input features. As usual in machine learning, the
-    kernel is not flipped; in mathematics, this operation is called a cross-correlation. Strides,
-    padding and dilations are given for each spatial axis, in the order of the kernel's spatial
-    axes.
+    Each output element is computed by multiplying a kernel with the window of the input at that
+    position and summing the products over the window and all input features. As usual in machine
+    learning, the kernel is not flipped; in mathematics, this operation is called a
+    cross-correlation. Strides, padding and dilations are given for each spatial axis, in the order
+    of the kernel's spatial axes.
 
     Args:
-        lhs: the input: batch, features and spatial axes, in the order given by `dimension_numbers`.
-        rhs: the kernels, of the same dtype: output features, input features and spatial axes.
+        lhs: the input, with batch, feature and spatial axes in the order of `dimension_numbers`.
+        rhs: the kernels, of the same dtype, with output feature, input feature and spatial axes.
         window_strides: distance between neighboring windows along each spatial axis.
-        padding: "VALID" to use only windows that are entirely inside; "SAME" to pad with zeros so
-            that there are `ceil(size / stride)` windows, with the larger half of the padding at the
-            end; "SAME_LOWER" for the same with the larger half at the start; or the numbers of
-            zeros (before, after) for each spatial axis, where negative numbers remove elements.
-        lhs_dilation: distance to which the elements of the input are spread along each spatial
-            axis, with zeros between them; None for 1.
-        rhs_dilation: distance between the elements of the kernel along each spatial axis, as in
-            atrous convolutions; None for 1.
-        dimension_numbers: three strings that name the axes of the input, the kernel and the
-            result, such as ("NHWC", "HWIO", "NHWC"): N is the batch, C the features, I and O the
-            kernel's input and output features. None for ("NCHW", "OIHW", "NCHW"). A
-            `ConvDimensionNumbers` is accepted too.
-        feature_group_count: number of groups into which the features are divided, each with its own
-            kernels; the kernel's input features are those of one group. With as many groups as
-            features, this is a depthwise convolution.
-        batch_group_count: number of groups into which the batch is divided, each with its own
-            output features.
-        precision: precision of the products on hardware that offers faster, less precise ones, as
-            in `dot_general`.
-        preferred_element_type: dtype of the result; None for that of the operands.
+        padding: "VALID" uses only windows that are entirely inside the input. "SAME" pads with
+            zeros so that there are `ceil(size / stride)` windows, with the larger half of the
+            padding at the end. "SAME_LOWER" does the same with the larger half at the start. A
+            sequence contains a pair `(before, after)` for each spatial axis, the numbers of zeros
+            to add; negative numbers remove elements.
+        lhs_dilation: distance between neighboring elements of the input along each spatial axis
+            after zeros are inserted between them; None for 1, which inserts no zeros.
+        rhs_dilation: distance between neighboring elements of the kernel along each spatial axis,
+            as in atrous convolutions; None for 1.
+        dimension_numbers: three strings with a letter for each axis of the input, the kernel and
+            the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature axis,
+            I and O are the kernel's input and output feature axes, and all other letters are
+            spatial axes. None means ("NCHW", "OIHW", "NCHW"). A `ConvDimensionNumbers` is also
+            accepted.
+        feature_group_count: number of groups into which the features are divided. Each group has
+            its own kernels, whose input features are the features of one group. If there are as
+            many groups as input features, this is a depthwise convolution.
+        batch_group_count: number of groups into which the batch is divided. Each group computes its
+            own output features.
+        precision: precision of the multiplication, as in `dot_general`.
+        preferred_element_type: dtype of the result; None for the dtype of the operands.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the axes that the third string names. For a spatial axis of size n and a
-        kernel of size k, the result has `(n + before + after - k) // stride + 1` elements along
-        that axis.
+        An array with the axes in the order of the third string. Without dilation, the size of a
+        spatial axis is `(n + before + after - k) // stride + 1`, where `n` is the size of the input
+        and `k` the size of the kernel along that axis.
 
-    One image of 3 by 3, one feature, and a kernel that adds 2 by 2 neighbors:
+    Convolve a 3 by 3 image that has one feature with a kernel that adds 2 by 2 neighbors:
 
     >>> image, kernel = jnp.arange(9.0).reshape(1, 3, 3, 1), jnp.ones((2, 2, 1, 1))
     >>> names = ("NHWC", "HWIO", "NHWC")
@@ -213,16 +215,15 @@ def _pairs(padding: Any) -> tuple[tuple[int, int], ...]:
 def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str,
          precision: PrecisionLike = None,
          preferred_element_type: DTypeLike | None = None) -> Array:
-    """Convolve a batch of inputs with kernels, with the features before the spatial axes.
+    """Convolve a batch of inputs whose feature axis comes before the spatial axes.
 
     Args:
         lhs: the input, of shape (batch, input features, *spatial sizes).
         rhs: the kernels, of shape (output features, input features, *spatial sizes).
         window_strides: distance between neighboring windows along each spatial axis.
         padding: "VALID", "SAME" or "SAME_LOWER", as in `conv_general_dilated`.
-        precision: precision of the products on hardware that offers faster, less precise ones, as
-            in `dot_general`.
-        preferred_element_type: dtype of the result; None for that of the operands.
+        precision: precision of the multiplication, as in `dot_general`.
+        preferred_element_type: dtype of the result; None for the dtype of the operands.
 
     Returns:
         An array of shape (batch, output features, *spatial sizes).
@@ -238,21 +239,20 @@ def conv_with_general_padding(lhs: ArrayLike, rhs: ArrayLike, window_strides: Se
                               padding: Padding, lhs_dilation: Sequence[int] | None,
                               rhs_dilation: Sequence[int] | None, precision: PrecisionLike = None,
                               preferred_element_type: DTypeLike | None = None) -> Array:
-    """Convolve as `conv` does, with dilations and any padding.
+    """Convolve like `conv`, but with any padding and with dilations.
 
     Args:
         lhs: the input, of shape (batch, input features, *spatial sizes).
         rhs: the kernels, of shape (output features, input features, *spatial sizes).
         window_strides: distance between neighboring windows along each spatial axis.
-        padding: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis, as
+        padding: "VALID", "SAME", "SAME_LOWER" or a pair `(before, after)` for each spatial axis, as
             in `conv_general_dilated`.
-        lhs_dilation: distance to which the elements of the input are spread along each spatial
-            axis; None for 1.
-        rhs_dilation: distance between the elements of the kernel along each spatial axis; None for
-            1.
-        precision: precision of the products on hardware that offers faster, less precise ones, as
-            in `dot_general`.
-        preferred_element_type: dtype of the result; None for that of the operands.
+        lhs_dilation: distance between neighboring elements of the input along each spatial axis
+            after zeros are inserted between them; None for 1.
+        rhs_dilation: distance between neighboring elements of the kernel along each spatial axis;
+            None for 1.
+        precision: precision of the multiplication, as in `dot_general`.
+        preferred_element_type: dtype of the result; None for the dtype of the operands.
 
     Returns:
         An array of shape (batch, output features, *spatial sizes).
@@ -277,32 +277,34 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
                    transpose_kernel: bool = False, precision: PrecisionLike = None,
                    preferred_element_type: DTypeLike | None = None,
                    use_consistent_padding: bool = False) -> Array:
-    """Compute a transposed convolution, which multiplies spatial sizes by the strides.
+    """Compute a transposed convolution, which enlarges the spatial axes.
 
-    The elements of the input are spread to a distance of `strides`, with zeros between them, and
-    convolved with the kernel. Decoders and generators use this to enlarge images.
+    Zeros are inserted between the elements of the input so that neighboring elements are `strides`
+    apart, and the result is convolved with the kernel. Decoders and generators use transposed
+    convolutions to enlarge images.
 
     Args:
-        lhs: the input: batch, features and spatial axes.
-        rhs: the kernels: input and output features and spatial axes.
-        strides: factor by which each spatial size grows.
-        padding: "SAME" for a result of size `size * stride` along each axis; "VALID" for
-            `size * stride + max(k - stride, 0)`, which includes every kernel position; or the
-            numbers of zeros (before, after) for each spatial axis.
-        rhs_dilation: distance between the elements of the kernel along each spatial axis; None for
-            1.
-        dimension_numbers: three strings that name the axes, as in `conv_general_dilated`. None for
-            ("NHWC", "HWIO", "NHWC"), or the like for one or three spatial axes.
-        transpose_kernel: whether `rhs` is the kernel of the convolution that is transposed: it is
-            flipped, and its input and output features are swapped.
-        precision: precision of the products on hardware that offers faster, less precise ones, as
-            in `dot_general`.
-        preferred_element_type: dtype of the result; None for that of the operands.
-        use_consistent_padding: whether pairs of numbers are the padding of the convolution that is
-            transposed, as in PyTorch; otherwise they are the padding of the spread input.
+        lhs: the input, with batch, feature and spatial axes.
+        rhs: the kernels, with output feature, input feature and spatial axes.
+        strides: factor by which each spatial axis grows.
+        padding: with "SAME", a spatial axis of the result has size `size * stride`. With "VALID",
+            it has size `size * stride + max(k - stride, 0)` for a kernel of size `k`, which
+            includes every kernel position. A sequence contains a pair `(before, after)` for each
+            spatial axis, the numbers of zeros to add.
+        rhs_dilation: distance between neighboring elements of the kernel along each spatial axis;
+            None for 1.
+        dimension_numbers: three strings that name the axes, as in `conv_general_dilated`. None
+            means ("NHWC", "HWIO", "NHWC"), or its equivalent for one or three spatial axes.
+        transpose_kernel: whether `rhs` is the kernel of the convolution to transpose. If True, it
+            is flipped, and its input and output features are swapped.
+        precision: precision of the multiplication, as in `dot_general`.
+        preferred_element_type: dtype of the result; None for the dtype of the operands.
+        use_consistent_padding: whether pairs in `padding` are the padding of the convolution to
+            transpose, as in PyTorch. If False, they are the padding of the input after zeros are
+            inserted.
 
     Returns:
-        An array with the axes that the third string names.
+        An array with the axes in the order of the third string.
 
     >>> x, kernel = jnp.array([[[1.0], [2.0]]]), jnp.array([[[1.0]], [[10.0]]])
     >>> lax.conv_transpose(x, kernel, (2,), "SAME")[0, :, 0]
@@ -362,21 +364,22 @@ def conv_general_dilated_patches(
     """Collect the windows of the input that a convolution would multiply with its kernels.
 
     Args:
-        lhs: the input: batch, features and spatial axes.
-        filter_shape: sizes of the windows along the spatial axes.
+        lhs: the input, with batch, feature and spatial axes.
+        filter_shape: size of a window along each spatial axis.
         window_strides: distance between neighboring windows along each spatial axis.
-        padding: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis, as
+        padding: "VALID", "SAME", "SAME_LOWER" or a pair `(before, after)` for each spatial axis, as
             in `conv_general_dilated`.
-        lhs_dilation: distance to which the elements of the input are spread along each spatial
-            axis; None for 1.
-        rhs_dilation: distance between the elements of a window along each spatial axis; None for 1.
+        lhs_dilation: distance between neighboring elements of the input along each spatial axis
+            after zeros are inserted between them; None for 1.
+        rhs_dilation: distance between neighboring elements of a window along each spatial axis;
+            None for 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
         precision: precision of the products that copy the elements, as in `dot_general`.
-        preferred_element_type: dtype of the result; None for that of `lhs`.
+        preferred_element_type: dtype of the result; None for the dtype of `lhs`.
 
     Returns:
-        An array like the result of the convolution, whose features are the elements of a window:
-        all those of the first input feature, then those of the second, and so on.
+        An array with the axes of the convolution's result. Its features are the elements of a
+        window: first all elements of the first input feature, then those of the second, and so on.
 
     >>> lax.conv_general_dilated_patches(jnp.array([[[1.0, 2.0, 3.0]]]), (2,), (1,), "VALID")
     Array([[[1., 2.],
@@ -403,24 +406,24 @@ def conv_general_dilated_local(
     """Convolve with a different kernel at each output position.
 
     Args:
-        lhs: the input: batch, features and spatial axes.
-        rhs: the kernels. The spatial axes are those of the result; the input features are the
-            elements of a window, as in `conv_general_dilated_patches`.
+        lhs: the input, with batch, feature and spatial axes.
+        rhs: the kernels. Their spatial axes have the sizes of the result, and their input features
+            are the elements of a window, in the order of `conv_general_dilated_patches`.
         window_strides: distance between neighboring windows along each spatial axis.
-        padding: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis, as
+        padding: "VALID", "SAME", "SAME_LOWER" or a pair `(before, after)` for each spatial axis, as
             in `conv_general_dilated`.
-        filter_shape: sizes of the windows along the spatial axes.
-        lhs_dilation: distance to which the elements of the input are spread along each spatial
-            axis; None for 1.
-        rhs_dilation: distance between the elements of a window along each spatial axis; None for 1.
+        filter_shape: size of a window along each spatial axis.
+        lhs_dilation: distance between neighboring elements of the input along each spatial axis
+            after zeros are inserted between them; None for 1.
+        rhs_dilation: distance between neighboring elements of a window along each spatial axis;
+            None for 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
-        precision: precision of the products on hardware that offers faster, less precise ones, as
-            in `dot_general`.
+        precision: precision of the multiplication, as in `dot_general`.
 
     Returns:
-        An array with the axes that the third string names.
+        An array with the axes in the order of the third string.
 
-    A kernel (1, 1) at the first position, and (10, 0) at the second:
+    Use the kernel (1, 1) at the first position, and (10, 0) at the second:
 
     >>> x, kernels = jnp.array([[[1.0, 2.0, 3.0]]]), jnp.array([[[1.0, 10.0], [1.0, 0.0]]])
     >>> lax.conv_general_dilated_local(x, kernels, (1,), "VALID", (2,))
@@ -449,10 +452,10 @@ def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides
     """Compute the shape of the result of `conv`.
 
     Args:
-        lhs_shape: shape (batch, input features, *spatial sizes).
-        rhs_shape: shape (output features, input features, *spatial sizes).
+        lhs_shape: shape of the input, (batch, input features, *spatial sizes).
+        rhs_shape: shape of the kernels, (output features, input features, *spatial sizes).
         strides: distance between neighboring windows along each spatial axis.
-        pads: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis.
+        pads: "VALID", "SAME", "SAME_LOWER" or a pair `(before, after)` for each spatial axis.
         batch_group_count: number of groups into which the batch is divided.
 
     Returns:
@@ -489,11 +492,11 @@ def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
         lhs_shape: shape of the input.
         rhs_shape: shape of the kernels.
         window_strides: distance between neighboring windows along each spatial axis.
-        padding: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis.
+        padding: "VALID", "SAME", "SAME_LOWER" or a pair `(before, after)` for each spatial axis.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
 
     Returns:
-        The shape, with the axes that the third string names.
+        The shape, with the axes in the order of the third string.
 
     >>> names = ("NHWC", "HWIO", "NHWC")
     >>> lax.conv_general_shape_tuple((2, 8, 8, 3), (3, 3, 3, 16), (2, 2), "SAME", names)
@@ -513,12 +516,12 @@ def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int
     Args:
         lhs_shape: shape of the input.
         rhs_shape: shape of the kernels.
-        window_strides: factor by which each spatial size grows.
-        padding: "SAME", "VALID" or a pair (before, after) for each spatial axis.
+        window_strides: factor by which each spatial axis grows.
+        padding: "SAME", "VALID" or a pair `(before, after)` for each spatial axis.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
 
     Returns:
-        The shape, with the axes that the third string names.
+        The shape, with the axes in the order of the third string.
 
     >>> names = ("NHWC", "HWIO", "NHWC")
     >>> lax.conv_transpose_shape_tuple((2, 8, 8, 3), (3, 3, 3, 16), (2, 2), "SAME", names)

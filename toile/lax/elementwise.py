@@ -1,7 +1,7 @@
 """Arithmetic, complex numbers and choices, element by element.
 
-Operands have the same dtype and the same shape, except that operands of rank 0 and axes of size 1
-are broadcast; Python numbers take the dtype of the array operand. May import the engine,
+Operands must have the same dtype and the same shape, except that operands of rank 0 and axes of
+size 1 are broadcast. Python numbers adopt the dtype of the array operand. May import the engine,
 primitives, `_operands`, `_elementwise` and the comparisons.
 """
 # mypy: disable-error-code="empty-body"
@@ -63,7 +63,7 @@ def neg(x: ArrayLike) -> Array:
 def sign(x: ArrayLike) -> Array:
     """Compute the sign of each element: -1, 0 or 1.
 
-    A complex number `x` gives `x / |x|`, and NaN gives NaN.
+    For a complex number `x`, the result is `x / |x|`. For NaN, it is NaN.
 
     Args:
         x: array or number of a numeric dtype (not bool).
@@ -161,7 +161,7 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(families.sub)
 def sub(x: ArrayLike, y: ArrayLike) -> Array:
-    """Subtract one array from another, element by element.
+    """Subtract `y` from `x`, element by element.
 
     Args:
         x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
@@ -177,10 +177,11 @@ def sub(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(ops.div)
 def div(x: ArrayLike, y: ArrayLike) -> Array:
-    """Divide one array by another, element by element.
+    """Divide `x` by `y`, element by element.
 
-    Quotients of integers are rounded toward zero; division of an integer by zero gives -1 (all bits
-    set). Floats follow IEEE 754: division by zero gives an infinity or NaN.
+    Quotients of integers are rounded toward zero. An integer divided by zero is -1, or the largest
+    number of an unsigned dtype. Floats follow IEEE 754: the result of a division by zero is an
+    infinity or NaN.
 
     Args:
         x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
@@ -198,8 +199,8 @@ def div(x: ArrayLike, y: ArrayLike) -> Array:
 def rem(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute the remainder of a division that rounds toward zero.
 
-    The result has the sign of `x`, as in C; that of `jnp.remainder` has the sign of `y`. Where `y`
-    is zero, the result is `x` for integers and NaN for floats.
+    The result has the sign of `x`, as in C, whereas the result of `jnp.remainder` has the sign of
+    `y`. Where `y` is zero, the result is `x` for integers and NaN for floats.
 
     Args:
         x, y: arrays or numbers of the same integer or float dtype. Their shapes must be equal,
@@ -215,10 +216,10 @@ def rem(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(ops.max_)
 def max(x: ArrayLike, y: ArrayLike) -> Array:
-    """Choose the larger of two elements.
+    """Compute the maximum of two arrays, element by element.
 
-    The result is NaN where either is NaN. Complex numbers are ordered by their real parts, then by
-    their imaginary parts. Where the elements are equal, each receives half of the gradient.
+    The result is NaN where either element is NaN. Complex numbers are ordered by their real parts,
+    then by their imaginary parts. Where the elements are equal, each receives half of the gradient.
 
     Args:
         x, y: arrays or numbers of the same dtype. Their shapes must be equal, except that axes of
@@ -234,10 +235,10 @@ def max(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(ops.min_)
 def min(x: ArrayLike, y: ArrayLike) -> Array:
-    """Choose the smaller of two elements.
+    """Compute the minimum of two arrays, element by element.
 
-    The result is NaN where either is NaN. Complex numbers are ordered by their real parts, then by
-    their imaginary parts. Where the elements are equal, each receives half of the gradient.
+    The result is NaN where either element is NaN. Complex numbers are ordered by their real parts,
+    then by their imaginary parts. Where the elements are equal, each receives half of the gradient.
 
     Args:
         x, y: arrays or numbers of the same dtype. Their shapes must be equal, except that axes of
@@ -278,11 +279,11 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
     Args:
         x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
             except that axes of size 1 and operands of rank 0 are broadcast.
-        out_dtype: dtype to which both are converted before they are multiplied; None keeps their
-            dtype.
+        out_dtype: dtype to which both operands are converted before they are multiplied; None
+            keeps their dtype.
 
     Returns:
-        An array of the operands' common shape, in `out_dtype` or else in the operands' dtype.
+        An array of the operands' common shape, in `out_dtype` or in the operands' dtype.
 
     >>> lax.mul(jnp.array([100], jnp.int8), jnp.array([2], jnp.int8), out_dtype=jnp.int32)
     Array([200], dtype=int32)
@@ -295,15 +296,15 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return the next representable number after each element in the direction of another.
+    """Return the representable number next to `x1` in the direction of `x2`, element by element.
 
     Args:
-        x1: array or number of a float dtype: where to start.
-        x2: the numbers to step toward, of the same dtype, and of the same shape except that axes of
-            size 1 and operands of rank 0 are broadcast.
+        x1: the numbers to start from, of a float dtype.
+        x2: the numbers to step toward, of the same dtype. The shapes must be equal, except that
+            axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape; it is `x2` where both are equal.
+        An array of the operands' dtype and common shape. Where the operands are equal, it is `x2`.
 
     >>> lax.nextafter(1.0, jnp.array([0.0, 2.0]))
     Array([0.99999994, 1.0000001 ], dtype=float32)
@@ -343,7 +344,7 @@ def reciprocal(x: ArrayLike) -> Array:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array of the shape and dtype of `x`; 0 gives an infinity.
+        An array of the shape and dtype of `x`. The reciprocal of 0 is an infinity.
 
     >>> lax.reciprocal(jnp.array([2.0, 0.0]))
     Array([0.5, inf], dtype=float32)
@@ -380,12 +381,12 @@ _POWERS = dtypes_of(FLOATING)
 
 
 def pow(x: ArrayLike, y: ArrayLike) -> Array:
-    """Raise the elements of one array to powers given by another.
+    """Raise `x` to the power of `y`, element by element.
 
-    A negative real number to a power that is not an integer gives NaN.
+    The result is NaN where a negative real number is raised to a power that is not an integer.
 
     Args:
-        x: array or number of a float or complex dtype.
+        x: bases, of a float or complex dtype.
         y: exponents, of the dtype of `x` or of an integer dtype. The shapes must be equal, except
             that axes of size 1 and operands of rank 0 are broadcast.
 
@@ -409,7 +410,7 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
 def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compute the upper half of the bits of a product of integers.
 
-    The whole product has twice as many bits as the dtype; `lax.mul` gives the lower half.
+    The whole product has twice as many bits as the dtype; `lax.mul` returns the lower half.
 
     Args:
         x, y: arrays or numbers of the same integer dtype. Their shapes must be equal, except that
@@ -471,7 +472,7 @@ def imag(x: ArrayLike) -> Array:
 def conj(x: ArrayLike) -> Array:
     """Change the sign of the imaginary part of each element.
 
-    Real numbers become complex ones.
+    Real numbers become complex.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -489,11 +490,11 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
 
     Args:
         x: real parts, of dtype float32 or float64.
-        y: imaginary parts, of the same dtype, and of the same shape except that axes of size 1 and
-            operands of rank 0 are broadcast.
+        y: imaginary parts, of the same dtype. The shapes must be equal, except that axes of size 1
+            and operands of rank 0 are broadcast.
 
     Returns:
-        An array of complex64 or complex128 and of the operands' common shape.
+        An array of dtype complex64 or complex128, of the operands' common shape.
 
     >>> lax.complex(jnp.array([1.0, 3.0]), jnp.array([2.0, -4.0]))
     Array([1.+2.j, 3.-4.j], dtype=complex64)
@@ -508,11 +509,11 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
 def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
     """Choose each element from one of two arrays.
 
-    Both arrays are computed before the choice is made; `lax.cond` runs one of two functions.
-    Unlike `jnp.where`, it neither broadcasts nor promotes.
+    Both arrays are computed before the choice is made; `lax.cond` runs only one of two functions.
+    Unlike `jnp.where`, `select` neither broadcasts nor promotes its operands.
 
     Args:
-        pred: bool array, either of the shape of the others or of rank 0.
+        pred: bool array, either of the shape of the other operands or of rank 0.
         on_true: elements where `pred` is True.
         on_false: elements where `pred` is False, in an array of the shape and dtype of `on_true`.
 
@@ -529,9 +530,9 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """Choose each element from one of several arrays.
 
     Args:
-        which: index of the case to take each element from: an array of int32, either of the shape
-            of the cases or of rank 0. For at most two cases it may be bool, where False is the
-            first case.
+        which: for each element, the index of the case to choose it from: an int32 array, either of
+            the shape of the cases or of rank 0. For at most two cases it may be a bool array, where
+            False chooses the first case.
         cases: arrays of the same shape and dtype.
 
     Returns:
@@ -558,7 +559,7 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
 def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     """Limit the elements of an array to an interval.
 
-    Where `min` is greater than `max`, the result is `max`; NaN stays NaN.
+    Where `min` is greater than `max`, the result is `max`. NaN stays NaN.
 
     Args:
         min: lower bound, of the dtype of `x`, and of its shape or of rank 0.

@@ -15,20 +15,20 @@ from toile.primitives.fft import Fft, FftType
 def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     """Compute a discrete Fourier transform over the last axes.
 
-    `jnp.fft` offers the same as NumPy's functions. The inverse transforms divide by the number of
-    elements.
+    The inverse transforms divide by the number of elements. For functions like those of
+    `numpy.fft`, see `jnp.fft`.
 
     Args:
         x: array to transform. Real numbers become complex, except for "rfft", which requires real
             numbers.
-        fft_type: "fft", "ifft", "rfft" (for real numbers; only non-negative frequencies are
-            returned) or "irfft" (its inverse), or the `FftType` of that name.
+        fft_type: "fft", "ifft", "rfft" or "irfft", or the `FftType` of that name. "rfft" transforms
+            real numbers and returns only the non-negative frequencies; "irfft" is its inverse.
         fft_lengths: lengths of the transformed axes, which are the last `len(fft_lengths)` ones.
             They must be the sizes of these axes in `x`, or for "irfft" the sizes in the result.
 
     Returns:
-        An array of the transformed values: complex, or real for "irfft". "rfft" and "irfft" change
-        the size of the last axis from n to n // 2 + 1 and back.
+        A complex array, or a real one for "irfft". "rfft" changes the size of the last axis from
+        `n` to `n // 2 + 1`, and "irfft" changes it back.
 
     >>> lax.fft(jnp.array([1.0, 0.0, 0.0]), "rfft", (3,))
     Array([1.+0.j, 1.+0.j], dtype=complex64)

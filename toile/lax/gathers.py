@@ -54,33 +54,35 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
            slice_sizes: ShapeLike, *, unique_indices: bool = False,
            indices_are_sorted: bool = False, mode: str | GatherScatterMode | None = None,
            fill_value: ArrayLike | None = None) -> Array:
-    """Collect windows of an array at given index vectors.
+    """Collect windows of an array, at positions given by index vectors.
 
-    Each index vector gives the first element of a window of `operand`; all windows have the sizes
-    `slice_sizes`. For the usual ways of indexing, `x[i]`, `x.at[...].get(...)` and `jnp.take` do
-    the same and are easier to write.
+    Each index vector is the position of the first element of a window in `operand`. All windows
+    have the sizes `slice_sizes`. For ordinary indexing, `x[i]`, `x.at[...].get(...)` and `jnp.take`
+    are easier to use.
 
     Args:
         operand: the array to read.
-        start_indices: integer array; its last axis holds one index vector for each window.
+        start_indices: integer array of index vectors, one for each window. The components of a
+            vector are along the last axis.
         dimension_numbers: how the axes of `operand`, `start_indices` and the result correspond; see
             `GatherDimensionNumbers`.
         slice_sizes: size of a window along each axis of `operand`.
-        unique_indices: True to promise that no two windows overlap, which may be faster. The result
-            is undefined if they do.
-        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
-            The result is undefined if they are not.
-        mode: what happens to a window that is not entirely inside `operand`; see
-            `GatherScatterMode`. None is `PROMISE_IN_BOUNDS`.
-        fill_value: elements of such windows with the mode "fill". None is NaN for floats, the
-            lowest value for signed integers, the highest for unsigned ones, and True for bools.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
+            None means `PROMISE_IN_BOUNDS`.
+        fill_value: value of all elements of such windows in mode "fill". None means NaN for floats,
+            the lowest value for signed integers, the highest value for unsigned integers, and True
+            for bools.
 
     Returns:
         An array of the dtype of `operand`. Its axes are the axes of `start_indices` except the
         last, and the axes of a window that `dimension_numbers` keeps.
 
-    Read rows 2 and 0 of a matrix: each index vector has one component, the row; a window is one
-    row, whose first axis, of size 1, is removed.
+    Read rows 2 and 0 of a matrix. Each index vector has one component, the row number. Each window
+    is one row, and its first axis, which has size 1, is removed:
 
     >>> numbers = lax.GatherDimensionNumbers(
     ...     offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
@@ -89,7 +91,7 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
     Array([[5, 6],
            [1, 2]], dtype=int32)
 
-    Read windows of three elements; the second is not entirely inside.
+    Read windows of three elements, the second of which is not entirely inside the array:
 
     >>> numbers = lax.GatherDimensionNumbers(
     ...     offset_dims=(1,), collapsed_slice_dims=(), start_index_map=(0,))
@@ -116,12 +118,14 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
 
     Args:
         src: the array to read.
-        idxs: a vector of integers for each of `axes`, all of the same length. They wrap around: -1
-            is the last position, and the size of the axis is the first one again.
+        idxs: one vector of integer indices for each of `axes`, all of the same length. Indices wrap
+            around: -1 is the last position, and an index equal to the size of the axis is the
+            first.
         axes: the axes that the vectors index, non-negative and in increasing order.
 
     Returns:
-        An array whose first axis runs along the vectors, followed by the other axes of `src`.
+        An array whose first axis has the length of the vectors, followed by the other axes of
+        `src`.
 
     >>> x = jnp.array([[1, 2], [3, 4], [5, 6]])
     >>> lax.index_take(x, [jnp.array([0, -1])], (0,))
@@ -174,32 +178,33 @@ def _scatter(combine: str) -> Callable[[F], F]:
 def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
             dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Replace windows of an array at given index vectors.
+    """Replace windows of an array, at positions given by index vectors.
 
-    Each index vector gives the first element of a window of `operand`, and `updates` has the new
-    elements. Where windows overlap, it is undefined which one is written. For the usual ways of
-    indexing, `x.at[...].set(...)` does the same and is easier to write.
+    Each index vector is the position of the first element of a window in `operand`, and `updates`
+    contains the new elements. Where windows overlap, it is undefined which one is written. For
+    ordinary indexing, `x.at[...].set(...)` is easier to use.
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array; its last axis holds one index vector for each window.
-        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
-            which are which.
+        scatter_indices: integer array of index vectors, one for each window. The components of a
+            vector are along the last axis.
+        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
+            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
+            says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
-            The result is undefined if they are not.
-        unique_indices: True to promise that no two windows overlap, which may be faster. The result
-            is undefined if they do.
-        mode: what happens to a window that is not entirely inside `operand`; see
-            `GatherScatterMode`. None drops it.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
+        mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
+            None drops them.
 
     Returns:
         An array of the shape and dtype of `operand`.
 
-    Write rows 2 and 0 of a matrix: each index vector has one component, the row, and a window is a
-    row without its first axis.
+    Write rows 2 and 0 of a matrix. Each index vector has one component, the row number, and each
+    window is one row without its first axis:
 
     >>> numbers = lax.ScatterDimensionNumbers(
     ...     update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
@@ -215,24 +220,25 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
 def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Add to windows of an array at given index vectors.
+    """Add updates to windows of an array, at positions given by index vectors.
 
-    Where windows overlap, all of them are added. See `scatter` for index vectors and windows.
+    Where windows overlap, all updates are added. See `scatter` for index vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array; its last axis holds one index vector for each window.
-        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
-            which are which.
+        scatter_indices: integer array of index vectors, one for each window. The components of a
+            vector are along the last axis.
+        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
+            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
+            says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
-            The result is undefined if they are not.
-        unique_indices: True to promise that no two windows overlap, which may be faster. The result
-            is undefined if they do.
-        mode: what happens to a window that is not entirely inside `operand`; see
-            `GatherScatterMode`. None drops it.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
+        mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
+            None drops them.
 
     Returns:
         An array of the shape and dtype of `operand`.
@@ -249,24 +255,25 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Subtract from windows of an array at given index vectors.
+    """Subtract updates from windows of an array, at positions given by index vectors.
 
-    Where windows overlap, all of them are subtracted. See `scatter` for index vectors and windows.
+    Where windows overlap, all updates are subtracted. See `scatter` for index vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array; its last axis holds one index vector for each window.
-        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
-            which are which.
+        scatter_indices: integer array of index vectors, one for each window. The components of a
+            vector are along the last axis.
+        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
+            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
+            says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
-            The result is undefined if they are not.
-        unique_indices: True to promise that no two windows overlap, which may be faster. The result
-            is undefined if they do.
-        mode: what happens to a window that is not entirely inside `operand`; see
-            `GatherScatterMode`. None drops it.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
+        mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
+            None drops them.
 
     Returns:
         An array of the shape and dtype of `operand`.
@@ -283,25 +290,26 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Multiply windows of an array, at given index vectors, by updates.
+    """Multiply windows of an array by updates, at positions given by index vectors.
 
-    Where windows overlap, all their factors are applied. See `scatter` for index vectors and
-    windows.
+    Where windows overlap, all updates are factors of the result. See `scatter` for index vectors
+    and windows.
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array; its last axis holds one index vector for each window.
-        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
-            which are which.
+        scatter_indices: integer array of index vectors, one for each window. The components of a
+            vector are along the last axis.
+        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
+            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
+            says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
-            The result is undefined if they are not.
-        unique_indices: True to promise that no two windows overlap, which may be faster. The result
-            is undefined if they do.
-        mode: what happens to a window that is not entirely inside `operand`; see
-            `GatherScatterMode`. None drops it.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
+        mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
+            None drops them.
 
     Returns:
         An array of the shape and dtype of `operand`.
@@ -318,24 +326,25 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Take the minimum of windows of an array and updates, at given index vectors.
+    """Compute the minimum of windows of an array and updates, at positions given by index vectors.
 
-    Where windows overlap, all of them count. See `scatter` for index vectors and windows.
+    Where windows overlap, the smallest update counts. See `scatter` for index vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array; its last axis holds one index vector for each window.
-        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
-            which are which.
+        scatter_indices: integer array of index vectors, one for each window. The components of a
+            vector are along the last axis.
+        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
+            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
+            says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
-            The result is undefined if they are not.
-        unique_indices: True to promise that no two windows overlap, which may be faster. The result
-            is undefined if they do.
-        mode: what happens to a window that is not entirely inside `operand`; see
-            `GatherScatterMode`. None drops it.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
+        mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
+            None drops them.
 
     Returns:
         An array of the shape and dtype of `operand`.
@@ -352,24 +361,25 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Take the maximum of windows of an array and updates, at given index vectors.
+    """Compute the maximum of windows of an array and updates, at positions given by index vectors.
 
-    Where windows overlap, all of them count. See `scatter` for index vectors and windows.
+    Where windows overlap, the largest update counts. See `scatter` for index vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array; its last axis holds one index vector for each window.
-        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
-            which are which.
+        scatter_indices: integer array of index vectors, one for each window. The components of a
+            vector are along the last axis.
+        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
+            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
+            says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
-            The result is undefined if they are not.
-        unique_indices: True to promise that no two windows overlap, which may be faster. The result
-            is undefined if they do.
-        mode: what happens to a window that is not entirely inside `operand`; see
-            `GatherScatterMode`. None drops it.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
+        mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
+            None drops them.
 
     Returns:
         An array of the shape and dtype of `operand`.
@@ -386,23 +396,24 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
                   dimension_numbers: ScatterDimensionNumbers, *, update_shape: ShapeLike = (),
                   indices_are_sorted: bool = False, unique_indices: bool = False,
                   mode: str | GatherScatterMode | None = None) -> Array:
-    """Apply a function to the elements of windows of an array at given index vectors.
+    """Apply a function to windows of an array, at positions given by index vectors.
 
     The function is applied to an element once for each window that contains it.
 
     Args:
-        operand: the array to change; the result is a new array.
-        scatter_indices: integer array; its last axis holds one index vector for each window.
-        func: function of a scalar that returns a scalar of the same dtype.
+        operand: the array to start from; it is not modified.
+        scatter_indices: integer array of index vectors, one for each window. The components of a
+            vector are along the last axis.
+        func: a function that is called with a scalar and returns a scalar of the same dtype.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and the updates correspond;
             see `ScatterDimensionNumbers`.
         update_shape: the shape that `updates` would have in `scatter`.
-        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
-            The result is undefined if they are not.
-        unique_indices: True to promise that no two windows overlap, which may be faster. The result
-            is undefined if they do.
-        mode: what happens to a window that is not entirely inside `operand`; see
-            `GatherScatterMode`. None drops it.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
+        mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
+            None drops them.
 
     Returns:
         An array of the shape and dtype of `operand`.
@@ -444,7 +455,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
 
 
 def _starts(name: str, x: Any, starts: Any, negative: Any) -> list[Any]:
-    """Starts as integers of one dtype, those below zero counted from the end where allowed."""
+    """The starts as integers of one dtype, with negative ones counted from the end if allowed."""
     if isinstance(starts, (DeviceArray, np.ndarray)) or hasattr(starts, "aval"):
         if starts.ndim != 1:
             raise ValueError(f"{name}: needed a 1D sequence of starts, got shape "
@@ -467,7 +478,7 @@ def _starts(name: str, x: Any, starts: Any, negative: Any) -> list[Any]:
 
 
 def _starts_dtype(name: str, starts: Sequence[Any]) -> Any:
-    """The dtype that all starts have; Python integers take that of the others."""
+    """The common dtype of the starts; Python integers adopt the dtype of the others."""
     found = {
         s.dtype if isinstance(s, Array) else dtypes.canonicalize_dtype(dtypes.dtype(s))
         for s in starts if type(s) is not int
@@ -492,7 +503,7 @@ def _start(name: str, s: Any, n: int, dtype: Any, allowed: bool) -> Any:
     elif s < 0 and not allowed:
         raise ValueError(f"{name}: needed a start >= 0 with allow_negative_indices=False, got "
                          f"{s}{here()}")
-    top = dtypes.iinfo(dtype).max  # further out is clamped anyway
+    top = dtypes.iinfo(dtype).max  # starts beyond it are clamped anyway
     value = s + n if s < 0 and allowed else s
     low = dtypes.iinfo(dtype).min
     return DeviceArray(np.asarray(min(max(int(value), int(low)), int(top)), dtype))
@@ -501,17 +512,17 @@ def _start(name: str, s: Any, n: int, dtype: Any, allowed: bool) -> Any:
 def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike],
                   slice_sizes: ShapeLike, *,
                   allow_negative_indices: bool | Sequence[bool] = True) -> Array:
-    """Read a block of an array whose position may depend on other arrays.
+    """Read a block of an array, at a position that may depend on other arrays.
 
     Under `toile.jit`, `x[i:i + n]` raises an error if `i` is traced, because the shape of the
-    result must be known; here the sizes are fixed and only the position is computed. A block that
-    is not entirely inside is shifted so that it is; nothing is padded.
+    result must be known. Here the size of the block is fixed, and only its position is computed. A
+    block that is not entirely inside the array is shifted to the nearest position inside it.
 
     Args:
         operand: the array to read.
-        start_indices: where the block starts along each axis: a vector of integers, or a sequence
+        start_indices: start of the block along each axis: a vector of integers, or a sequence
             of integers or integer arrays of rank 0, all of the same dtype.
-        slice_sizes: size of the block along each axis, at most that of `operand`.
+        slice_sizes: size of the block along each axis, at most the size of `operand`.
         allow_negative_indices: whether negative starts count from the end of the axis; one bool,
             or one for each axis.
 
@@ -536,15 +547,16 @@ def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayL
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike,
                          start_indices: ArrayLike | Sequence[ArrayLike], *,
                          allow_negative_indices: bool | Sequence[bool] = True) -> Array:
-    """Replace a block of an array whose position may depend on other arrays.
+    """Replace a block of an array, at a position that may depend on other arrays.
 
-    A block that is not entirely inside is shifted so that it is; nothing is cut off.
+    A block that is not entirely inside the array is shifted to the nearest position inside it, so
+    nothing of `update` is cut off.
 
     Args:
-        operand: the array to change; the result is a new array.
-        update: the new elements of the block, in an array of the rank and dtype of `operand` that
-            is at most as large along each axis.
-        start_indices: where the block starts along each axis: a vector of integers, or a sequence
+        operand: the array to start from; it is not modified.
+        update: the new block: an array of the rank and dtype of `operand`, and at most as large
+            along each axis.
+        start_indices: start of the block along each axis: a vector of integers, or a sequence
             of integers or integer arrays of rank 0, all of the same dtype.
         allow_negative_indices: whether negative starts count from the end of the axis; one bool,
             or one for each axis.
@@ -574,10 +586,11 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
 
     Args:
         operand: the array to read.
-        start_index: where the block starts, an integer or an integer array of rank 0. A block that
-            is not entirely inside is shifted so that it is.
-        slice_size: size of the block along this axis; along the other axes it has full size.
-        axis: the axis; negative axes count from the last one.
+        start_index: start of the block, an integer or an integer array of rank 0. A block that is
+            not entirely inside the array is shifted to the nearest position inside it.
+        slice_size: size of the block along `axis`. Along the other axes, it has the size of the
+            array.
+        axis: the axis to slice; negative axes count from the end.
         allow_negative_indices: whether a negative start counts from the end of the axis.
 
     Returns:
@@ -595,18 +608,19 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
 
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0,
                          keepdims: bool = True, *, allow_negative_indices: bool = True) -> Array:
-    """Read the slice at one position along an axis, which may depend on other arrays.
+    """Read the slice at one position along an axis; the position may depend on other arrays.
 
     Args:
         operand: the array to read.
         index: the position, an integer or an integer array of rank 0. A position that is out of
             range is replaced with the nearest valid one.
-        axis: the axis; negative axes count from the last one.
+        axis: the axis to index; negative axes count from the end.
         keepdims: whether to keep the axis, with size 1.
         allow_negative_indices: whether a negative index counts from the end of the axis.
 
     Returns:
-        An array of the dtype of `operand`, with size 1 along the axis or without it.
+        An array of the dtype of `operand`, with size 1 along the axis; without the axis if
+        `keepdims` is False.
 
     >>> x = jnp.array([[1, 2], [3, 4]])
     >>> lax.dynamic_index_in_dim(x, 1)
@@ -624,12 +638,12 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
     """Replace a block along one axis, at a position that may depend on other arrays.
 
     Args:
-        operand: the array to change; the result is a new array.
-        update: the new elements of the block, in an array of the rank and dtype of `operand`.
-        start_index: where the block starts, an integer or an integer array of rank 0. A block that
-            is not entirely inside is shifted so that it is.
-        axis: the axis; negative axes count from the last one. Along the others the block starts at
-            0.
+        operand: the array to start from; it is not modified.
+        update: the new block, an array of the rank and dtype of `operand`.
+        start_index: start of the block, an integer or an integer array of rank 0. A block that is
+            not entirely inside the array is shifted to the nearest position inside it.
+        axis: the axis to slice; negative axes count from the end. Along the other axes, the block
+            starts at 0.
         allow_negative_indices: whether a negative start counts from the end of the axis.
 
     Returns:
@@ -645,14 +659,15 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
 
 def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike,
                                 axis: int, *, allow_negative_indices: bool = True) -> Array:
-    """Replace the slice at one position along an axis, which may depend on other arrays.
+    """Replace the slice at one position along an axis; the position may depend on other arrays.
 
     Args:
-        operand: the array to change; the result is a new array.
-        update: the new slice, of the dtype of `operand`, with or without the axis of size 1.
+        operand: the array to start from; it is not modified.
+        update: the new slice, of the dtype of `operand`. It either has size 1 along `axis` or lacks
+            this axis.
         index: the position, an integer or an integer array of rank 0. A position that is out of
             range is replaced with the nearest valid one.
-        axis: the axis; negative axes count from the last one.
+        axis: the axis to index; negative axes count from the end.
         allow_negative_indices: whether a negative index counts from the end of the axis.
 
     Returns:

@@ -28,25 +28,28 @@ __all__ = ["custom_linear_solve", "custom_root"]
 
 def custom_root(f: Callable[[Any], Any], initial_guess: PyTree, solve: Callable[..., Any],
                 tangent_solve: Callable[..., Any], has_aux: bool = False) -> PyTree:
-    """Find a root of a function, with derivatives from the implicit function theorem.
+    """Find a root of a function with a solver that need not be differentiable.
 
-    `solve` may iterate in any way, for example with `while_loop`: its steps are not differentiated.
-    For parameters `a` that `f` uses from the surrounding code, the derivative of the root `x` is
-    `-(df/dx)**-1 * df/da`, which `tangent_solve` computes.
+    The derivatives come from the implicit function theorem, so `solve` may iterate in any way, for
+    example with `while_loop`. If `f` uses a value `a` from the surrounding code, the derivative of
+    the root `x` with respect to `a` is `-(df/dx)**-1 * df/da`, which is computed by calling
+    `tangent_solve`.
 
     Args:
-        f: function of `x` whose root to find; its result has the structure and shapes of `x`.
-        initial_guess: where the search starts: an array, number, or a tree of them.
-        solve: function `(f, initial_guess) -> x` that finds the root.
-        tangent_solve: function `(g, y) -> x` that solves `g(x) = y` for the linear function `g`,
-            the derivative of `f` at the root. For scalars that is `y / g(1.0)`.
-        has_aux: whether `solve` returns a pair of the root and other information, which is not
+        f: the function whose root is sought. It is called with `x` and returns a tree with the
+            structure and shapes of `x`.
+        initial_guess: the starting point of the search: an array, number, or a tree of them.
+        solve: a function `solve(f, initial_guess)` that returns the root.
+        tangent_solve: a function `tangent_solve(g, y)` that returns the solution `x` of `g(x) = y`,
+            where the linear function `g` is the derivative of `f` at the root. For scalars, the
+            solution is `y / g(1.0)`.
+        has_aux: whether `solve` returns a pair `(root, aux)`. The auxiliary output `aux` is not
             differentiated.
 
     Returns:
-        The root, or the pair that `solve` returns.
+        The root; with `has_aux`, the pair `(root, aux)`.
 
-    The square root by Newton's method, and its derivative `1 / (2 * sqrt(a))`:
+    Compute a square root by Newton's method, and its derivative `1 / (2 * sqrt(a))`:
 
     >>> def square_root(a):
     ...     def newton(f, x):
@@ -113,25 +116,26 @@ def _zero_tangent(x: Any) -> Any:
 def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable[..., Any],
                         transpose_solve: Callable[..., Any] | None = None, symmetric: bool = False,
                         has_aux: bool = False) -> PyTree:
-    """Solve `matvec(x) = b` for a linear function, with derivatives from the linear system.
+    """Solve a linear system `matvec(x) = b` with a solver that need not be differentiable.
 
-    The steps of `solve` are not differentiated: the derivatives are themselves solutions of linear
-    systems, which `solve` finds in forward mode and `transpose_solve` in reverse mode.
+    The derivatives are themselves solutions of linear systems: `solve` finds them in forward mode,
+    and `transpose_solve` in reverse mode.
 
     Args:
-        matvec: linear function of `x`, whose result has the structure and shapes of `b`.
+        matvec: a linear function of `x`. It returns a tree with the structure and shapes of `b`.
         b: the right-hand side: an array, number, or a tree of them.
-        solve: function `(matvec, b) -> x` that solves the system.
-        transpose_solve: function `(vecmat, b) -> x` that solves the transposed system; required for
-            reverse mode (`toile.grad`).
-        symmetric: whether `matvec` is its own transpose, so that `solve` is used for both.
-        has_aux: whether `solve` and `transpose_solve` return a pair of the solution and other
-            information.
+        solve: a function `solve(matvec, b)` that returns the solution `x`.
+        transpose_solve: a function `transpose_solve(vecmat, b)` that returns the solution of the
+            transposed system. Reverse mode (`toile.grad`) requires it, unless `symmetric` is True.
+        symmetric: whether `matvec` equals its transpose. If it does and `transpose_solve` is None,
+            `solve` also solves the transposed system.
+        has_aux: whether `solve` and `transpose_solve` return a pair `(x, aux)` of the solution and
+            an auxiliary output.
 
     Returns:
-        The solution, or the pair that `solve` returns.
+        The solution; with `has_aux`, the pair `(x, aux)` that `solve` returns.
 
-    A symmetric matrix, known only as a function, by conjugate gradients:
+    Solve a system by conjugate gradients, with a symmetric matrix given only as a function:
 
     >>> from toile.scipy.sparse.linalg import cg
     >>> def solve(scale, b):
@@ -169,7 +173,7 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable
 
 
 def _with_shared_consts(staged: Sequence[Any], consts: Sequence[Any]) -> list[Any]:
-    """The programs, each taking the closed-over values of all of them first."""
+    """The programs, changed to take the closed-over values of all programs as first inputs."""
     made: list[Any] = []
     start = 0
     for s in staged:

@@ -1,7 +1,8 @@
 """Linear algebra on batches of matrices, with the names and signatures of `jax.lax.linalg`.
 
-Matrices are in the last two axes; leading axes are batches. A decomposition that fails gives NaN.
-`toile.numpy.linalg` and `toile.scipy.linalg` offer the same under the names of NumPy and SciPy.
+Matrices are in the last two axes, and leading axes are batch axes. A decomposition that fails
+returns NaN. `toile.numpy.linalg` and `toile.scipy.linalg` have similar functions with the names of
+NumPy and SciPy.
 """
 
 # The operations and their derivatives are in toile.primitives.linalg_*.
@@ -34,7 +35,7 @@ __all__ = [
 
 
 class EigImplementation(enum.Enum):
-    """The library for the eigendecomposition of general matrices; toile supports LAPACK."""
+    """The library for the eigendecomposition of general matrices; toile supports only LAPACK."""
 
     CUSOLVER = "cusolver"
     MAGMA = "magma"
@@ -42,7 +43,7 @@ class EigImplementation(enum.Enum):
 
 
 class EighImplementation(enum.Enum):
-    """The algorithm for the eigendecomposition of Hermitian matrices; toile supports QR."""
+    """The algorithm for the eigendecomposition of Hermitian matrices; toile supports only QR."""
 
     QR = "qr"
     JACOBI = "jacobi"
@@ -60,16 +61,16 @@ class SvdAlgorithm(enum.Enum):
 
 
 def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
-    """Factor positive definite matrices into a lower triangular one times its adjoint.
+    """Factor positive definite matrices into lower triangular matrices times their adjoints.
 
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
-        symmetrize_input: whether to first replace `x` by the mean of `x` and its adjoint; otherwise
-            only the lower triangle is read.
+        symmetrize_input: whether to first replace `x` with the mean of `x` and its adjoint. If
+            False, only the lower triangle is read.
 
     Returns:
-        The lower triangular matrices L with x = L Lᴴ, of the shape and dtype of `x`. A matrix that
-        is not positive definite gives NaN.
+        The lower triangular matrices L with `x = L Lᴴ`, of the shape and dtype of `x`. If a matrix
+        is not positive definite, its factor is NaN.
 
     >>> lax.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 5.0]]))
     Array([[2., 0.],
@@ -80,14 +81,14 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
 
 
 def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
-    """Update a Cholesky factor after a rank-1 change of the matrix.
+    """Update the Cholesky factor of a matrix after a rank-1 change.
 
     Args:
-        r_matrix: upper triangular matrix R.
+        r_matrix: upper triangular matrix R, the factor of `RᵀR`.
         w_vector: vector w.
 
     Returns:
-        The upper triangular factor of RᵀR + wwᵀ.
+        The upper triangular factor of `RᵀR + wwᵀ`.
 
     >>> lax.linalg.cholesky_update(jnp.diag(jnp.array([3.0, 1.0])), jnp.array([4.0, 0.0]))
     Array([[5., 0.],
@@ -106,15 +107,15 @@ def eig(x: ArrayLike, *, compute_left_eigenvectors: bool = True,
         x: square matrices in the last two axes, of a float or complex dtype.
         compute_left_eigenvectors: whether to return left eigenvectors.
         compute_right_eigenvectors: whether to return right eigenvectors.
-        enable_eigvec_derivs: whether eigenvectors can be differentiated. It asserts that the
-            eigenvalues are distinct and that no eigenvector has two elements tied for the largest
-            magnitude.
-        implementation: None or `EigImplementation.LAPACK`, the only supported one.
-        use_magma: deprecated; False is the same as LAPACK, and True raises an error.
+        enable_eigvec_derivs: whether eigenvectors can be differentiated. With True, you promise
+            that the eigenvalues are distinct and that no eigenvector has two elements tied for the
+            largest magnitude.
+        implementation: None or `EigImplementation.LAPACK`, the only supported library.
+        use_magma: deprecated. False means LAPACK, and True raises an error.
 
     Returns:
-        A list of the eigenvalues and, if requested, the left and the right eigenvectors, as
-        columns. All are complex. The eigenvalues are in no particular order.
+        A list of the eigenvalues and, if requested, the left and the right eigenvectors, which are
+        the columns of matrices. All arrays are complex. The eigenvalues are in no particular order.
 
     >>> values, = lax.linalg.eig(jnp.array([[0.0, -1.0], [1.0, 0.0]]),
     ...     compute_left_eigenvectors=False, compute_right_eigenvectors=False)
@@ -141,17 +142,17 @@ def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True,
 
     Args:
         x: square matrices in the last two axes, of a float or complex dtype.
-        lower: whether to read only the lower triangle, otherwise only the upper one; ignored if the
-            input is symmetrized.
-        symmetrize_input: whether to first replace `x` by the mean of `x` and its adjoint.
-        sort_eigenvalues: ignored: the eigenvalues are always in ascending order.
-        subset_by_index: range of eigenvalues to compute, in ascending order, as a pair (start, end)
-            that excludes the end; None for all.
-        implementation: None or `EighImplementation.QR`, the only supported one.
+        lower: whether to read only the lower triangle; if False, only the upper triangle is read.
+            It is ignored if the input is symmetrized.
+        symmetrize_input: whether to first replace `x` with the mean of `x` and its adjoint.
+        sort_eigenvalues: ignored, because the eigenvalues are always in ascending order.
+        subset_by_index: a pair `(start, end)` to compute only the eigenvalues at positions `start`
+            to `end - 1` of the ascending order; None for all.
+        implementation: None or `EighImplementation.QR`, the only supported algorithm.
 
     Returns:
-        The eigenvectors, as columns, and the eigenvalues, which are real. Note the order:
-        `jnp.linalg.eigh` has the eigenvalues first.
+        A pair of the eigenvectors, which are the columns of matrices, and the eigenvalues, which
+        are real. Note the order: `jnp.linalg.eigh` returns the eigenvalues first.
 
     >>> vectors, values = lax.linalg.eigh(jnp.array([[3.0, 0.0], [0.0, 1.0]]))
     >>> values
@@ -188,14 +189,14 @@ def hessenberg(a: ArrayLike) -> list[Array]:
 
 
 def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
-    """Multiply Householder reflectors to get the orthonormal matrix that they represent.
+    """Multiply Householder reflectors to form the matrices Q that they represent.
 
     Args:
-        a: matrices with the reflectors below their diagonal, in columns.
+        a: matrices whose columns contain the reflectors below the diagonal.
         taus: scale factors of the reflectors, at most one for each column.
 
     Returns:
-        The matrices Q, of the shape of `a`, with orthonormal columns.
+        The matrices Q, which have orthonormal columns and the shape of `a`.
 
     >>> jnp.diag(lax.linalg.householder_product(jnp.eye(2), jnp.array([2.0, 0.0])))
     Array([-1.,  1.], dtype=float32)
@@ -208,14 +209,14 @@ def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True,
     """Multiply matrices by the Q of a QR factorization that is stored as Householder reflectors.
 
     Args:
-        a: matrices with the reflectors below their diagonal, in columns.
+        a: matrices whose columns contain the reflectors below the diagonal.
         taus: scale factors of the reflectors.
         c: matrices to multiply.
-        left: whether Q is on the left, otherwise on the right.
+        left: whether to multiply by Q from the left; if False, from the right.
         transpose: whether to multiply by the adjoint of Q.
 
     Returns:
-        Q c, c Q, Qᴴ c or c Qᴴ, of the shape of `c`.
+        The product `Q c`, `c Q`, `Qᴴ c` or `c Qᴴ`, of the shape of `c`.
 
     >>> lax.linalg.ormqr(jnp.eye(2), jnp.array([2.0, 0.0]), jnp.array([[3.0], [4.0]]))
     Array([[-3.],
@@ -225,15 +226,15 @@ def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True,
 
 
 def lu(x: ArrayLike) -> list[Array]:
-    """Factor matrices into a lower and an upper triangular one, with row swaps.
+    """Factor matrices into lower and upper triangular matrices, with row swaps.
 
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
 
     Returns:
-        A list of three arrays. The first has the factor U in its upper triangle and L, whose
-        diagonal is 1, below it. The second has the pivots, int32: step i swaps rows i and
-        `pivots[i]`. The third is the resulting order of the rows: `x[order] = L U`.
+        A list of three arrays. The first contains the factor U in its upper triangle and the factor
+        L below it; the diagonal of L is 1. The second contains the pivots as int32: step `i` swaps
+        rows `i` and `pivots[i]`. The third is the resulting order of the rows: `x[order] = L U`.
 
     >>> factors, pivots, order = lax.linalg.lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))
     >>> factors
@@ -249,11 +250,11 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
     """Convert the pivots of an LU factorization to a permutation of the rows.
 
     Args:
-        pivots: integers in the last axis: step i swaps rows i and `pivots[i]`.
+        pivots: integers along the last axis: step `i` swaps rows `i` and `pivots[i]`.
         permutation_size: number of rows.
 
     Returns:
-        The order of the rows after all swaps, int32, in the last axis.
+        The order of the rows after all swaps, as int32 along the last axis.
 
     >>> lax.linalg.lu_pivots_to_permutation(jnp.array([2, 2]), 3)
     Array([2, 0, 1], dtype=int32)
@@ -263,16 +264,16 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
 
 def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
        use_magma: bool | None = None) -> tuple[Array, ...]:
-    """Factor matrices into one with orthonormal columns and an upper triangular one.
+    """Factor matrices into Q, with orthonormal columns, and R, which is upper triangular.
 
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
         pivoting: whether to permute columns so that the diagonal of R decreases in magnitude.
-        full_matrices: whether Q is square; otherwise it has min(rows, columns) columns.
+        full_matrices: whether Q is square; otherwise it has `min(rows, columns)` columns.
         use_magma: ignored.
 
     Returns:
-        A tuple (Q, R) with x = Q R; with `pivoting`, (Q, R, p) with x[:, p] = Q R.
+        A tuple (Q, R) with `x = Q R`; with `pivoting`, a tuple (Q, R, p) with `x[:, p] = Q R`.
 
     >>> q, r = lax.linalg.qr(jnp.array([[3.0, 1.0], [4.0, 2.0]]))
     >>> jnp.abs(r).round(4)
@@ -284,7 +285,7 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
 
 def schur(x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
           select_callable: Callable[..., Any] | None = None) -> list[Array]:
-    """Compute the Schur decomposition of square matrices: x = Q T Qᴴ with unitary Q.
+    """Compute the Schur decomposition of square matrices: `x = Q T Qᴴ` with unitary Q.
 
     Args:
         x: square matrices in the last two axes, of a float or complex dtype.
@@ -293,8 +294,8 @@ def schur(x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bo
         select_callable: ignored.
 
     Returns:
-        A list of T and, if requested, Q. T is upper triangular; for real matrices it has 2-by-2
-        blocks on its diagonal for pairs of complex eigenvalues.
+        A list of T and, if requested, Q. T is upper triangular, except that for real matrices it
+        has a 2-by-2 block on the diagonal for each pair of complex eigenvalues.
 
     Raises:
         NotImplementedError: `sort_eig_vals` is True.
@@ -316,17 +317,17 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
 
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
-        full_matrices: whether U and Vᴴ are square; otherwise U has min(rows, columns) columns and
-            Vᴴ has as many rows.
+        full_matrices: whether U and Vᴴ are square; otherwise U has `min(rows, columns)` columns,
+            and Vᴴ has the same number of rows.
         compute_uv: whether to return U and Vᴴ.
-        subset_by_index: range of singular values to compute, in descending order, as a pair (start,
-            end) that excludes the end; None for all. It requires `full_matrices=False` if U and Vᴴ
-            are returned.
+        subset_by_index: a pair `(start, end)` to compute only the singular values at positions
+            `start` to `end - 1` of the descending order; None for all. It requires
+            `full_matrices=False` if U and Vᴴ are returned.
         algorithm: None, `SvdAlgorithm.QR` or `SvdAlgorithm.DIVIDE_AND_CONQUER`.
 
     Returns:
-        A tuple (U, s, Vᴴ) with x = U diag(s) Vᴴ, or only s. The singular values s are real and in
-        descending order.
+        A tuple (U, s, Vᴴ) with `x = U diag(s) Vᴴ`, or only s if `compute_uv` is False. The singular
+        values s are real and in descending order.
 
     Raises:
         NotImplementedError: `algorithm` has any other value.
@@ -345,15 +346,15 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
 
 def symmetric_product(a_matrix: ArrayLike, c_matrix: ArrayLike, *, alpha: float = 1.0,
                       beta: float = 0.0, symmetrize_output: bool = False) -> Array:
-    """Compute `alpha` A Aᵀ + `beta` C for matrices A and symmetric matrices C.
+    """Compute `alpha A Aᵀ + beta C` for matrices A and symmetric matrices C.
 
     Args:
         a_matrix: matrices of shape (..., m, n).
         c_matrix: matrices of shape (..., m, m).
         alpha: factor of the product.
         beta: factor of C.
-        symmetrize_output: whether to copy the lower triangle of the result to the upper one;
-            otherwise only the lower one is meaningful.
+        symmetrize_output: whether to copy the lower triangle of the result to the upper triangle.
+            If False, only the lower triangle is meaningful.
 
     Returns:
         Matrices of shape (..., m, m).
@@ -377,16 +378,16 @@ def triangular_solve(a: ArrayLike, b: ArrayLike, *, left_side: bool = False, low
                      unit_diagonal: bool = False) -> Array:
     """Solve linear systems with triangular matrices.
 
-    A zero on the diagonal gives infinities or NaN.
+    If there is a zero on the diagonal, the solution contains infinities or NaN.
 
     Args:
         a: triangular matrices in the last two axes; the other triangle is not read.
-        b: right-hand sides: matrices, or vectors if `b` has one axis less than `a`.
-        left_side: whether to solve a x = b, otherwise x a = b.
-        lower: whether `a` is lower triangular, otherwise upper triangular.
+        b: right-hand sides: matrices, or vectors if `b` has one axis fewer than `a`.
+        left_side: whether to solve `a x = b`; if False, solve `x a = b`.
+        lower: whether `a` is lower triangular; if False, it is upper triangular.
         transpose_a: whether to solve with the transpose of `a`.
         conjugate_a: whether to solve with the complex conjugate of `a`.
-        unit_diagonal: whether the diagonal is assumed to be 1, and not read.
+        unit_diagonal: whether to assume that the diagonal is 1 and not read it.
 
     Returns:
         The solutions x, of the shape of `b`.
@@ -411,7 +412,7 @@ def tridiagonal(a: ArrayLike, *, lower: bool = True) -> list[Array]:
 
     Args:
         a: square matrices in the last two axes, of a float or complex dtype.
-        lower: whether to read the lower triangle, otherwise the upper one.
+        lower: whether to read the lower triangle; if False, the upper one is read.
 
     Returns:
         A list of four arrays: matrices with the Householder reflectors of the reduction, the
@@ -429,10 +430,10 @@ def tridiagonal_solve(dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike, 
     """Solve linear systems with tridiagonal matrices.
 
     Args:
-        dl: elements below the diagonal, of the shape of `d`; `dl[i]` is in row i, and the first is
-            not read.
-        d: elements of the diagonal, in the last axis.
-        du: elements above the diagonal, of the shape of `d`; the last is not read.
+        dl: elements below the diagonal, of the shape of `d`; `dl[i]` is in row `i`, and the first
+            element is not read.
+        d: elements of the diagonal, along the last axis.
+        du: elements above the diagonal, of the shape of `d`; the last element is not read.
         b: right-hand sides, as the columns of matrices.
         perturb_singular: whether to perturb the pivots of singular matrices slightly, so that the
             solution is finite.

@@ -1,6 +1,6 @@
 """Loops: scan, map, while_loop, fori_loop, associative_scan.
 
-Bodies are traced once; their carries must keep structure, shapes and dtypes. May import
+Bodies are traced once, and carries must keep their structure, shapes and dtypes. May import
 everything below `lax`.
 """
 
@@ -44,10 +44,10 @@ __all__ = ["associative_scan", "fori_loop", "map", "scan", "while_loop"]
 def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = None,
          length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
          _split_transpose: bool = False) -> tuple[PyTree, PyTree]:
-    """Loop over the leading axis of arrays while passing a value from step to step.
+    """Loop over the leading axis of arrays, and pass a value (the carry) from step to step.
 
-    It does the same as this Python function, but traces `f` once instead of running it at every
-    step, so the compiled program does not grow with the number of steps:
+    `scan` does the same as the following Python function. However, it traces `f` only once, so the
+    compiled program does not grow with the number of steps.
 
     >>> def scan_in_python(f, carry, xs):
     ...     ys = []
@@ -56,32 +56,32 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     ...         ys.append(y)
     ...     return carry, jnp.stack(ys)
 
-    Use it for recurrent networks, simulations and sequences of layers. It can be differentiated in
-    forward and reverse mode. Reverse mode keeps intermediate values of every step, unless `f` is
-    wrapped in `toile.checkpoint`.
+    Use `scan` for recurrent networks, simulations and sequences of layers. It can be differentiated
+    in forward and reverse mode. Reverse mode stores intermediate values of every step, unless `f`
+    is wrapped in `toile.checkpoint`.
 
     Args:
-        f: function `(carry, x) -> (carry, y)`. The carry that it returns must have the structure,
-            shapes and dtypes of the carry that it takes. It is traced, so a Python `if` on its
-            arguments raises an error.
+        f: a function `f(carry, x)` that returns a pair `(carry, y)`. The returned carry must have
+            the structure, shapes and dtypes of the carry that is passed in. `f` is traced, so a
+            Python `if` on its arguments raises an error.
         init: the first carry: an array, number, or a tree of them.
-        xs: an array or a tree of arrays with equal leading axes; `f` gets one slice in each step.
-            With None, `x` is None and `length` is required.
+        xs: an array or a tree of arrays with leading axes of equal size; each step passes one slice
+            to `f`. If `xs` is None, `x` is None in every step, and `length` is required.
         length: number of steps; None for the size of the leading axes.
-        reverse: whether to go from the last slice to the first. Each `y` is still at the position
-            of its `x`.
+        reverse: whether to go from the last slice to the first. The result `y` for a slice is still
+            stored at the position of that slice.
         unroll: number of steps to run in each iteration of the compiled loop; True for all of them.
             Larger numbers may be faster to run and slower to compile.
 
     Returns:
-        The last carry, and the `y` values of all steps, stacked along a new leading axis.
+        A pair of the last carry and the `y` values of all steps, stacked along a new leading axis.
 
     Raises:
-        TypeError: `f` does not return a pair, or the carry changes its structure, shapes or
-            dtypes.
+        TypeError: `f` does not return a pair, or it changes the structure, shapes or dtypes of the
+            carry.
         ValueError: the leading axes differ, or there are no arrays and no `length`.
 
-    Running sums, with the total as the carry:
+    Compute running sums, with the total as the carry:
 
     >>> def step(total, x):
     ...     total = total + x
@@ -92,7 +92,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     >>> sums
     Array([1., 3., 6.], dtype=float32)
 
-    Powers of 2, without arrays to loop over:
+    Compute powers of 2, without arrays to loop over:
 
     >>> lax.scan(lambda c, _: (2 * c, c), 1, length=5)[1]
     Array([ 1,  2,  4,  8, 16], dtype=int32, weak_type=True)
@@ -194,15 +194,15 @@ def _scan_in_python(f: Any, carry: Any, rows: list[Any], xs_tree: Any, n: int,
 
 
 def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -> PyTree:
-    """Apply a function to each slice along the leading axis, one after the other.
+    """Apply a function to each slice along the leading axis, one slice after the other.
 
-    The result is that of `toile.vmap(f)(xs)`, which handles all slices at once; `map` is slower but
-    needs less memory.
+    The result is the same as with `toile.vmap(f)(xs)`. `vmap` processes all slices at once; `map`
+    is slower, but needs less memory.
 
     Args:
-        f: function of one slice, which is traced once.
-        xs: an array or a tree of arrays with equal leading axes.
-        batch_size: number of slices to handle at once, with `toile.vmap`; None for one.
+        f: a function that is called with one slice. It is traced once.
+        xs: an array or a tree of arrays with leading axes of equal size.
+        batch_size: number of slices to process at once, with `toile.vmap`; None for one.
 
     Returns:
         The results of `f`, stacked along a new leading axis.
@@ -233,10 +233,10 @@ def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -
 
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
                init_val: PyTree) -> PyTree:
-    """Repeat a function while a condition on its value holds.
+    """Repeatedly apply a function to a value while a condition holds.
 
-    It does the same as this Python function, but traces both functions once, so the number of steps
-    may depend on traced values:
+    `while_loop` does the same as the following Python function. However, it traces `cond_fun` and
+    `body_fun` only once, and the number of steps may depend on traced values.
 
     >>> def while_in_python(cond_fun, body_fun, val):
     ...     while cond_fun(val):
@@ -244,21 +244,23 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
     ...     return val
 
     Args:
-        cond_fun: function of the value that returns a bool scalar.
-        body_fun: function of the value that returns the next one, with the same structure, shapes
-            and dtypes.
+        cond_fun: a function `cond_fun(val)` that returns a bool scalar; the loop ends when it
+            returns False.
+        body_fun: a function `body_fun(val)` that returns the next value, with the same structure,
+            shapes and dtypes.
         init_val: the first value: an array, number, or a tree of them.
 
     Returns:
-        The first value for which the condition does not hold.
+        The first value for which `cond_fun` returns False.
 
     Raises:
         TypeError: `cond_fun` does not return a bool scalar, or `body_fun` changes the structure,
-            shapes or dtypes.
+            shapes or dtypes of the value.
         ValueError: the loop is differentiated in reverse mode (`toile.grad`), which requires a
-            known number of steps: use `scan` or `fori_loop`. Forward mode (`toile.jvp`) works.
+            known number of steps. Use `scan` or `fori_loop` instead. Forward mode (`toile.jvp`)
+            works.
 
-    The first power of 2 above 100, and its exponent:
+    Find the first power of 2 above 100, and its exponent:
 
     >>> lax.while_loop(lambda v: v[0] <= 100, lambda v: (2 * v[0], v[1] + 1), (1, 0))
     (Array(128, dtype=int32, weak_type=True), Array(7, dtype=int32, weak_type=True))
@@ -309,9 +311,9 @@ def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
 
 def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any], Any],
               init_val: PyTree, *, unroll: int | bool | None = None) -> PyTree:
-    """Repeat a function for a range of integers while passing a value from step to step.
+    """Run a function for each integer of a range, and pass a value from step to step.
 
-    It does the same as this Python function, but traces `body_fun` once:
+    `fori_loop` does the same as the following Python function, but traces `body_fun` only once.
 
     >>> def for_in_python(lower, upper, body_fun, val):
     ...     for i in range(lower, upper):
@@ -320,10 +322,11 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
 
     Args:
         lower: first integer; it may be traced.
-        upper: end of the range, which is excluded, of the same dtype; it may be traced. If it is
-            not above `lower`, the result is `init_val`.
-        body_fun: function `(i, val) -> val` that keeps the structure, shapes and dtypes of `val`.
-            `i` is a traced integer, which can be used in `x[i]` or `x.at[i].set(...)`.
+        upper: end of the range, which is excluded; it has the dtype of `lower` and may be traced.
+            If it is not above `lower`, the result is `init_val`.
+        body_fun: a function `body_fun(i, val)` that returns the next value, with the same
+            structure, shapes and dtypes. `i` is a traced integer, which can be used in `x[i]` or
+            `x.at[i].set(...)`.
         init_val: the first value: an array, number, or a tree of them.
         unroll: number of steps to run in each iteration of the compiled loop; True for all of them.
             It requires bounds that are not traced.
@@ -378,7 +381,7 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
 
 
 def _bounds_dtype(lower: Aval, upper: Aval) -> Any:
-    """The common dtype of a loop's bounds; a weakly typed one takes that of the other."""
+    """The common dtype of a loop's bounds; a weakly typed bound adopts the dtype of the other."""
     if lower.dtype == upper.dtype:
         return lower.dtype
     signed = dtypes.kind(lower.dtype) == dtypes.kind(upper.dtype) == "i"
@@ -391,26 +394,27 @@ def _bounds_dtype(lower: Aval, upper: Aval) -> Any:
 
 def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool = False,
                      axis: int = 0) -> PyTree:
-    """Combine all prefixes of a sequence with an associative function, in parallel.
+    """Compute all prefix combinations of a sequence, such as running sums, in parallel.
 
-    The result at position i combines elements 0 to i, as a running sum does. Neighbors are combined
-    first, then pairs of neighbors, and so on, so there are about `2 * log2(n)` steps instead of n,
-    each on many elements at once. `fn(fn(a, b), c)` must equal `fn(a, fn(b, c))`.
+    The result at position `i` combines elements 0 to `i` with the function `fn`. First neighbors
+    are combined, then pairs of neighbors, and so on. Therefore a sequence of length `n` needs only
+    about `2 * log2(n)` steps, each of which processes many elements at once. `fn` must be
+    associative: `fn(fn(a, b), c)` must equal `fn(a, fn(b, c))`.
 
     Args:
-        fn: function of two arrays, or of two trees like `elems`, that combines them position by
-            position. Its arguments are slices of `elems` along the axis, of any length.
+        fn: a function `fn(a, b)` that combines two arrays, or two trees like `elems`, element by
+            element. Its arguments are slices of `elems` along the axis, of any length.
         elems: an array or a tree of arrays of equal size along the axis.
-        reverse: whether to combine suffixes, starting from the last element.
-        axis: the axis; negative axes count from the last one.
+        reverse: whether to combine suffixes instead: elements `i` to the last one.
+        axis: the axis of the sequence; negative axes count from the end.
 
     Returns:
-        An array or a tree like `elems`.
+        An array or a tree with the structure and shapes of `elems`.
 
     >>> lax.associative_scan(lax.add, jnp.array([1, 2, 3, 4]))
     Array([ 1,  3,  6, 10], dtype=int32)
 
-    The recurrence `h[t] = a[t] * h[t - 1] + b[t]`, with `h[-1] = 0`, as a scan of pairs:
+    Compute the recurrence `h[t] = a[t] * h[t - 1] + b[t]`, with `h[-1] = 0`, as a scan of pairs:
 
     >>> def combine(first, second):
     ...     return first[0] * second[0], first[1] * second[0] + second[1]
@@ -442,7 +446,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool
 
 
 def _prefixes(combine: Callable[..., list[Any]], xs: list[Any], axis: int) -> list[Any]:
-    """Prefixes of pairs first, then of the elements between them."""
+    """The prefix combinations: first those that end at odd positions, then the others."""
     n = xs[0].shape[axis]
     if n < 2:
         return xs
@@ -459,7 +463,7 @@ def _prefixes(combine: Callable[..., list[Any]], xs: list[Any], axis: int) -> li
 
 
 def _interleaved(a: Any, b: Any, axis: int) -> Any:
-    """a0 b0 a1 b1 ... along an axis; a may be one longer."""
+    """a0 b0 a1 b1 ... along an axis; `a` may be longer by one element."""
     n, m = a.shape[axis], b.shape[axis]
     zero = full_like(a, False if a.dtype == np.bool_ else 0)
     config_a: list[Any] = [(0, 0, 0)] * a.ndim

@@ -1,4 +1,4 @@
-"""Other functions: stopped gradients, barriers, tokens, sharding.
+"""Other functions: `stop_gradient`, polynomials, barriers, sharding constraints and tokens.
 
 May import the engine, primitives, parallel, `_operands` and this package's shapes and elementwise
 functions.
@@ -59,12 +59,12 @@ def polynomial(x: ArrayLike, coeffs: Sequence[ArrayLike], *, unroll: int | None 
     """Evaluate a polynomial by Horner's rule.
 
     Args:
-        x: array or number at which to evaluate it.
+        x: array or number at which to evaluate the polynomial.
         coeffs: the coefficients, lowest power first. They are converted to the dtype of `x`.
         unroll: ignored.
 
     Returns:
-        An array of the dtype of `x`: the sum of `coeffs[k] * x**k`. Without coefficients it is 0.
+        An array of the dtype of `x`: the sum of `coeffs[k] * x**k`, or 0 without coefficients.
 
     >>> lax.polynomial(3.0, [1.0, 5.0, 2.0])
     Array(34., dtype=float32, weak_type=True)
@@ -108,13 +108,13 @@ def optimization_barrier(operand: PyTree, /) -> PyTree:
 
 
 def stage(x: ArrayLike, /) -> Array:
-    """Convert a number or NumPy array to an array of toile.
+    """Convert a number or NumPy array to a toile array.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the same value.
+        An array with the same values.
 
     >>> lax.stage(2.5)
     Array(2.5, dtype=float32, weak_type=True)
@@ -125,7 +125,8 @@ def stage(x: ArrayLike, /) -> Array:
 def dce_sink(val: PyTree, *, prevent_mlir_dce: bool = False) -> None:
     """Accept a value and do nothing.
 
-    In JAX, it keeps a computation whose result is otherwise unused; here it has no effect.
+    In JAX, it keeps the compiler from removing a computation whose result is unused. In toile, it
+    has no effect.
 
     Args:
         val: array, number, or a tree of them.
@@ -136,19 +137,19 @@ def dce_sink(val: PyTree, *, prevent_mlir_dce: bool = False) -> None:
 
 
 def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
-    """Set the sharding of values, even in the middle of a compiled function.
+    """Set how values are divided among devices, even in the middle of a compiled function.
 
-    Under `toile.jit`, it determines how an intermediate result is divided over devices; elsewhere
-    it moves the values.
+    Under `toile.jit`, it sets the sharding of an intermediate result. Elsewhere, it moves the
+    values at once.
 
     Args:
         x: array, number, or a tree of them.
-        shardings: a `Sharding`, or a tree of them whose structure is that of `x` or a prefix of it.
-            If a mesh is set (`toile.set_mesh`), a `PartitionSpec` refers to this mesh, and None
-            puts the whole array on each device.
+        shardings: a `Sharding`, or a tree of shardings with the structure of `x` or a prefix of it.
+            If a mesh is set (`toile.set_mesh`), a sharding can also be a `PartitionSpec` for this
+            mesh, or None to put the whole array on each device.
 
     Returns:
-        The same tree, with these shardings.
+        A tree of the same values with these shardings.
 
     Raises:
         RuntimeError: a `PartitionSpec` is given and no mesh is set.
@@ -176,17 +177,17 @@ def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
-    """Name a function so that other compilers can replace it.
+    """Mark a function with a name, so that a compiler can replace it with its own version.
 
-    Nothing is replaced here: the result calls `decomposition`.
+    toile replaces nothing: the returned function calls `decomposition`.
 
     Args:
         decomposition: the function.
-        name: its name; ignored.
-        version: its version; ignored.
+        name: the name of the function; ignored.
+        version: the version of the function; ignored.
 
     Returns:
-        A function that does the same as `decomposition`.
+        A function that returns the same results as `decomposition`.
 
     >>> lax.composite(lambda x: x * jnp.sin(x), name="my.x_sin_x")(2.0)
     Array(1.8185948, dtype=float32, weak_type=True)
@@ -200,22 +201,22 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
 
 
 class Token:
-    """A placeholder for a point in the order of side effects; it has no value.
+    """A placeholder for a point in the order of side effects.
 
-    JAX orders side effects with tokens that functions take and return. Here tokens have no effect;
-    they exist so that such code runs. A token is a tree without leaves, so traced functions can
-    take and return it.
+    JAX orders side effects by passing tokens to functions, which return new ones. In toile, tokens
+    have no effect; they exist so that code written this way runs. A token is a tree without leaves,
+    so traced functions can accept and return it.
 
     >>> isinstance(lax.create_token(), lax.Token)
     True
     """
 
     def block_until_ready(self) -> Token:
-        """Return the token at once: there is nothing to wait for."""
+        """Return the token at once, because there is nothing to wait for."""
         return self
 
 
-# Functions that are traced take and give tokens without an operand for them.
+# Traced functions accept and return tokens, for which their programs have no operands.
 register(Token, lambda token: ((), None), lambda _, children: Token())
 
 
@@ -235,7 +236,7 @@ def after_all(*operands: Token) -> Token:
     """Create a token that follows other tokens.
 
     Args:
-        operands: the tokens that it follows.
+        operands: the tokens that the new token follows.
 
     Returns:
         A new token.

@@ -1,7 +1,7 @@
-"""Random bits from raw states: Philox and Threefry as JAX's `rng_bit_generator` gives them.
+"""Random bits from raw states: Philox and Threefry with the results of JAX's `rng_bit_generator`.
 
-Programs use `toile.random`, whose `rbg` keys are such states. May import the engine, primitives,
-control, `_operands` and this package's shapes and elementwise functions.
+User code should call `toile.random`, whose "rbg" keys are such states. May import the engine,
+primitives, control, `_operands` and this package's shapes and elementwise functions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["RandomAlgorithm", "rng_bit_generator", "rng_uniform"]
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """The generators of `rng_bit_generator`; the default is Philox."""
+    """The generators that `rng_bit_generator` offers; the default is Philox."""
 
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1
@@ -101,7 +101,7 @@ def rng_bit_generator(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike = np.ui
                       out_sharding: ShardingLike | None = None) -> tuple[Array, Array]:
     """Draw random bits from a state, and return the next state.
 
-    Prefer `toile.random.bits`; its keys of kind "rbg" hold such states.
+    Prefer `toile.random.bits`, whose keys of kind "rbg" contain such states.
 
     Args:
         key: the state: a key of 64 bits and a counter of 64 bits, as uint32 of shape (4,) or
@@ -112,7 +112,7 @@ def rng_bit_generator(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike = np.ui
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        The next state, like `key`, and the bits.
+        A pair: the next state, with the shape and dtype of `key`, and the bits.
 
     >>> state = jnp.array([1, 2, 3, 4], dtype=jnp.uint32)
     >>> state, bits = lax.rng_bit_generator(state, (2,))
@@ -160,7 +160,7 @@ def drawn(state: Any, shape: tuple[int, ...], new: Any, kind: Any) -> tuple[Any,
 
 
 def _philox_bits(words: Any, shape: tuple[int, ...], wide: bool) -> tuple[Any, int]:
-    """Blocks of four words one after the other, two words to an element if it is wide."""
+    """Bits in consecutive blocks of four words; a wide element consists of two words."""
     k0, k1, low, high = words
     full = (*shape, 2) if wide else shape
     size = math.prod(full)
@@ -173,7 +173,7 @@ def _philox_bits(words: Any, shape: tuple[int, ...], wide: bool) -> tuple[Any, i
 
 
 def _threefry_bits(words: Any, shape: tuple[int, ...], wide: bool) -> tuple[Any, int]:
-    """Blocks of two words: neighbors along the first even axis, or else the longest one."""
+    """Bits in blocks of two words, neighbors along the first even axis or else the longest axis."""
     k0, k1, low, high = words
     if not shape:
         bits, blocks = _threefry_bits(words, (1,), wide)
@@ -227,9 +227,9 @@ _AT_ONCE = _Words(np.add, np.bitwise_xor, np.multiply, _high_product,
 
 
 def _hash(rounds: Callable[[_Words, list[Any], list[Any]], list[Any]]) -> Callable[..., list[Any]]:
-    """A hash of key words and counter words, arrays of equal shapes or scalars.
+    """A hash function of key words and counter words, which are arrays of equal shapes or scalars.
 
-    Words in the host's memory are hashed at once, others operation by operation."""
+    Words in host memory are hashed with NumPy, and all others operation by operation."""
 
     @functools.wraps(rounds)
     def hashed(keys: Sequence[Any], counter: Sequence[Any]) -> list[Any]:

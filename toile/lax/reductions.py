@@ -1,7 +1,7 @@
 """Reductions over axes: common ones, positions of extrema, cumulative and user-defined ones.
 
-`reduce` takes a user's function. A plain sum, product, extremum or bitwise operation becomes that
-reduction; any other function folds the elements in a balanced tree that keeps their order. May
+`reduce` accepts any function. A plain sum, product, extremum or bitwise operation becomes that
+reduction; any other function combines the elements in a balanced tree that keeps their order. May
 import the engine, primitives, `_operands` and `_computations`.
 """
 # mypy: disable-error-code="empty-body"
@@ -48,7 +48,7 @@ _REDUCTIONS = {
 }  # fmt: skip
 
 
-# The decorators below give a declared function its body: what is declared has no statements.
+# The decorators below supply the bodies of functions that are declared without statements.
 
 
 def _reduction(kind: Any) -> Callable[[F], F]:
@@ -104,8 +104,8 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int], *,
                out_sharding: ShardingLike | None = None) -> Array:
     """Find the largest element along some axes.
 
-    The result is NaN where an element is NaN. For no elements it is the lowest value of the dtype
-    (-inf for floats).
+    The result is NaN where an element is NaN. If there are no elements, it is the lowest value of
+    the dtype (-inf for floats).
 
     Args:
         operand: array of any dtype.
@@ -125,8 +125,8 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int], *,
                out_sharding: ShardingLike | None = None) -> Array:
     """Find the smallest element along some axes.
 
-    The result is NaN where an element is NaN. For no elements it is the highest value of the dtype
-    (inf for floats).
+    The result is NaN where an element is NaN. If there are no elements, it is the highest value of
+    the dtype (inf for floats).
 
     Args:
         operand: array of any dtype.
@@ -226,17 +226,17 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
     """Combine the elements along some axes with a given function.
 
     The elements are combined in pairs, as a tree, so `computation` must be associative:
-    `computation(a, computation(b, c))` must equal `computation(computation(a, b), c)`. Their order
-    is kept. A sum, product, maximum, minimum or bitwise operation, such as `lax.add` or
-    `lambda a, b: a + b`, is recognized and runs as that reduction.
+    `computation(a, computation(b, c))` must equal `computation(computation(a, b), c)`. The order of
+    the elements is kept. A sum, product, maximum, minimum or bitwise operation, such as `lax.add`
+    or `lambda a, b: a + b`, is recognized and replaced with the specialized reduction.
 
     Args:
         operands: an array, or a tree of arrays of the same shape that are reduced together.
-        init_values: a scalar for each array, of its dtype: the result if there is nothing to
-            reduce. It is also combined with the elements, so it is usually the identity, such as 0
-            for a sum.
-        computation: function of two scalars that returns a scalar, or of two trees of scalars that
-            returns such a tree. It is traced once, and applied to many elements at a time.
+        init_values: for each array, a scalar of its dtype, which is combined with the elements. It
+            is usually the identity, such as 0 for a sum. If there are no elements, it is the
+            result.
+        computation: an associative function that combines two scalars, or two trees of scalars,
+            into one. It is traced once, and applied to many elements at a time.
         dimensions: the axes to reduce, distinct and non-negative.
         out_sharding: accepted for code written for JAX, and ignored.
 
@@ -273,7 +273,7 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
 
 
 def _rows(x: Any, axes: tuple[int, ...]) -> Any:
-    """The reduced axes in front, as one axis."""
+    """`x` with the reduced axes moved to the front and merged into one axis."""
     kept = tuple(i for i in range(x.ndim) if i not in axes)
     size = math.prod(x.shape[a] for a in axes)
     return shapes.reshape(x, (size, *without(x.shape, axes)), (*axes, *kept))
@@ -310,7 +310,8 @@ def _extremum(name: str, kind: Any, operand: Any, axis: int, index_dtype: Any) -
 def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Find the position of the largest element along an axis.
 
-    If elements are equal, the first is found; NaN counts as the largest.
+    If the largest element occurs several times, the first position is returned. NaN counts as the
+    largest.
 
     Args:
         operand: array of a bool, integer or float dtype.
@@ -329,7 +330,8 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Find the position of the smallest element along an axis.
 
-    If elements are equal, the first is found; NaN counts as the smallest.
+    If the smallest element occurs several times, the first position is returned. NaN counts as the
+    smallest.
 
     Args:
         operand: array of a bool, integer or float dtype.
@@ -366,7 +368,7 @@ def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis, non-negative; the first one by default.
+        axis: the axis to accumulate along, non-negative; the first one by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -383,7 +385,7 @@ def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis, non-negative; the first one by default.
+        axis: the axis to accumulate along, non-negative; the first one by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -402,7 +404,7 @@ def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis, non-negative; the first one by default.
+        axis: the axis to accumulate along, non-negative; the first one by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -421,7 +423,7 @@ def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis, non-negative; the first one by default.
+        axis: the axis to accumulate along, non-negative; the first one by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -436,11 +438,11 @@ def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Compute the logarithm of the cumulative sum of exponentials along an axis.
 
-    It does not overflow where the exponentials would.
+    The result does not overflow, even where the exponentials would.
 
     Args:
         operand: array of a float or complex dtype.
-        axis: the axis, non-negative; the first one by default.
+        axis: the axis to accumulate along, non-negative; the first one by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:

@@ -1,6 +1,6 @@
 """Functions of shape: reshape, broadcast, transpose, slice, pad, join, split, and filled arrays.
 
-Axes are non-negative unless a function says otherwise, and every size is a Python integer. May
+Axes must be non-negative unless a docstring says otherwise, and every size is a Python integer. May
 import the engine, primitives, `_operands` and the conversions.
 """
 
@@ -88,7 +88,7 @@ def transpose(operand: ArrayLike, permutation: Sequence[int] | np.ndarray) -> Ar
 
     Args:
         operand: array to transpose.
-        permutation: the axes in their new order: axis i of the result is axis `permutation[i]` of
+        permutation: the new order of the axes: axis `i` of the result is axis `permutation[i]` of
             `operand`.
 
     Returns:
@@ -109,7 +109,7 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
 
     Args:
         operand: array to reverse.
-        dimensions: the axes, distinct and non-negative.
+        dimensions: the axes to reverse, distinct and non-negative.
 
     Returns:
         An array of the shape and dtype of `operand`.
@@ -130,7 +130,7 @@ def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
         dimensions: positions of the new axes in the result; negative values count from the end.
 
     Returns:
-        An array of the same elements and dtype.
+        An array with the same elements and dtype.
 
     >>> lax.expand_dims(jnp.zeros((2, 3)), (0, 3)).shape
     (1, 2, 3, 1)
@@ -155,7 +155,7 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
         dimensions: the axes to remove; negative values count from the end.
 
     Returns:
-        An array of the same elements and dtype.
+        An array with the same elements and dtype.
 
     >>> lax.squeeze(jnp.zeros((1, 3, 1)), (0, 2)).shape
     (3,)
@@ -182,11 +182,11 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
     Args:
         operand: array whose axes are merged.
         start_dimension: the first axis to merge; negative values count from the end.
-        stop_dimension: the end of the range of axes to merge, excluded as in a Python slice; None
-            merges all axes from `start_dimension` on.
+        stop_dimension: the axis after the last one to merge, as in a Python slice; None merges all
+            axes from `start_dimension` on.
 
     Returns:
-        An array of the same elements and dtype.
+        An array with the same elements and dtype.
 
     >>> lax.collapse(jnp.zeros((2, 3, 5)), 0, 2).shape
     (6, 5)
@@ -205,15 +205,15 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
 
 def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions: Sequence[int], *,
                      out_sharding: ShardingLike | None = None) -> Array:
-    """Broadcast an array to a shape, with a given position for each of its axes.
+    """Broadcast an array to a shape, with an explicit position for each of its axes.
 
-    NumPy's broadcasting aligns shapes at their last axes; here the alignment is explicit.
+    NumPy's broadcasting, by contrast, always aligns shapes at their last axes.
 
     Args:
         operand: array to repeat.
         shape: shape of the result.
-        broadcast_dimensions: for each axis of `operand`, the axis of the result that it becomes.
-            The sizes must be equal, or the size in `operand` must be 1.
+        broadcast_dimensions: for each axis of `operand`, the corresponding axis of the result. The
+            two sizes must be equal, or the size in `operand` must be 1.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -264,11 +264,11 @@ def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
     """Insert leading axes of size 1 until an array has a given number of axes.
 
     Args:
-        x: array; if it already has that many axes or more, it is returned unchanged.
-        rank: number of axes.
+        x: array; if it already has `rank` axes or more, it is returned unchanged.
+        rank: number of axes of the result.
 
     Returns:
-        An array of the same elements and dtype.
+        An array with the same elements and dtype.
 
     >>> lax.broadcast_to_rank(jnp.zeros((2, 3)), 4).shape
     (1, 1, 2, 3)
@@ -283,7 +283,7 @@ def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
 
     Args:
         arr: array to repeat.
-        like_arr: array whose shape the result has.
+        like_arr: array with the shape of the result.
 
     Returns:
         An array of the dtype of `arr`.
@@ -341,7 +341,7 @@ def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
         reps: number of copies along each axis.
 
     Returns:
-        An array whose sizes are those of `operand` times `reps`.
+        An array whose shape is the shape of `operand` multiplied by `reps`, axis by axis.
 
     >>> lax.tile(jnp.array([[1, 2]]), (2, 2))
     Array([[1, 2, 1, 2],
@@ -363,8 +363,8 @@ def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Seque
           strides: Sequence[int] | None = None) -> Array:
     """Read a block of an array at a fixed position.
 
-    It is `operand[start:limit:stride]` along each axis, but negative indices are not allowed, and
-    indices that are out of range are an error. `lax.dynamic_slice` takes computed positions.
+    Along each axis, the result is `operand[start:limit:stride]`, but indices that are negative or
+    out of range raise an error. For positions that are computed, use `lax.dynamic_slice`.
 
     Args:
         operand: array to read.
@@ -394,10 +394,10 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
 
     Args:
         operand: array to read.
-        start_index: first position; negative values count from the end, None is the start.
-        limit_index: end position, excluded; negative values count from the end, None is the end.
+        start_index: first position; negative values count from the end. None means the start.
+        limit_index: end position, excluded; negative values count from the end. None means the end.
         stride: distance between elements.
-        axis: the axis; negative axes count from the last one.
+        axis: the axis to slice; negative axes count from the end.
 
     Returns:
         An array of the dtype of `operand`.
@@ -427,11 +427,12 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
     Args:
         operand: array to read.
         index: the position; negative values count from the end.
-        axis: the axis; negative axes count from the last one.
+        axis: the axis to index; negative axes count from the end.
         keepdims: whether to keep the axis, with size 1.
 
     Returns:
-        An array of the dtype of `operand`, with size 1 along the axis or without it.
+        An array of the dtype of `operand`, with size 1 along the axis; without the axis if
+        `keepdims` is False.
 
     >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), -1, keepdims=False)
     Array([3, 4], dtype=int32)
@@ -452,7 +453,7 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
     Args:
         operand: array to split.
         sizes: sizes of the parts; their sum must be the size of the axis.
-        axis: the axis; negative axes count from the last one.
+        axis: the axis to split; negative axes count from the end.
 
     Returns:
         A list of arrays, one for each size.
@@ -473,11 +474,11 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
 
 
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
-    """Split an array along an axis into its slices.
+    """Split an array into its slices along an axis.
 
     Args:
         x: array to split.
-        axis: the axis, which the slices do not have; negative axes count from the last one.
+        axis: the axis to split, which the slices do not have; negative axes count from the end.
 
     Returns:
         A tuple of arrays, one for each position along the axis.
@@ -497,9 +498,9 @@ def concatenate(operands: Sequence[ArrayLike] | Array | np.ndarray, dimension: i
     """Join arrays along an axis.
 
     Args:
-        operands: at least one array. All must have the same dtype, and equal sizes along the other
-            axes.
-        dimension: the axis, non-negative.
+        operands: at least one array. All must have the same dtype, and the same sizes along the
+            other axes.
+        dimension: the axis to join along, non-negative.
 
     Returns:
         An array of the operands' dtype.
@@ -521,7 +522,7 @@ def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
 
     Args:
         operands: at least one array, all of the same shape and dtype.
-        axis: position of the new axis in the result; negative axes count from the last one.
+        axis: position of the new axis in the result; negative axes count from the end.
 
     Returns:
         An array of the operands' dtype.
@@ -546,9 +547,10 @@ def pad(operand: ArrayLike, padding_value: ArrayLike,
 
     Args:
         operand: array to pad.
-        padding_value: scalar of the dtype of `operand`: the value of the new elements.
-        padding_config: for each axis, the number of elements to add before it, after it, and
-            between each two neighbors. Negative numbers before and after remove elements instead.
+        padding_value: the value of the new elements, a scalar of the dtype of `operand`.
+        padding_config: for each axis, a triple `(before, after, between)`: the number of elements
+            to add at its start, at its end, and between every two neighboring elements. The first
+            two may be negative, to remove elements.
 
     Returns:
         An array of the dtype of `operand`.
@@ -583,7 +585,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
     Args:
         shape: shape of the array.
         fill_value: the value, a scalar.
-        dtype: dtype of the array; None for that of the value.
+        dtype: dtype of the array; None for the dtype of the value.
         sharding: sharding of the array; None for the default device.
 
     Returns:
@@ -607,7 +609,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
 
 
 def _keys(name: str, shape: tuple[int, ...], fill_value: Any, dtype: Any) -> Any:
-    """Keys that are all one key, or whose words are all one number."""
+    """An array of keys, all equal to one key or with all words equal to one number."""
     if not dtypes.is_extended(getattr(fill_value, "dtype", None)):
         words = full((*shape, *dtype.physical_shape), fill_value, np.uint32)
         return random_wrap(words, dtype.impl.name)
@@ -619,13 +621,13 @@ def _keys(name: str, shape: tuple[int, ...], fill_value: Any, dtype: Any) -> Any
 def full_like(x: ArrayLike | ShapeDtypeStruct, fill_value: ArrayLike,
               dtype: DTypeLike | None = None, shape: ShapeLike | None = None,
               sharding: Sharding | None = None) -> Array:
-    """Create an array like another, filled with one value.
+    """Create an array of the shape and dtype of another, filled with one value.
 
     Args:
         x: array, number, or anything with a shape and a dtype.
         fill_value: the value, a scalar.
-        dtype: dtype of the result; None for that of `x`.
-        shape: shape of the result; None for that of `x`.
+        dtype: dtype of the result; None for the dtype of `x`.
+        shape: shape of the result; None for the shape of `x`.
         sharding: sharding of the result; None for the sharding of `x`.
 
     Returns:
@@ -654,7 +656,9 @@ def full_like(x: ArrayLike | ShapeDtypeStruct, fill_value: ArrayLike,
 
 
 def empty(shape: ShapeLike, dtype: DTypeLike, *, out_sharding: ShardingLike | None = None) -> Array:
-    """Create an array with unspecified values; here they are zeros.
+    """Create an array whose values are unspecified.
+
+    In toile, they are zeros.
 
     Args:
         shape: shape of the array.
@@ -677,8 +681,8 @@ def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int, *,
     Args:
         dtype: dtype of the array.
         shape: shape of the array.
-        dimension: the axis along which the values increase, non-negative; along the others they are
-            constant.
+        dimension: the axis along which the values increase, non-negative. Along the other axes,
+            they are constant.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -698,11 +702,11 @@ def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int, *,
 
 
 def iota(dtype: DTypeLike, size: int) -> Array:
-    """Create a vector of the numbers 0, 1, 2 up to `size - 1`.
+    """Create a vector of the numbers from 0 to `size - 1`.
 
     Args:
         dtype: dtype of the vector.
-        size: its length.
+        size: length of the vector.
 
     Returns:
         A new array of shape `(size,)`.
@@ -729,10 +733,10 @@ def shape_as_value(shape: Sequence[int]) -> Array:
 
 
 def zeros_like_array(x: ArrayLike) -> Array:
-    """Create an array of zeros like another.
+    """Create an array of zeros with the shape and dtype of another array.
 
     Args:
-        x: array or number whose shape and dtype the result has.
+        x: array or number.
 
     Returns:
         A new array.

@@ -1,7 +1,7 @@
-"""Sorting and the largest elements.
+"""Sorting, and finding the largest elements.
 
-NaN is last in `sort` and the largest in `top_k`. The approximate selections of other backends are
-exact here. May import the engine, primitives, `_operands` and this package's shapes.
+NaN is last in `sort` and the largest in `top_k`. `approx_max_k` and `approx_min_k` are exact. May
+import the engine, primitives, `_operands` and this package's shapes.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ _operand = operand
 
 def sort(operand: ArrayLike | Sequence[ArrayLike], dimension: int = -1, is_stable: bool = True,
          num_keys: int = 1) -> Any:
-    """Sort an array along an axis, or several arrays by the first ones.
+    """Sort an array along an axis, or several arrays together.
 
-    NaN comes last, after inf; complex numbers are ordered by their real parts, then by their
-    imaginary parts.
+    If several arrays are given, the first `num_keys` of them are the keys, and all arrays are
+    reordered in the same way. NaN comes last, after inf. Complex numbers are ordered by their real
+    parts, then by their imaginary parts.
 
     Args:
-        operand: an array, or a sequence of arrays of the same shape whose elements are moved
-            together.
+        operand: an array, or a sequence of arrays of the same shape.
         dimension: the axis to sort along, the last one by default; negative axes count from the
             end.
         is_stable: whether elements with equal keys keep their order.
-        num_keys: number of arrays that are keys: where the first has equal elements, the second
-            decides, and so on.
+        num_keys: number of arrays that are keys. Elements with equal first keys are ordered by
+            their second keys, and so on.
 
     Returns:
-        The sorted array, or a tuple of arrays, of the given shapes and dtypes.
+        The sorted array, or a tuple of arrays if `operand` is a sequence. Shapes and dtypes do not
+        change.
 
     >>> lax.sort(jnp.array([3, 1, 2]))
     Array([1, 2, 3], dtype=int32)
@@ -70,7 +71,7 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1,
         is_stable: whether elements with equal keys keep their order.
 
     Returns:
-        The sorted keys, and the values in the order of their keys.
+        A pair of arrays: the sorted keys, and the values reordered with them.
 
     >>> lax.sort_key_val(jnp.array([3, 1, 2]), jnp.array([30, 10, 20]))
     (Array([1, 2, 3], dtype=int32), Array([10, 20, 30], dtype=int32))
@@ -82,17 +83,17 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1,
 def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True) -> list[Array]:
     """Find the `k` largest elements along an axis, in descending order, and their positions.
 
-    NaN counts as the largest. Equal elements are in order of position.
+    NaN counts as the largest. Equal elements are returned in the order of their positions.
 
     Args:
         operand: array to search.
         k: number of elements to find, at most the size of the axis.
         axis: the axis to search, the last one by default; negative axes count from the end.
-        is_stable: ignored: equal elements always keep their order.
+        is_stable: ignored, because equal elements always keep their order.
 
     Returns:
-        A list of the elements, in the dtype of `operand`, and of their positions, as int32. Both
-        have size `k` along the axis.
+        A list of two arrays that have size `k` along the axis: the elements, in the dtype of
+        `operand`, and their positions, as int32.
 
     >>> lax.top_k(jnp.array([10, 40, 20, 30]), 2)
     [Array([40, 30], dtype=int32), Array([1, 3], dtype=int32)]
@@ -121,9 +122,10 @@ def _approximate(name: str, x: Any, k: int, axis: int, all_of_them: bool) -> lis
 def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
                  aggregate_to_topk: bool = True) -> list[Array]:
-    """Find the `k` largest elements along an axis; here the search is exact.
+    """Find the `k` largest elements along an axis.
 
-    In JAX it is meant for TPUs, where the search is faster if it may miss some of the elements.
+    The search is exact, as in `top_k`. In JAX, this function may miss some of the elements, which
+    makes it faster on TPUs.
 
     Args:
         operand: array of a float dtype.
@@ -131,10 +133,10 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
         reduction_dimension: the axis to search; the last one by default.
         recall_target: fraction of the elements that must be found; ignored, because all are found.
         reduction_input_size_override: ignored.
-        aggregate_to_topk: whether to return `k` elements; otherwise all are returned.
+        aggregate_to_topk: whether to return only `k` elements; if False, all are returned.
 
     Returns:
-        A list of the elements in descending order and of their positions, as int32.
+        A list of two arrays: the elements in descending order, and their positions, as int32.
 
     >>> lax.approx_max_k(jnp.array([10.0, 40.0, 20.0, 30.0]), 2)
     [Array([40., 30.], dtype=float32), Array([1, 3], dtype=int32)]
@@ -146,9 +148,10 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
 def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
                  aggregate_to_topk: bool = True) -> list[Array]:
-    """Find the `k` smallest elements along an axis; here the search is exact.
+    """Find the `k` smallest elements along an axis.
 
-    In JAX it is meant for TPUs, where the search is faster if it may miss some of the elements.
+    The search is exact. In JAX, this function may miss some of the elements, which makes it faster
+    on TPUs.
 
     Args:
         operand: array of a float dtype.
@@ -156,10 +159,10 @@ def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
         reduction_dimension: the axis to search; the last one by default.
         recall_target: fraction of the elements that must be found; ignored, because all are found.
         reduction_input_size_override: ignored.
-        aggregate_to_topk: whether to return `k` elements; otherwise all are returned.
+        aggregate_to_topk: whether to return only `k` elements; if False, all are returned.
 
     Returns:
-        A list of the elements in ascending order and of their positions, as int32.
+        A list of two arrays: the elements in ascending order, and their positions, as int32.
 
     >>> lax.approx_min_k(jnp.array([10.0, 40.0, 20.0, 30.0]), 2)
     [Array([10., 20.], dtype=float32), Array([0, 2], dtype=int32)]

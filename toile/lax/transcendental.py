@@ -186,7 +186,7 @@ def cbrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 
 @accurate(curves.sin)
 def sin(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
-    """Compute the sine of each element, an angle in radians.
+    """Compute the sine of each element, given in radians.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -202,7 +202,7 @@ def sin(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
 
 @accurate(curves.cos)
 def cos(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
-    """Compute the cosine of each element, an angle in radians.
+    """Compute the cosine of each element, given in radians.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -218,7 +218,7 @@ def cos(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
 
 @accurate(curves.tan)
 def tan(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
-    """Compute the tangent of each element, an angle in radians.
+    """Compute the tangent of each element, given in radians.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -252,7 +252,7 @@ def tanh(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 def asin(x: ArrayLike) -> Array:
     """Compute the inverse sine of each element.
 
-    For real numbers, the result is an angle in [-pi/2, pi/2], and NaN outside [-1, 1].
+    For real numbers in [-1, 1], the result is an angle in [-pi/2, pi/2]; for others, it is NaN.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -269,7 +269,7 @@ def asin(x: ArrayLike) -> Array:
 def acos(x: ArrayLike) -> Array:
     """Compute the inverse cosine of each element.
 
-    For real numbers, the result is an angle in [0, pi], and NaN outside [-1, 1].
+    For real numbers in [-1, 1], the result is an angle in [0, pi]; for others, it is NaN.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -365,7 +365,7 @@ def acosh(x: ArrayLike) -> Array:
 def atanh(x: ArrayLike) -> Array:
     """Compute the inverse hyperbolic tangent of each element.
 
-    For real numbers, ±1 gives ±inf, and numbers outside [-1, 1] give NaN.
+    For real numbers, the result is ±inf at ±1, and NaN outside [-1, 1].
 
     Args:
         x: array or number of a float or complex dtype.
@@ -387,8 +387,8 @@ def atan2(x: ArrayLike, y: ArrayLike) -> Array:
 
     Args:
         x: y coordinates of the points.
-        y: x coordinates of the points, of the same float or complex dtype, and of the same shape
-            except that axes of size 1 and operands of rank 0 are broadcast.
+        y: x coordinates of the points, of the same float or complex dtype. The shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -452,7 +452,7 @@ def erfc(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 def erf_inv(x: ArrayLike) -> Array:
     """Compute the inverse of the error function of each element.
 
-    ±1 gives ±inf, and numbers outside [-1, 1] give NaN.
+    The result is ±inf at ±1, and NaN outside [-1, 1].
 
     Args:
         x: array or number of a float dtype.
@@ -467,7 +467,7 @@ def erf_inv(x: ArrayLike) -> Array:
 
 @unary(special.lgamma)
 def lgamma(x: ArrayLike) -> Array:
-    """Compute the logarithm of the absolute value of the gamma function.
+    """Compute the logarithm of the absolute value of the gamma function of each element.
 
     Args:
         x: array or number of a float dtype.
@@ -482,7 +482,7 @@ def lgamma(x: ArrayLike) -> Array:
 
 @unary(special.digamma)
 def digamma(x: ArrayLike) -> Array:
-    """Compute the derivative of the logarithm of the gamma function.
+    """Compute the derivative of the logarithm of the gamma function at each element.
 
     Args:
         x: array or number of a float dtype.
@@ -526,12 +526,12 @@ def bessel_i1e(x: ArrayLike) -> Array:
 
 
 def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
-    """Compute a derivative of the digamma function.
+    """Compute the derivative of order `m` of the digamma function.
 
     Args:
-        m: order of the derivative, as floats; 0 gives digamma itself.
-        x: where to evaluate it, of the same float dtype. The shapes must be equal, except that axes
-            of size 1 and operands of rank 0 are broadcast.
+        m: orders of the derivative, of a float dtype; 0 gives the digamma function itself.
+        x: points at which to evaluate the derivative, of the same dtype. The shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -543,7 +543,7 @@ def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
 
 
 def zeta(x: ArrayLike, q: ArrayLike) -> Array:
-    """Compute the Hurwitz zeta function, the sum of `(q + n)**-x` over all integers n >= 0.
+    """Compute the Hurwitz zeta function, the sum of `(q + n)**-x` over all integers `n >= 0`.
 
     Args:
         x: exponents, of a float dtype.
@@ -563,7 +563,7 @@ def igamma(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized lower incomplete gamma function.
 
     It is the integral of `t**(a - 1) * exp(-t)` from 0 to `x`, divided by the gamma function of
-    `a`: the probability that a Gamma(a) variable is less than `x`.
+    `a`. This is the probability that a Gamma(a) variable is less than `x`.
 
     Args:
         a: shape parameters, positive numbers of a float dtype.

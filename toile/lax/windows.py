@@ -1,8 +1,9 @@
-"""Reductions over sliding windows, and the padding that windows take.
+"""Reductions over sliding windows, and the computation of their padding.
 
-Windows lie `window_strides` apart on a dilated and padded operand, whose gaps and padding are
-ignored. The common computations have their own operations; any other folds each window in row-major
-order. May import the engine, primitives, `_operands`, `_computations` and this package's shapes.
+Neighboring windows are `window_strides` apart on the dilated and padded operand. Gaps and padding
+do not contribute to the results. Common computations have specialized operations; all others fold
+each window in row-major order. May import the engine, primitives, `_operands`, `_computations` and
+this package's shapes.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ _FLOAT = np.dtype(np.float32)
 
 def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
                     window_strides: Sequence[int], padding: str | Pairs) -> list[tuple[int, int]]:
-    """Compute how many elements a padding adds before and after each axis.
+    """Compute how many elements a padding mode adds at the start and at the end of each axis.
 
     Args:
         in_shape: sizes of the axes that windows slide along.
-        window_shape: sizes of a window along them.
-        window_strides: distances between neighboring windows.
-        padding: "VALID" for no padding; "SAME" for the padding that gives `ceil(size / stride)`
-            windows, with the larger half after the axis; "SAME_LOWER" for the same with the larger
-            half before it. Pairs of numbers are returned unchanged.
+        window_shape: size of a window along each of these axes.
+        window_strides: distance between neighboring windows along each axis.
+        padding: "VALID" adds no padding. "SAME" pads so that there are `ceil(size / stride)`
+            windows, with the larger half of the padding at the end. "SAME_LOWER" does the same with
+            the larger half at the start. Pairs `(before, after)` are returned unchanged.
 
     Returns:
-        A pair (before, after) for each axis.
+        A pair `(before, after)` for each axis.
 
     >>> lax.padtype_to_pads((10, 10), (3, 4), (1, 1), "SAME")
     [(1, 1), (1, 2)]
@@ -83,7 +84,7 @@ def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
 
 def _geometry(shape: Sequence[int], window: Any, strides: Any, padding: Any, base: Any,
               dilation: Any) -> tuple[Any, ...]:
-    """Window, strides, padding and dilations as tuples, defaults filled in."""
+    """Window, strides, padding and dilations as tuples, with the defaults filled in."""
     window = ints(window)
     ones = (1,) * len(window)
     strides, base, dilation = (
@@ -101,30 +102,31 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
                   window_dilation: Sequence[int] | None = None) -> PyTree:
     """Combine the elements of each window that slides over an array, as in pooling.
 
-    With `lax.max` it is max pooling, with `lax.add` sum pooling. The window has a size along
-    every axis of the array: 1 along axes such as batch and channels.
+    The computation `lax.max` performs max pooling, and `lax.add` sum pooling. A window has a size
+    along every axis of the array; use 1 for the batch and channel axes.
 
     Args:
         operand: an array, or a tree of arrays of the same shape that are reduced together.
-        init_value: a scalar for each array, of its dtype, which is combined with the elements of
-            each window; usually the identity, such as 0 or `-jnp.inf`.
-        computation: associative function of two scalars that returns a scalar, or of two trees of
-            scalars that returns such a tree. Sums, products, extrema, and bitwise and and or (such
-            as `lax.max` or `lambda a, b: a + b`) run fast; other functions are applied to the
-            elements of a window one after the other, for all windows at once.
+        init_value: for each array, a scalar of its dtype, which is combined with the elements of
+            each window. It is usually the identity, such as 0 for a sum or `-jnp.inf` for a
+            maximum.
+        computation: an associative function that combines two scalars, or two trees of scalars,
+            into one. Sums, products, maxima, minima, bitwise "and" and bitwise "or" are recognized
+            and run fast, for example `lax.max` or `lambda a, b: a + b`. Other functions are applied
+            to the elements of a window one after the other, for all windows at once.
         window_dimensions: size of a window along each axis.
         window_strides: distance between neighboring windows along each axis; None for 1.
-        padding: "VALID" to use only windows that are entirely inside; "SAME" to pad so that there
-            are `ceil(size / stride)` windows, with the larger half of the padding at the end;
-            "SAME_LOWER" for the same with the larger half at the start; or a pair (before, after)
-            for each axis. Padding does not contribute to the results.
-        base_dilation: distance to which the elements of the array are spread along each axis; None
-            for 1. The gaps do not contribute to the results.
+        padding: "VALID" uses only windows that are entirely inside the array. "SAME" pads so that
+            there are `ceil(size / stride)` windows, with the larger half of the padding at the end.
+            "SAME_LOWER" does the same with the larger half at the start. A sequence contains a pair
+            `(before, after)` for each axis. Padding does not contribute to the results.
+        base_dilation: distance between neighboring elements of the array along each axis; None for
+            1. Larger distances leave gaps, which do not contribute to the results.
         window_dilation: distance between neighboring elements of a window along each axis; None
             for 1.
 
     Returns:
-        An array, or a tree of arrays, of the dtypes of `operand` with one element for each window.
+        An array, or a tree of arrays, with one element for each window and the dtypes of `operand`.
 
     >>> x = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
     >>> lax.reduce_window(x, 0, lax.add, (2, 2), (1, 2))
@@ -181,7 +183,7 @@ def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: S
         operand_shape: shape of the array that windows slide over.
         window_dimensions: size of a window along each axis.
         window_strides: distance between neighboring windows along each axis.
-        padding: a pair (before, after) for each axis.
+        padding: a pair `(before, after)` for each axis.
         base_dilation: distance between elements of the array along each axis; None for 1.
         window_dilation: distance between elements of a window along each axis; None for 1.
 

@@ -1,7 +1,7 @@
-"""Elementwise activation functions, with `jax.nn`'s values and its gradients at the kinks.
+"""Elementwise activation functions, with the values and gradients of `jax.nn`.
 
-A kink whose gradient differs from what plain differentiation gives (relu and relu6 are flat exactly
-at their corners) has a custom rule; everything else is a composition.
+Custom rules define the gradients of `relu` and `relu6`, which are 0 exactly at the kinks, and of
+`log1mexp`. All other functions are compositions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def tanh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of numbers in [-1, 1]; integers give floats.
+        An array of the same shape with values in [-1, 1]; integers become floats.
 
     >>> toile.nn.tanh(jnp.array([-1.0, 0.0, 1.0]))
     Array([-0.7615942,  0.       ,  0.7615942], dtype=float32)
@@ -40,7 +40,7 @@ def identity(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        An array of the same values and dtype.
+        An array with the same values and dtype.
 
     >>> toile.nn.identity(jnp.array([1, 2]))
     Array([1, 2], dtype=int32)
@@ -50,7 +50,7 @@ def identity(x: ArrayLike) -> Array:
 
 @custom_jvp
 def relu(x: ArrayLike) -> Array:
-    """Replace negative elements with 0: max(x, 0).
+    """Replace negative elements with 0: compute `max(x, 0)`.
 
     The gradient at 0 is 0.
 
@@ -78,7 +78,7 @@ def relu6(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        An array of the same shape; integers give floats.
+        An array of the same shape; integers become floats.
 
     >>> toile.nn.relu6(jnp.array([-2.0, 3.0, 8.0]))
     Array([0., 3., 6.], dtype=float32)
@@ -92,14 +92,14 @@ relu6.defjvps(lambda dx, y, x: lax.select((x > 0) & (x < 6), dx, lax.full_like(d
 
 
 def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
-    """Compute (x + sqrt(x**2 + b)) / 2, a smooth form of relu without exponentials.
+    """Compute `(x + sqrt(x**2 + b)) / 2`, a smooth form of `relu` without exponentials.
 
     Args:
         x: array or number.
-        b: smoothness of the corner; 0 gives relu. It is broadcast against `x`.
+        b: smoothness of the corner; 0 gives `relu`. It is broadcast against `x`.
 
     Returns:
-        An array of the shape that the two broadcast to; integers give floats.
+        An array of the shape that the two broadcast to; integers become floats.
 
     >>> toile.nn.squareplus(jnp.array([-3.0, 0.0, 3.0]))
     Array([0.30277562, 1.        , 3.3027756 ], dtype=float32)
@@ -109,13 +109,13 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
 
 
 def softplus(x: ArrayLike) -> Array:
-    """Compute log(1 + exp(x)), a smooth form of relu, without overflow.
+    """Compute `log(1 + exp(x))`, a smooth form of `relu`, without overflow.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the same shape; integers give floats.
+        An array of the same shape; integers become floats.
 
     >>> toile.nn.softplus(jnp.array([-1.0, 0.0, 100.0]))
     Array([  0.3132617,   0.6931472, 100.       ], dtype=float32)
@@ -124,15 +124,15 @@ def softplus(x: ArrayLike) -> Array:
 
 
 def sparse_plus(x: ArrayLike) -> Array:
-    """Compute a smooth form of relu that is exactly 0 below -1 and exactly x above 1.
+    """Compute a smooth form of `relu` that is exactly 0 below -1 and exactly `x` above 1.
 
-    Between -1 and 1 it is (x + 1)**2 / 4.
+    Between -1 and 1 it is `(x + 1)**2 / 4`.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the same shape; integers give floats.
+        An array of the same shape; integers become floats.
 
     >>> toile.nn.sparse_plus(jnp.array([-2.0, 0.0, 2.0]))
     Array([0.  , 0.25, 2.  ], dtype=float32)
@@ -142,13 +142,13 @@ def sparse_plus(x: ArrayLike) -> Array:
 
 
 def soft_sign(x: ArrayLike) -> Array:
-    """Compute x / (|x| + 1), which approaches -1 and 1 slowly.
+    """Compute `x / (|x| + 1)`, which approaches -1 and 1 more slowly than `tanh`.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the same shape; integers give floats.
+        An array of the same shape; integers become floats.
 
     >>> toile.nn.soft_sign(jnp.array([-1.0, 0.0, 3.0]))
     Array([-0.5 ,  0.  ,  0.75], dtype=float32)
@@ -158,13 +158,13 @@ def soft_sign(x: ArrayLike) -> Array:
 
 
 def sigmoid(x: ArrayLike) -> Array:
-    """Compute the logistic function 1 / (1 + exp(-x)).
+    """Compute the logistic function `1 / (1 + exp(-x))`.
 
     Args:
         x: array or number of a floating or complex dtype.
 
     Returns:
-        An array of the same shape and dtype, with values in [0, 1].
+        An array of the same shape and dtype, with values in [0, 1] for real numbers.
 
     Raises:
         TypeError: `x` has an integer or boolean dtype.
@@ -176,15 +176,15 @@ def sigmoid(x: ArrayLike) -> Array:
 
 
 def sparse_sigmoid(x: ArrayLike) -> Array:
-    """Compute (x + 1) / 2 limited to the interval from 0 to 1.
+    """Compute `(x + 1) / 2`, limited to the interval from 0 to 1.
 
-    This is the derivative of `sparse_plus`.
+    It is the derivative of `sparse_plus`.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the same shape; integers give floats.
+        An array of the same shape; integers become floats.
 
     >>> toile.nn.sparse_sigmoid(jnp.array([-2.0, 0.0, 0.5, 2.0]))
     Array([0.  , 0.5 , 0.75, 1.  ], dtype=float32)
@@ -193,7 +193,7 @@ def sparse_sigmoid(x: ArrayLike) -> Array:
 
 
 def silu(x: ArrayLike) -> Array:
-    """Compute x sigmoid(x), also called swish.
+    """Compute `x * sigmoid(x)`, also called swish.
 
     Args:
         x: array or number of a floating or complex dtype.
@@ -215,13 +215,13 @@ swish = silu
 
 
 def mish(x: ArrayLike) -> Array:
-    """Compute x tanh(softplus(x)).
+    """Compute `x * tanh(softplus(x))`.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the same shape; integers give floats.
+        An array of the same shape; integers become floats.
 
     >>> toile.nn.mish(jnp.array([-1.0, 0.0, 1.0]))
     Array([-0.30340147,  0.        ,  0.8650984 ], dtype=float32)
@@ -231,13 +231,13 @@ def mish(x: ArrayLike) -> Array:
 
 
 def log_sigmoid(x: ArrayLike) -> Array:
-    """Compute the logarithm of the sigmoid, without underflow for very negative x.
+    """Compute the logarithm of the sigmoid, without underflow for very negative `x`.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the same shape; integers give floats.
+        An array of the same shape; integers become floats.
 
     >>> toile.nn.log_sigmoid(jnp.array([-200.0, 0.0, 2.0]))
     Array([-2.000000e+02, -6.931472e-01, -1.269280e-01], dtype=float32)
@@ -246,14 +246,15 @@ def log_sigmoid(x: ArrayLike) -> Array:
 
 
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
-    """Compute the exponential linear unit: x where positive, alpha (exp(x) - 1) elsewhere.
+    """Compute the exponential linear unit: `x` if positive, otherwise `alpha * (exp(x) - 1)`.
 
     Args:
         x: array or number.
-        alpha: the function approaches -alpha for very negative x. It is broadcast against `x`.
+        alpha: scale of the negative part, which approaches `-alpha` for very negative `x`. It is
+            broadcast against `x`.
 
     Returns:
-        An array of the shape that the two broadcast to; integers give floats.
+        An array of the shape that the two broadcast to; integers become floats.
 
     >>> toile.nn.elu(jnp.array([-2.0, 0.0, 2.0]))
     Array([-0.86466473,  0.        ,  2.        ], dtype=float32)
@@ -265,16 +266,17 @@ def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 
 
 def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
-    """Compute x where positive, alpha (exp(x / alpha) - 1) elsewhere.
+    """Compute `x` if positive, otherwise `alpha * (exp(x / alpha) - 1)`, a variant of `elu`.
 
-    Unlike `elu`, it is continuously differentiable for every alpha.
+    Unlike `elu`, it is continuously differentiable for every `alpha`.
 
     Args:
         x: array or number.
-        alpha: the function approaches -alpha for very negative x. It is broadcast against `x`.
+        alpha: scale of the negative part, which approaches `-alpha` for very negative `x`. It is
+            broadcast against `x`.
 
     Returns:
-        An array of the shape that the two broadcast to; integers give floats.
+        An array of the shape that the two broadcast to; integers become floats.
 
     >>> toile.nn.celu(jnp.array([-2.0, 0.0, 2.0]), alpha=0.5)
     Array([-0.49084216,  0.        ,  2.        ], dtype=float32)
@@ -292,7 +294,7 @@ def selu(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        An array of the same shape; integers give floats.
+        An array of the same shape; integers become floats.
 
     >>> toile.nn.selu(jnp.array([-2.0, 0.0, 2.0]))
     Array([-1.5201665,  0.       ,  2.101402 ], dtype=float32)
@@ -310,7 +312,7 @@ def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Array:
         negative_slope: factor for negative elements. It is broadcast against `x`.
 
     Returns:
-        An array of the shape that the two broadcast to; integers give floats.
+        An array of the shape that the two broadcast to; integers become floats.
 
     >>> toile.nn.leaky_relu(jnp.array([-2.0, 0.0, 2.0]))
     Array([-0.02,  0.  ,  2.  ], dtype=float32)
@@ -322,7 +324,7 @@ def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Array:
 def hard_tanh(x: ArrayLike) -> Array:
     """Limit each element to the interval from -1 to 1.
 
-    The gradient is 1 inside the interval and at its ends, 0 outside.
+    The gradient is 1 inside the interval and at its ends, and 0 outside.
 
     Args:
         x: array or number.
@@ -338,13 +340,13 @@ def hard_tanh(x: ArrayLike) -> Array:
 
 
 def hard_sigmoid(x: ArrayLike) -> Array:
-    """Compute relu6(x + 3) / 6, a piecewise linear sigmoid.
+    """Compute `relu6(x + 3) / 6`, a piecewise linear sigmoid.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the same shape with values in [0, 1]; integers give floats.
+        An array of the same shape with values in [0, 1]; integers become floats.
 
     >>> toile.nn.hard_sigmoid(jnp.array([-4.0, 0.0, 1.5]))
     Array([0.  , 0.5 , 0.75], dtype=float32)
@@ -353,13 +355,13 @@ def hard_sigmoid(x: ArrayLike) -> Array:
 
 
 def hard_silu(x: ArrayLike) -> Array:
-    """Compute x hard_sigmoid(x), also called hard swish.
+    """Compute `x * hard_sigmoid(x)`, also called hard swish.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the same shape; integers give floats.
+        An array of the same shape; integers become floats.
 
     >>> toile.nn.hard_silu(jnp.array([-4.0, 1.0, 4.0]))
     Array([-0.       ,  0.6666667,  4.       ], dtype=float32)
@@ -372,15 +374,17 @@ hard_swish = hard_silu
 
 
 def gelu(x: ArrayLike, approximate: bool = True) -> Array:
-    """Compute the Gaussian error linear unit: x Φ(x), where Φ is the normal distribution function.
+    """Compute the Gaussian error linear unit, `x * Φ(x)`.
+
+    `Φ` is the cumulative distribution function of the standard normal distribution.
 
     Args:
         x: array or number.
-        approximate: whether to use a formula with tanh, which differs by less than 0.001. In other
-            libraries, the exact function is often the default.
+        approximate: whether to use an approximation with tanh, whose error is less than 0.001. In
+            other libraries, the exact function is often the default.
 
     Returns:
-        An array of the same shape; integers give floats.
+        An array of the same shape; integers become floats.
 
     >>> toile.nn.gelu(jnp.array([-1.0, 0.0, 1.0]))
     Array([-0.158808,  0.      ,  0.841192], dtype=float32)
@@ -395,7 +399,7 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
 
 
 def glu(x: ArrayLike, axis: int = -1) -> Array:
-    """Multiply the first half of an array by the sigmoid of the second half: a gated linear unit.
+    """Compute a gated linear unit: the first half of `x` times the sigmoid of the second half.
 
     Args:
         x: array of a floating dtype.
@@ -419,15 +423,15 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
 
 @custom_jvp
 def log1mexp(x: ArrayLike) -> Array:
-    """Compute log(1 - exp(-x)) for positive x, accurately for small and large x.
+    """Compute `log(1 - exp(-x))` for positive `x`, accurately for small and large `x`.
 
-    The result is -inf where x is 0, and NaN where x is negative.
+    The result is -inf where `x` is 0, and NaN where `x` is negative.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the same shape; integers give floats.
+        An array of the same shape; integers become floats.
 
     >>> toile.nn.log1mexp(jnp.array([1e-8, 1.0, 50.0]))
     Array([-1.8420681e+01, -4.5867509e-01, -1.9287499e-22], dtype=float32)

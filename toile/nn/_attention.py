@@ -1,7 +1,8 @@
 """Scaled dot-product attention with grouped heads, bias, masks, sequence lengths and local windows.
 
-Layout: query `(B, T, N, H)`, key and value `(B, S, K, H)` with N a multiple of K (grouped-query
-attention shares each of the K heads among N/K queries). Logits and softmax are kept in float32.
+Queries have the shape (B, T, N, H), keys and values the shape (B, S, K, H). N is a multiple of K:
+in grouped-query attention, N / K query heads share each key head. Logits and softmax are computed
+in float32.
 """
 
 from __future__ import annotations
@@ -49,13 +50,15 @@ def dot_product_attention(
     local_window_size: int | tuple[int, int] | None = None,
     implementation: Literal["xla", "cudnn"] | None = None, return_residual: bool = False
 ) -> Array | tuple[Array, Array]:
-    """Compute scaled dot-product attention: softmax(scale query keyᵀ + bias) value for each head.
+    """Compute scaled dot-product attention.
+
+    For each head, the result is `softmax(scale * query @ key.T + bias) @ value`. Logits are
+    computed in float32. All masks are combined; if all keys of a query are masked, its result is
+    the mean of the values.
 
     In the shapes below, B is the batch size, T the number of queries, S the number of keys, N the
     number of query heads, K the number of key and value heads, and H the size of a head. N is a
     multiple of K, and N / K query heads share each key head. The batch axis B may be left out.
-    Logits are computed in float32. All masks are combined; a query whose keys are all masked gets
-    the mean of the values.
 
     Args:
         query: array of shape (B, T, N, H).
@@ -64,22 +67,23 @@ def dot_product_attention(
         bias: array that is added to the logits; it must broadcast to (B, N, T, S).
         mask: boolean array that broadcasts to (B, N, T, S); a query attends to a key only where it
             is True.
-        scale: factor for the products of queries and keys; None for 1 / sqrt(H).
-        is_causal: whether query i attends only to keys up to i.
+        scale: factor for the products of queries and keys; None for `1 / sqrt(H)`.
+        is_causal: whether query `i` attends only to keys 0 to `i`.
         query_seq_lengths: int32 array of shape (B,) with the number of queries in each sequence.
-            The results for queries beyond it are 0.
+            The results for later queries are 0.
         key_value_seq_lengths: int32 array of shape (B,) with the number of keys in each sequence.
-            Keys beyond it are ignored.
-        local_window_size: number of keys to the left and to the right of its own position that a
-            query attends to; a single number applies to both sides.
+            Later keys are ignored.
+        local_window_size: a pair `(left, right)`, the number of keys before and after its own
+            position that a query attends to. A single number applies to both sides. None means
+            that there is no window.
         implementation: accepted for code written for JAX. It does not choose a kernel, but "cudnn"
-            restricts right windows as cuDNN does.
+            raises an error for right windows that cuDNN does not support.
         return_residual: whether to also return the logarithm of the sum of the exponentials of the
             logits.
 
     Returns:
-        An array of the shape of `query`. With `return_residual`, a pair of it and an array of shape
-        (B, T, N), through which no gradient passes.
+        An array of the shape of `query`. With `return_residual`, a pair of this array and the
+        logarithms, an array of shape (B, T, N) through which no gradient passes.
 
     Raises:
         ValueError: shapes or dtypes do not match.
@@ -132,7 +136,7 @@ def _check_right_window(size, causal_only):
 
 
 def _is_whole(query, key, value, scale, window):
-    """Whether the attention is one operation, which a backend may have a kernel for."""
+    """Whether to compute the attention as one operation, for which a backend may have a kernel."""
     known = isinstance(scale, (int, float, np.number)) and 0 < scale < np.inf
     fixed = window is None or all(isinstance(n, (int, np.integer)) for n in window)
     return known and fixed and wanted(query, key, value)
@@ -171,7 +175,7 @@ def _check(x, shape, dtype, name):
 
 
 def _attend(query, key, value, extras, scale, is_causal, window):
-    """The attention of grouped heads, and a thunk for the log-sum-exp of its logits."""
+    """The attention of grouped heads, and a function that returns the log-sum-exp of its logits."""
     bias, mask, q_lengths, kv_lengths = extras
     batch, rows, n, width = query.shape
     cols, heads = key.shape[1:3]

@@ -1,8 +1,9 @@
 """Argument promotion shared by the packages above `toile.numpy`.
 
-`inexact(name, *xs)` brings its arguments to one floating (or complex) dtype as every special
-function does: integers become the float of their width, and the result stays weakly typed only if
-all arguments are weak. Everything uses public functions, so it works under any trace.
+`inexact(name, *xs)` converts its arguments to one floating or complex dtype, as all special
+functions do. Integers become float32, or float64 if they have 64 bits. The result is weakly typed
+only if all arguments are weak. The functions here call only public functions, so they work under
+any trace.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ to_inexact = dtypes.to_inexact_dtype
 
 
 def is_complex(x: Any) -> bool:
-    """Whether the array (or dtype) `x` is complex."""
+    """Whether `x`, an array or a dtype, is complex."""
     return np.dtype(getattr(x, "dtype", x)).kind == "c"
 
 
 def is_integer(x: Any) -> bool:
-    """Whether the array (or dtype) `x` is of an integer type (bool is not)."""
+    """Whether `x`, an array or a dtype, is of an integer type; bool does not count."""
     return jnp.issubdtype(getattr(x, "dtype", x), np.integer)
 
 
@@ -43,7 +44,7 @@ def _arrays(name: str, xs: Any) -> list[Array]:
 
 
 def array(name: str, x: Any) -> Array:
-    """`x` as an array; lists and None are refused, as `jax.nn` and `jax.scipy` do."""
+    """`x` as an array; raise a TypeError for lists and None, as `jax.nn` and `jax.scipy` do."""
     return _arrays(name, (x,))[0]
 
 
@@ -71,7 +72,7 @@ def promoted(name: str, *xs: Any) -> list[Array]:
 
 
 def real_inexact(name: str, *xs: Any) -> list[Array]:
-    """Like `inexact`, refusing complex arguments."""
+    """Like `inexact`, but raise a ValueError for complex arguments."""
     out = inexact(name, *xs)
     if is_complex(out[0]):
         raise ValueError(f"{name} does not support complex-valued inputs.{here()}")
@@ -79,7 +80,7 @@ def real_inexact(name: str, *xs: Any) -> list[Array]:
 
 
 def inexact_broadcast(name: str, *xs: Any) -> list[Array]:
-    """Like `inexact`, and broadcast to one shape, as the n-ary `lax` functions require."""
+    """Like `inexact`, but also broadcast the arguments to one shape, as `lax` functions require."""
     arrays = inexact(name, *xs)
     if len({x.shape for x in arrays}) == 1:
         return arrays
@@ -88,6 +89,6 @@ def inexact_broadcast(name: str, *xs: Any) -> list[Array]:
 
 
 def clamp(low: Any, x: Array, high: Any) -> Array:
-    """`x` kept within [low, high]; unlike `jnp.clip`, no gradient passes outside, not even NaN."""
+    """`x` limited to [low, high]; unlike in `jnp.clip`, the gradient outside is 0, never NaN."""
     low, high = jnp.array(low, x.dtype), jnp.array(high, x.dtype)
     return jnp.where(x <= low, low, jnp.where(x >= high, high, x))

@@ -1,7 +1,8 @@
 """Matrix products of block-scaled low-precision operands (MXFP8 and NVFP4).
 
-A block of consecutive elements along the contracted axis shares one scale, itself stored in 8 bits.
-The product is computed by dequantizing to float32: the meaning of the formats, on any device.
+Each block of consecutive elements along the contracted axis shares one scale, which is stored in 8
+bits. To compute a product, the operands are converted back to float32. This defines what the
+formats mean, on any device.
 """
 
 from __future__ import annotations
@@ -82,10 +83,10 @@ def scaled_matmul(
     lhs: Array, rhs: Array, lhs_scales: Array, rhs_scales: Array,
     preferred_element_type: DTypeLike = np.float32
 ) -> Array:
-    """Multiply batches of block-scaled matrices: lhs rhsᵀ.
+    """Multiply batches of block-scaled matrices: `lhs` times the transpose of `rhs`.
 
-    Each row is divided into equal blocks, one for each of its scales; all elements of a block are
-    multiplied by its scale. Products are computed in float32.
+    Each row is divided into blocks of equal size, one for each of its scales, and all elements of a
+    block are multiplied by its scale. Products are computed in float32.
 
     Args:
         lhs: array of shape (B, M, K).
@@ -138,22 +139,23 @@ def scaled_dot_general(
     configs: Sequence[BlockScaleConfig] | None = None,
     implementation: Literal["cudnn"] | None = None
 ) -> Array:
-    """Contract two arrays as `lax.dot_general` does, with operands quantized to a low precision.
+    """Multiply two arrays like `lax.dot_general`, with operands quantized to low precision.
 
-    In the backward pass, the cotangent is quantized too.
+    In the backward pass, the gradient of the result (the cotangent) is quantized too.
 
     Args:
         lhs, rhs: arrays to contract. Contracted sizes must be multiples of the block size.
-        dimension_numbers: the contracted axes of both operands and the batch axes of both,
+        dimension_numbers: the contracted axes and the batch axes of both operands, as
             `((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))`.
         preferred_element_type: dtype of the result; None for the dtype that the operands promote
             to.
-        configs: how `lhs`, `rhs` and the cotangent are quantized, from
-            `get_scaled_dot_general_config`; None to not quantize.
+        configs: three results of `get_scaled_dot_general_config`, for `lhs`, `rhs` and the
+            cotangent; None for no quantization.
         implementation: ignored; a value other than None causes a DeprecationWarning.
 
     Returns:
-        An array whose axes are the batch axes, then the other axes of `lhs`, then those of `rhs`.
+        An array whose axes are the batch axes, the other axes of `lhs`, and the other axes of
+        `rhs`, in this order.
 
     >>> config = toile.nn.get_scaled_dot_general_config("mxfp8")
     >>> x, y = jnp.ones((2, 32)), jnp.full((32, 3), 0.5)
@@ -199,7 +201,7 @@ def _to_3d(x, contract, batch):
 
 
 def _rounded(x, config):
-    """`x` as it is after quantization and dequantization, in float32."""
+    """`x` after quantization and dequantization, in float32."""
     size = config.block_size
     if x.shape[-1] % size:
         raise ValueError(f"scaled_dot_general: needed a contracted size divisible by {size}, got "

@@ -1,8 +1,8 @@
 """Normalized exponentials and related reductions: softmax, logsumexp, standardize, one_hot.
 
-All subtract the maximum first, so that no finite input overflows, and treat the maximum as a
-constant when differentiating: its contribution cancels. `where` excludes elements from the
-normalization.
+The functions that compute exponentials subtract the maximum first, so that no finite input
+overflows. Differentiation treats the maximum as a constant, because its contribution cancels.
+`where` selects the elements that take part in a reduction.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def logsumexp(
     a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None, keepdims: bool = False,
     return_sign: bool = False, where: ArrayLike | None = None
 ) -> Array | tuple[Array, Array]:
-    """Compute the logarithm of a sum of exponentials, log(sum(b exp(a))), without overflow.
+    """Compute the logarithm of a sum of exponentials, `log(sum(b * exp(a)))`, without overflow.
 
-    An empty sum gives -inf.
+    The logarithm of an empty sum is -inf.
 
     Args:
         a: array of exponents.
@@ -55,8 +55,8 @@ def logsumexp(
         where: boolean array that selects the elements to include; None for all.
 
     Returns:
-        An array of the remaining shape. With `return_sign`, a pair: the logarithm of the absolute
-        value of the sum, and the sign of the sum.
+        An array with the remaining axes of `a`. With `return_sign`, a pair: the logarithm of the
+        absolute value of the sum, and the sign of the sum.
 
     >>> toile.nn.logsumexp(jnp.array([1000.0, 1000.0]))
     Array(1000.6932, dtype=float32)
@@ -100,7 +100,7 @@ def _count(x, axis, where, keepdims, dtype):
 def logmeanexp(
     x: ArrayLike, axis: AxisLike = None, where: ArrayLike | None = None, keepdims: bool = False
 ) -> Array:
-    """Compute the logarithm of a mean of exponentials, log(mean(exp(x))), without overflow.
+    """Compute the logarithm of a mean of exponentials, `log(mean(exp(x)))`, without overflow.
 
     Args:
         x: array of exponents.
@@ -109,7 +109,7 @@ def logmeanexp(
         keepdims: whether to keep the axes averaged over, with size 1.
 
     Returns:
-        An array of the remaining shape.
+        An array with the remaining axes of `x`.
 
     >>> toile.nn.logmeanexp(jnp.array([1000.0, 1000.0]))
     Array(1000., dtype=float32)
@@ -121,7 +121,7 @@ def logmeanexp(
 def log_softmax(
     x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Compute the logarithm of the softmax directly, because the softmax may underflow.
+    """Compute the logarithm of the softmax, even where the softmax itself underflows.
 
     Args:
         x: array of logits of a floating dtype.
@@ -144,7 +144,7 @@ def log_softmax(
 
 
 def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
-    """Turn logits into probabilities: exp(x) divided by its sum along an axis.
+    """Turn logits into probabilities: `exp(x)` divided by its sum along an axis.
 
     The maximum is subtracted first, so that nothing overflows. Where all logits are -inf, or one is
     inf or NaN, the results are NaN.
@@ -193,10 +193,10 @@ def standardize(
 
     Args:
         x: array.
-        axis: axis or axes over which the mean and variance are taken.
+        axis: axis or axes over which the mean and variance are computed.
         mean: mean to subtract, broadcast against `x`; None for the mean of `x`.
         variance: variance to divide by, broadcast against `x`; None for the variance of `x`.
-        epsilon: number added to the variance before its square root is taken.
+        epsilon: number that is added to the variance to avoid division by 0.
         where: boolean array that selects the elements to include in the mean and variance; None for
             all.
         algorithm: how the variance is computed. "fast" subtracts the squared mean from the mean of
@@ -204,7 +204,7 @@ def standardize(
             deviations.
 
     Returns:
-        An array of the shape of `x`: (x - mean) / sqrt(variance + epsilon).
+        An array of the shape of `x`: `(x - mean) / sqrt(variance + epsilon)`.
 
     >>> toile.nn.standardize(jnp.array([1.0, 2.0, 3.0]))
     Array([-1.2247359,  0.       ,  1.2247359], dtype=float32)
@@ -230,14 +230,14 @@ def one_hot(
 ) -> Array:
     """Turn indices into vectors that are 1 at the index and 0 elsewhere.
 
-    An index outside [0, num_classes) gives a vector of zeros.
+    If an index is outside [0, num_classes), its vector is all zeros.
 
     Args:
         x: array of integers; other dtypes cause a DeprecationWarning.
         num_classes: length of the vectors.
         dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
-        axis: position of the new axis in the result, or the name of a mapped axis of size
-            `num_classes`, along which the vectors then extend.
+        axis: position of the new axis in the result. If it is the name of a mapped axis, which must
+            have size `num_classes`, the vectors extend along that axis instead.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:

@@ -1,8 +1,8 @@
-"""Initializers for parameters, which give the same numbers as `jax.nn.initializers`.
+"""Initializers for parameters, with the same results as `jax.nn.initializers`.
 
 An initializer is a function `init(key, shape, dtype, out_sharding=None)` that returns an array.
-`zeros` and `ones` are initializers; the other functions build one. The LeCun, Glorot and He
-initializers draw numbers whose variance is inversely proportional to the number of inputs or
+`zeros` and `ones` are initializers; the other functions build initializers. The LeCun, Glorot and
+He initializers draw numbers whose variance is inversely proportional to the number of inputs or
 outputs of a layer, which they read from the shape.
 """
 
@@ -52,12 +52,12 @@ class Initializer(Protocol):
         self, key: Array, shape: ShapeLike, dtype: DTypeLike | None = None,
         out_sharding: ShardingLike | None = None
     ) -> Array:
-        """Make an array of `shape` and `dtype` that depends only on `key`.
+        """Create the initial value of a parameter.
 
         Args:
             key: random key.
             shape: shape of the result.
-            dtype: dtype of the result; None for the initializer's own.
+            dtype: dtype of the result; None for the default dtype of the initializer.
             out_sharding: sharding of the result; None for the default device.
 
         Returns:
@@ -67,7 +67,7 @@ class Initializer(Protocol):
 
 
 def _gives_shape(init: Any) -> Any:
-    """Promise that init(key, shape, …) has that shape: parameters are then checked untraced."""
+    """Declare that the results of `init` have the given shape, so checks need not trace it."""
     init.gives_shape = True
     return init
 
@@ -85,7 +85,7 @@ def zeros(
     key: Array | None, shape: ShapeLike, dtype: DTypeLike | None = None,
     out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Make an array of zeros: an initializer, often used for biases.
+    """Initialize a parameter with zeros, as is common for biases.
 
     Args:
         key: not used; may be None.
@@ -107,7 +107,7 @@ def ones(
     key: Array | None, shape: ShapeLike, dtype: DTypeLike | None = None,
     out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Make an array of ones: an initializer, often used for scales.
+    """Initialize a parameter with ones, as is common for scales.
 
     Args:
         key: not used; may be None.
@@ -125,14 +125,14 @@ def ones(
 
 
 def _initializer(draw: Callable[..., Array], dtype: DTypeLike | None) -> Initializer:
-    """`draw(key, shape, dtype)` as an initializer, whose default is `dtype`."""
+    """An initializer that calls `draw(key, shape, dtype)`; its default dtype is `dtype`."""
 
     @_gives_shape
     def init(
         key: Array, shape: ShapeLike, dtype: DTypeLike | None = dtype,
         out_sharding: ShardingLike | None = None
     ) -> Array:
-        """Make the initial value of a parameter, of the given shape and dtype."""
+        """Create the initial value of a parameter, with the given shape and dtype."""
         return _placed(draw(key, shape, _dtype(dtype)), out_sharding)
 
     return init
@@ -146,7 +146,7 @@ def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
         dtype: default dtype of the arrays; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     >>> init = toile.nn.initializers.constant(0.5)
     >>> init(key(0), (2,))
@@ -163,7 +163,7 @@ def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
         dtype: default dtype of the arrays; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     >>> w = toile.nn.initializers.uniform(0.1)(key(0), (50, 20))
     >>> w.shape, bool((w >= 0).all() and (w < 0.1).all())
@@ -185,7 +185,7 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
             types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     >>> w = toile.nn.initializers.normal(0.1)(key(0), (50, 20))
     >>> w.shape, round(float(w.std()), 2)
@@ -215,7 +215,7 @@ def truncated_normal(
         upper: upper end of the interval, in units of `stddev`.
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     >>> w = toile.nn.initializers.truncated_normal(0.1)(key(0), (50, 20))
     >>> w.shape, bool((abs(w) < 0.2).all())
@@ -259,28 +259,29 @@ def variance_scaling(
 ) -> Initializer:
     """Build an initializer whose variance is inversely proportional to the size of a layer.
 
-    The variance is scale / n. Depending on `mode`, n is the number of inputs of a unit ("fan_in"),
-    the number of outputs ("fan_out"), the mean of both ("fan_avg") or their geometric mean
-    ("fan_geo_avg"). The sizes of axes that are neither inputs, outputs nor independent copies, such
-    as the window of a convolution, multiply both numbers.
+    The variance is `scale / n`. Depending on `mode`, `n` is the number of inputs of a unit
+    ("fan_in"), its number of outputs ("fan_out"), the mean of both ("fan_avg") or their geometric
+    mean ("fan_geo_avg"). The sizes of all other axes, such as the window of a convolution, multiply
+    both numbers; only `batch_axis` is left out.
 
     Args:
         scale: numerator of the variance, positive.
-        mode: the meaning of n, see above.
+        mode: the meaning of `n`, see above.
         distribution: "truncated_normal", which is truncated at two standard deviations and has the
             stated variance after truncation; "normal"; or "uniform", which is symmetric around 0.
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which are left out of both numbers.
+        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
+            outputs.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     Raises:
-        ValueError: when the initializer is called, for an unknown mode or distribution, or a shape
-            with fewer than two axes and the default `in_axis`.
+        ValueError: the initializer is called, and the mode or distribution is unknown, or the shape
+            has fewer than two axes and `in_axis` is the default.
 
     >>> init = toile.nn.initializers.variance_scaling(2.0, "fan_in", "normal")
     >>> w = init(key(0), (50, 200))
@@ -319,7 +320,7 @@ def _draw_uniform(key, shape, dtype, variance):
 
 
 def _polar(key, shape, dtype, modulus):
-    """Complex draws of uniform phase, whose modulus is a function of a uniform variable."""
+    """Complex random numbers of uniform phase, whose modulus is computed from uniform numbers."""
     key_r, key_theta = random.split(key)
     real = np.array(0, dtype).real.dtype
     dtype = to_complex(real)
@@ -353,20 +354,21 @@ def glorot_uniform(
     in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
     batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer: the uniform distribution with variance 2 / (inputs + outputs).
+    """Build an initializer that draws uniform numbers with variance `2 / (inputs + outputs)`.
 
-    It keeps the variance of activations and gradients similar across layers. Also called Xavier
-    uniform initialization. Same as `variance_scaling(1.0, "fan_avg", "uniform")`.
+    It keeps the variance of activations and gradients similar across layers. It is also called
+    Xavier uniform initialization, and equals `variance_scaling(1.0, "fan_avg", "uniform")`.
 
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which are left out of both numbers.
+        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
+            outputs.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     >>> w = toile.nn.initializers.glorot_uniform()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -379,20 +381,22 @@ def glorot_normal(
     in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
     batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer: a truncated normal distribution with variance 2 / (inputs + outputs).
+    """Build an initializer that draws normal numbers with variance `2 / (inputs + outputs)`.
 
-    It keeps the variance of activations and gradients similar across layers. Also called Xavier
-    normal initialization. Same as `variance_scaling(1.0, "fan_avg", "truncated_normal")`.
+    The normal distribution is truncated. The initializer keeps the variance of activations and
+    gradients similar across layers. It is also called Xavier normal initialization, and equals
+    `variance_scaling(1.0, "fan_avg", "truncated_normal")`.
 
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which are left out of both numbers.
+        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
+            outputs.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     >>> w = toile.nn.initializers.glorot_normal()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -406,20 +410,21 @@ def lecun_uniform(
     in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
     batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer: the uniform distribution with variance 1 / inputs.
+    """Build an initializer that draws uniform numbers with variance `1 / inputs`.
 
-    It keeps the variance of activations similar across layers. Same as `variance_scaling(1.0,
-    "fan_in", "uniform")`.
+    It keeps the variance of activations similar across layers. It equals
+    `variance_scaling(1.0, "fan_in", "uniform")`.
 
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which are left out of both numbers.
+        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
+            outputs.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     >>> w = toile.nn.initializers.lecun_uniform()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -432,20 +437,21 @@ def lecun_normal(
     in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
     batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer: a truncated normal distribution with variance 1 / inputs.
+    """Build an initializer that draws normal numbers with variance `1 / inputs`.
 
-    It keeps the variance of activations similar across layers. Same as `variance_scaling(1.0,
-    "fan_in", "truncated_normal")`.
+    The normal distribution is truncated. The initializer keeps the variance of activations similar
+    across layers. It equals `variance_scaling(1.0, "fan_in", "truncated_normal")`.
 
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which are left out of both numbers.
+        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
+            outputs.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     >>> w = toile.nn.initializers.lecun_normal()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -458,20 +464,21 @@ def he_uniform(
     in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
     batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer: the uniform distribution with variance 2 / inputs.
+    """Build an initializer that draws uniform numbers with variance `2 / inputs`.
 
-    It suits layers that are followed by relu. Also called Kaiming uniform initialization. Same as
-    `variance_scaling(2.0, "fan_in", "uniform")`.
+    It suits layers that are followed by `relu`. It is also called Kaiming uniform initialization,
+    and equals `variance_scaling(2.0, "fan_in", "uniform")`.
 
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which are left out of both numbers.
+        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
+            outputs.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     >>> w = toile.nn.initializers.he_uniform()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -484,20 +491,22 @@ def he_normal(
     in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
     batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer: a truncated normal distribution with variance 2 / inputs.
+    """Build an initializer that draws normal numbers with variance `2 / inputs`.
 
-    It suits layers that are followed by relu. Also called Kaiming normal initialization. Same as
+    The normal distribution is truncated. The initializer suits layers that are followed by `relu`.
+    It is also called Kaiming normal initialization, and equals
     `variance_scaling(2.0, "fan_in", "truncated_normal")`.
 
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which are left out of both numbers.
+        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
+            outputs.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     >>> w = toile.nn.initializers.he_normal()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -517,21 +526,21 @@ def orthogonal(
 ) -> Initializer:
     """Build an initializer that draws uniformly distributed orthogonal matrices.
 
-    An array with more than two axes is treated as a matrix whose columns are along `column_axis`
-    and whose rows are along all other axes. A matrix with fewer rows than columns has orthonormal
-    rows; any other matrix has orthonormal columns.
+    In an array with more than two axes, `column_axis` indexes the columns of a matrix, and all
+    other axes together index its rows. A matrix with fewer rows than columns has orthonormal rows;
+    any other matrix has orthonormal columns.
 
     Args:
         scale: factor for the matrix.
-        column_axis: axis of the columns in the shape.
+        column_axis: the axis that indexes the columns.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     Raises:
-        ValueError: when the initializer is called with a shape of fewer than two axes.
+        ValueError: the initializer is called with a shape of fewer than two axes.
 
     >>> w = toile.nn.initializers.orthogonal()(key(0), (4, 3))
     >>> jnp.allclose(w.T @ w, jnp.eye(3), atol=1e-5)
@@ -557,21 +566,23 @@ def orthogonal(
 def delta_orthogonal(
     scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer for convolutions: an orthogonal matrix at the center, 0 elsewhere.
+    """Build an initializer for convolution kernels that are 0 except at the center of the window.
+
+    The matrix from input to output features at the center is orthogonal.
 
     Args:
         scale: factor for the matrix.
-        column_axis: axis of the columns in the matrix of the last two axes.
+        column_axis: the axis that indexes the columns of the matrix, one of the last two.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        An initializer: a function of a key, a shape, and optionally a dtype and a sharding. The
-        shape must have one to three window axes, followed by the inputs and the outputs.
+        An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`. The shape
+        must have one to three window axes, followed by the input and output axes.
 
     Raises:
-        ValueError: when the initializer is called with a different number of axes, or with more
-            inputs than outputs.
+        ValueError: the initializer is called with a different number of axes, or with more inputs
+            than outputs.
 
     >>> w = toile.nn.initializers.delta_orthogonal()(key(0), (3, 3, 2, 4))
     >>> jnp.allclose(w[1, 1] @ w[1, 1].T, jnp.eye(2), atol=1e-5)

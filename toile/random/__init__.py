@@ -1,7 +1,7 @@
 """Random numbers from explicit keys, with the names, arguments and results of `jax.random`.
 
-`key(seed)` makes a key, and `split` makes new keys from it; use each key only once. Equal keys give
-equal numbers, on every device and inside or outside `jit`.
+`key(seed)` creates a key, and `split` creates new keys from it. Use each key only once. Equal keys
+yield equal numbers, on every device and inside or outside `jit`.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -1,7 +1,7 @@
 """Argument handling shared by the samplers: keys, shapes, dtypes and parameters.
 
-`out_sharding` is accepted wherever JAX has it. A result is whole on one device unless the caller
-shards it, so only the type of a sharding is checked here.
+`out_sharding` is accepted wherever JAX accepts it. A result is entirely on one device unless the
+caller shards it, so only the type of a sharding is checked here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def one_key(name: str, key: Any) -> Array:
 
 
 def _key_words(name, key):
-    """Raw key words, checked."""
+    """The words of a raw key, after a check of their dtype and shape."""
     if isinstance(key, (list, tuple, str)) or key is None or not hasattr(key, "dtype"):
         raise TypeError(f"{name}: needed a random key, got {type(key).__name__} (make one with "
                         f"toile.random.key){here()}")
@@ -90,7 +90,7 @@ def _report_raw_key(mode):
 
 
 def split_key(key, num=2):
-    """`num` new keys as a list, from one typed key or, elementwise, from an array of them."""
+    """A list of `num` new keys from a typed key; for an array of keys, a list of arrays."""
     keys = random_split(key, (num,))
     if key.ndim:
         return [keys[..., i] for i in range(num)]
@@ -98,12 +98,12 @@ def split_key(key, num=2):
 
 
 def reused(keys):
-    """Typed keys, to be used again on purpose: clones under `debug_key_reuse`."""
+    """Typed keys that may be used again; under `debug_key_reuse`, they are clones."""
     return random_clone(keys) if flags.debug_key_reuse else keys
 
 
 def renewed_where(which, new, keys):
-    """`keys`, replaced by the new ones split from them where a loop continues."""
+    """`keys`, replaced with the new keys split from them where a loop continues."""
     return reused(jnp.where(which, new, reused(keys)))
 
 
@@ -129,7 +129,7 @@ def check_shape(name, shape, *parameter_shapes):
 
 
 def joint_shape(name: str, shape: Any, *parameters: Any) -> Shape:
-    """`shape` checked against the parameters, or their joint shape where it is None."""
+    """`shape`, checked against the parameters; if it is None, the shape that they broadcast to."""
     shapes = [np.shape(p) for p in parameters]
     if shape is None:
         return lax.broadcast_shapes(*shapes)
@@ -142,7 +142,7 @@ _FLOATS = {np.float32: np.dtype("float32")}  # exact scalar types that need no f
 
 
 def float_dtype(name: str, dtype: Any, allow_complex: bool = False) -> np.dtype[Any]:
-    """The requested real floating dtype, float32 (float64 under x64) by default."""
+    """The requested floating dtype; None means float32, or float64 under x64."""
     if dtype is None:
         return dtypes.default_float_dtype()
     if type(dtype) is type and dtype in _FLOATS:
@@ -160,7 +160,7 @@ def any_dtype(name: str, dtype: Any, default: Any) -> np.dtype[Any]:
 
 
 def check_castable(name, dtype, *parameters):
-    """Raise if promoting a parameter with `dtype` would not give `dtype`."""
+    """Raise if promoting a parameter with `dtype` would result in another dtype."""
     for p in parameters:
         if not dtypes.safe_to_cast(p, dtype):
             raise dtypes.TypePromotionError(
@@ -169,14 +169,14 @@ def check_castable(name, dtype, *parameters):
 
 
 def inexact(*xs: Any) -> list[Array]:
-    """Arrays promoted together to a floating dtype."""
+    """The arguments as arrays, promoted together to a floating dtype."""
     dtype, weak = dtypes.lattice_result_type(*xs)
     dtype = dtypes.default_float_dtype() if weak else dtypes.to_inexact_dtype(dtype)
     return [jnp.asarray(x, dtype=dtype) for x in xs]
 
 
 def to_rank(x: Array, rank: int) -> Array:
-    """`x` with leading axes of size 1 up to `rank`."""
+    """`x` with leading axes of size 1 added up to the given rank; scalars stay unchanged."""
     missing = rank - x.ndim
     return lax.expand_dims(x, tuple(range(missing))) if x.ndim and missing > 0 else x
 
@@ -188,7 +188,7 @@ def spread(x: Any, shape: Shape, dtype: Any) -> Array:
 
 def sampling(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any = None, *,
              default: Any = None, allow_complex: bool = False) -> Sampling:
-    """Key, shape and dtype of a sampler without parameters, checked.
+    """The checked key, shape and dtype of a sampler without parameters.
 
     The dtype must be floating, unless a Python type is given as the `default`."""
     key = one_key(name, key)
@@ -200,7 +200,7 @@ def sampling(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any = No
 
 def sampling_with(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any, *parameters: Any,
                   allow_complex: bool = False) -> Sampling:
-    """Key, shape and float dtype of a sampler with parameters that broadcast, checked."""
+    """The checked key, shape and float dtype of a sampler with parameters that broadcast."""
     key, dtype = one_key(name, key), float_dtype(name, dtype, allow_complex)
     shape = joint_shape(name, shape, *parameters)
     check_sharding(name, out_sharding)
@@ -218,10 +218,11 @@ def check_sharding(name, out_sharding):
 
 
 def fused(a, b, c):
-    """a * b + c with a single rounding: XLA contracts such pairs, so the bits depend on it.
+    """a * b + c with a single rounding, as in XLA, so that results agree with it bit for bit.
 
-    XLA computes 16-bit floats that the processor does not support in float32, and then rounds the
-    product too. reduce_precision does so in compiled loops, which would round later."""
+    If the processor does not support a 16-bit float type, XLA computes in float32 and also rounds
+    the product. `reduce_precision` does this rounding in compiled loops, which would round later.
+    """
     if a.dtype == dtypes.bfloat16:
         return stepwise(stepwise(a * b) + c)
     if a.dtype == np.float16 and not float16_is_native():
@@ -242,7 +243,7 @@ def float16_is_native():
 
 
 def stepwise(x):
-    """bfloat16 rounded at this step, as in XLA: compiled loops would round later."""
+    """`x`, rounded at this step if it is bfloat16, as in XLA; compiled loops would round later."""
     return lax.reduce_precision(x, 8, 7) if x.dtype == dtypes.bfloat16 else x
 
 
@@ -254,7 +255,8 @@ MANY = 1 << 18
 def concrete_words(key, shape):
     """The NumPy words of Threefry keys if numbers of this shape are drawn by NumPy, else None.
 
-    Also None with the older counter layout, which the functions on words do not support."""
+    The result is also None with the older counter layout, which the functions on words do not
+    support."""
     if type(key) is KeyArray and tracing.state.trace is None and type(key._data) is np.ndarray:
         usual = key.dtype.impl.name == GENERATOR and flags.threefry_partitionable
         if usual and not (registry.active and math.prod(shape) > MANY and default_device()):
@@ -263,7 +265,7 @@ def concrete_words(key, shape):
 
 
 def _on_concrete(dtype, kernel, otherwise):
-    """`kernel(np, data)` for a concrete host array of `dtype`, else `otherwise(x)`."""
+    """A function: `kernel(np, data)` for concrete arrays of `dtype`, `otherwise(x)` for others."""
 
     def apply(x):
         if type(x) is DeviceArray and tracing.state.trace is None and x.dtype == dtype \
@@ -278,11 +280,11 @@ def _on_concrete(dtype, kernel, otherwise):
     return apply
 
 
-# The natural logarithm for samplers: float32 in the steps of XLA's. NumPy's differs in the last
-# bit, which -log(-log(u)) magnifies near zero. Only concrete arrays take this path: compiled
-# programs have their own logarithm. The exponential function of float32 is rounded once, because
-# NumPy's is off by up to three units in the last place on some processors. The bounds of a
-# truncated normal need XLA's float64 erf to the bit, since their difference may cancel.
+# The natural logarithm for samplers. For float32 it takes the same steps as XLA's; NumPy's differs
+# in the last bit, which -log(-log(u)) magnifies near zero. Only concrete arrays take this path,
+# because compiled programs have their own logarithm. The exponential function of float32 is rounded
+# once, because NumPy's is off by up to three units in the last place on some processors. The bounds
+# of a truncated normal need XLA's float64 erf to the bit, since their difference may cancel.
 log = _on_concrete(np.float32, special.log, lax.log)
 exp = _on_concrete(np.float32, special.exp, lax.exp)
 erf = _on_concrete(np.float64, special.erf_by_element, lax.erf)
@@ -341,14 +343,14 @@ def rsqrt(x, newton=_NEWTON):
 
 
 def divide(x, y):
-    """x / y as XLA computes it: by the reciprocal if y is broadcast."""
+    """x / y as XLA computes it: with the reciprocal of y if y is broadcast."""
     if y.size < x.size:
         return x * (y.dtype.type(1) / y)
     return x / y
 
 
 def concrete(name: str, kind: Any, x: Any) -> Any:
-    """`x` as a Python number; an error that names the argument if it is traced."""
+    """`x` as a Python number; if it is traced, raise an error that names the argument."""
     try:
         return kind(x)
     except TypeError as error:

@@ -1,6 +1,6 @@
 """Uniform numbers: raw bits, floats, integers, coin flips, and choices made with them.
 
-All results here have the same bits as JAX's.
+All results equal those of JAX, bit for bit.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def bits(
     """Draw unsigned integers from the uniform distribution over all values of their dtype.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: unsigned integer dtype; None for uint32 (uint64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -66,16 +66,16 @@ def uniform(
 ) -> Array:
     """Draw floats from the uniform distribution on the interval [minval, maxval).
 
-    The bounds are broadcast to `shape`. Rounding can give `maxval` itself where the interval is
-    short compared with the bounds. Where `maxval` is below `minval`, all results are `minval`.
+    The bounds are broadcast to `shape`. If the interval is short compared with the bounds, rounding
+    can produce `maxval` itself. Where `maxval` is below `minval`, all results are `minval`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
         minval: lower bound, included; its shape must broadcast to `shape`.
         maxval: upper bound, excluded; its shape must broadcast to `shape`.
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -91,7 +91,7 @@ def uniform(
 
 
 def unit(key, shape, dtype):
-    """Uniform floats in [0, 1) for a typed key or, elementwise, an array of keys."""
+    """Uniform floats in [0, 1) from a typed key, or from each key of an array."""
     words = args.concrete_words(key, shape)
     if words is not None:
         return new_array(unit_floats(np, words, shape, dtype))
@@ -141,15 +141,15 @@ def bernoulli(
     key: Array, p: ArrayLike = 0.5, shape: ShapeLike | None = None,
     mode: Literal["high", "low"] = "low", *, out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw booleans that are True with probability p.
+    """Draw booleans that are True with probability `p`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         p: probability of True, of a floating dtype.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
-        mode: "low" compares `p` with one uniform number of its dtype, which is accurate to about
-            1e-7 in float32; "high" uses twice as many random bits, for smaller probabilities.
-        out_sharding: sharding or partition spec; only its type is checked.
+        mode: "low" compares `p` with one uniform number of the same dtype, which is accurate to
+            about 1e-7 in float32. "high" uses twice as many random bits, for smaller probabilities.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         A boolean array.
@@ -192,16 +192,16 @@ def randint(
 
     The bounds are broadcast to `shape` and clipped to the range of `dtype`. Where `maxval` is not
     above `minval`, the result is `minval`. If the number of possible values is not a power of two,
-    the numbers are slightly biased; this is negligible unless the interval covers most of the
+    the numbers are slightly biased. The bias is negligible unless the interval covers most of the
     dtype's range.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         minval: lower bound, included; its shape must broadcast to `shape`.
         maxval: upper bound, excluded; its shape must broadcast to `shape`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -232,7 +232,7 @@ def _clipped(x, low, high):
 
 
 def _randint_between(key, shape, minval, maxval, dtype):
-    """randint between Python integers: everything but the bits is known in advance."""
+    """`randint` between Python integers, where everything but the bits is known in advance."""
     info = dtypes.iinfo(dtype)
     width, low, top = info.bits, int(info.min), int(info.max)
     first, last = min(max(minval, low), top), min(max(maxval, low), top)
@@ -306,7 +306,7 @@ def _randint_between_arrays(key, shape, minval, maxval, dtype):
 
 
 def _clip_to(x, dtype):
-    """Integers x clipped to the range of dtype, and converted."""
+    """The integers `x`, clipped to the range of `dtype` and converted to it."""
     own, new = dtypes.iinfo(x.dtype), dtypes.iinfo(dtype)
     low, high = max(int(own.min), int(new.min)), min(int(own.max), int(new.max))
     return jnp.clip(x, x.dtype.type(low), x.dtype.type(high)).astype(dtype)
@@ -316,18 +316,18 @@ def permutation(
     key: Array, x: ArrayLike, axis: int = 0, independent: bool = False, *,
     out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Shuffle the slices of an array, or the integers from 0 to x - 1.
+    """Shuffle the slices of an array, or the integers from 0 to `x - 1`.
 
     Args:
-        key: random key, used for this call only.
-        x: array to shuffle, or an integer n for `jnp.arange(n)`.
-        axis: axis along which to shuffle.
+        key: random key; do not use it again.
+        x: array to shuffle, or an integer `n` for `jnp.arange(n)`.
+        axis: the axis along which to shuffle.
         independent: whether to shuffle each vector along `axis` independently. By default, whole
             slices are moved.
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
-        An array with the shape and dtype of `x`, or of shape (n,) for an integer n.
+        An array with the shape and dtype of `x`, or of shape `(n,)` for an integer `n`.
 
     Raises:
         TypeError: `x` is a scalar, but not an integer.
@@ -369,20 +369,20 @@ def choice(
     p: ArrayLike | None = None, axis: int = 0,
     mode: Literal["highest", "high", "low"] | None = None
 ) -> Array:
-    """Draw elements of an array, or integers from 0 to a - 1, with or without replacement.
+    """Draw elements of an array, or integers from 0 to `a - 1`, with or without replacement.
 
     Args:
-        key: random key, used for this call only.
-        a: array to choose slices from along `axis`, or an integer n for `jnp.arange(n)`.
+        key: random key; do not use it again.
+        a: array to choose slices from along `axis`, or an integer `n` for `jnp.arange(n)`.
         shape: shape of the array of choices, as a tuple; `()` gives a single choice.
         replace: whether an element can be chosen several times.
         p: weights of the elements, a vector that need not sum to 1; None for equal probabilities.
         axis: axis of `a` along which elements are chosen.
-        mode: precision of the noise that is used with weights and without replacement, as in
-            `gumbel`.
+        mode: precision of the Gumbel noise, as in `gumbel`. Noise is used only with weights and
+            without replacement.
 
     Returns:
-        An array of the dtype of `a`, in whose shape `axis` is replaced by `shape`.
+        An array of the dtype of `a`. Its shape is the shape of `a` with `axis` replaced by `shape`.
 
     Raises:
         TypeError: `shape` is a number.
@@ -429,7 +429,7 @@ def choice(
 
 
 def _weighted(key, population, shape, replace, p, mode):
-    """Indices drawn with probabilities p."""
+    """Indices drawn with the weights `p`."""
     args.check_arraylike("choice", p)
     (p,) = args.inexact(p)
     if p.shape != (population,):
@@ -446,7 +446,7 @@ def _weighted(key, population, shape, replace, p, mode):
 
 
 def gumbel_mode(mode):
-    """The mode of Gumbel sampling, checked; "low" by default."""
+    """The checked mode of Gumbel sampling; None means "low"."""
     mode = "low" if mode is None else mode
     if mode not in ("highest", "high", "low"):
         raise ValueError(f"Must provide valid mode for gumbel got: {mode}{here()}")

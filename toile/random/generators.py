@@ -2,8 +2,8 @@
 
 Threefry-2x32 has its own operations, which the compiler fuses. The others are functions of the
 words of one key: Threefry-4x32 and Philox hash a counter with the key; `rbg` splits and folds like
-Threefry and draws bits through `lax.rng_bit_generator`; `unsafe_rbg` uses that for splits and folds
-too. All bits are JAX's.
+Threefry and draws bits with `lax.rng_bit_generator`; `unsafe_rbg` uses the latter for splits and
+folds too. All results equal those of JAX, bit for bit.
 """
 
 import functools
@@ -71,7 +71,7 @@ def random_bits(keys, bit_width, shape):
 
 
 def _spent_words(keys):
-    """The words of keys, marked as consumed, which the reuse check cannot see from words."""
+    """The words of keys; marks the keys as used, because the reuse check cannot follow words."""
     return random_unwrap(random_consume(keys) if flags.debug_key_reuse else keys)
 
 
@@ -109,10 +109,11 @@ def _counters(shape):
 
 
 def _counting(hashed, seed, zeros, wide):
-    """The generator based on a hash of key words and counter words.
+    """The generator that is based on a hash of key words and counter words.
 
-    A counter has `zeros` words of zeros, after the element's index for bits and before it for keys,
-    so that no key repeats bits; `wide` makes two words of the hash's, for 64 bits."""
+    A counter contains `zeros` words of zeros. They follow the element's index for bits and precede
+    it for keys, so that no key repeats bits. `wide` reduces the words of the hash to two, for
+    64-bit numbers."""
     padding = [np.uint32(0)] * zeros
 
     def key_of(words, number):

@@ -1,8 +1,8 @@
-"""Random keys: made from seeds, split, folded, and converted to and from words.
+"""Random keys: how they are created, split, and converted to and from words.
 
-A key is one element of dtype `key<fry>`; functions also accept the older form, raw uint32 words of
-shape (..., 2), and return raw keys for raw keys. Threefry-2x32 is the generator unless `impl` or
-`toile.config`'s `jax_default_prng_impl` names another.
+A key is one element of dtype `key<fry>`. Functions also accept the older form, raw uint32 words of
+shape (..., 2); if they are called with a raw key, they return raw keys. Threefry-2x32 is the
+generator unless `impl` or `jax_default_prng_impl` of `toile.config` names another.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PRNGSpec:
         return isinstance(other, PRNGSpec) and self._impl == other._impl
 
 
-GeneratorLike: TypeAlias = str | PRNGSpec | dtypes.KeyDType  # what names a generator
+GeneratorLike: TypeAlias = str | PRNGSpec | dtypes.KeyDType  # the ways to name a generator
 
 
 def _generator(name, impl, dtype=None):
@@ -79,7 +79,7 @@ def _generator(name, impl, dtype=None):
 
 
 def key_dtype(impl_spec: GeneratorLike | None = None) -> dtypes.KeyDType:
-    """Return the dtype of keys of a generator.
+    """Return the dtype of the keys of a random number generator.
 
     Args:
         impl_spec: name or dtype of the generator; None for the default one.
@@ -98,10 +98,10 @@ def key_dtype(impl_spec: GeneratorLike | None = None) -> dtypes.KeyDType:
 def key(
     seed: ArrayLike, *, impl: GeneratorLike | None = None, dtype: GeneratorLike | None = None
 ) -> Array:
-    """Make a random key from an integer seed.
+    """Create a random key from an integer seed.
 
-    Random functions take a key instead of changing a hidden state: equal keys give equal numbers.
-    Use each key once, and get more keys with `split` or `fold_in`.
+    Random functions have no hidden state. They are called with a key, and equal keys yield equal
+    numbers. Use each key only once, and create more keys with `split` or `fold_in`.
 
     Args:
         seed: integer. If 64-bit types are not enabled, only the low 32 bits of a Python integer are
@@ -109,7 +109,7 @@ def key(
         impl: name of the generator, one of `"threefry2x32"`, `"threefry4x32"`, `"philox2x32"`,
             `"philox4x32"`, `"rbg"` and `"unsafe_rbg"`; None for the default one, which is
             `"threefry2x32"` unless `toile.config` names another.
-        dtype: dtype of the key, another way to name the generator.
+        dtype: dtype of the key, which is another way to name the generator.
 
     Returns:
         A key: an array of shape () with a key dtype.
@@ -127,16 +127,16 @@ def key(
 
 
 def PRNGKey(seed: ArrayLike, *, impl: GeneratorLike | None = None) -> Array:
-    """Make a random key in the older form: an array of its uint32 words.
+    """Create a random key in the older form, an array of uint32 words.
 
-    All random functions accept such keys and then return new keys in this form. In new code, use
-    `key`.
+    All random functions accept such keys, and functions such as `split` then return new keys in the
+    same form. In new code, use `key`.
 
     Args:
         seed: integer. If 64-bit types are not enabled, only the low 32 bits of a Python integer are
             used.
-        impl: name of the generator; None for the default one. Raw words do not record it, so
-            functions read them as keys of the default generator.
+        impl: name of the generator; None for the default one. Raw words do not record the
+            generator, so random functions treat them as keys of the default generator.
 
     Returns:
         A uint32 array, of shape (2,) for the default generator.
@@ -172,17 +172,17 @@ def _seeded(name, seed, impl):
 
 
 def split(key: Array, num: int | Sequence[int] = 2) -> Array:
-    """Make new keys from a key.
+    """Create several new keys from one key.
 
     The new keys are independent of each other and of the old key, which must not be used again.
 
     Args:
-        key: random key, which must not be used again afterwards.
+        key: the old key.
         num: number of new keys, or the shape of the array of keys.
 
     Returns:
-        An array of keys of shape (num,), or of shape `num` where it is a sequence. Iterating over
-        it gives single keys.
+        An array of keys, of shape `(num,)` or, if `num` is a sequence, of shape `num`. Iterating
+        over the array yields single keys.
 
     >>> k1, k2 = toile.random.split(key(0))
     >>> toile.random.normal(k1) == toile.random.normal(k2)
@@ -197,7 +197,7 @@ def split(key: Array, num: int | Sequence[int] = 2) -> Array:
 
 
 def fold_in(key: Array, data: ArrayLike) -> Array:
-    """Make a new key from a key and an integer, such as the number of a step or device.
+    """Create a new key from a key and an integer, such as the number of a step or device.
 
     Args:
         key: random key. It may be combined with many integers, but must not be used to draw numbers
@@ -205,7 +205,7 @@ def fold_in(key: Array, data: ArrayLike) -> Array:
         data: integer scalar, which must fit in uint32.
 
     Returns:
-        One key. Different integers give different keys.
+        The new key. Different integers result in different keys.
 
     >>> step_key = toile.random.fold_in(key(0), 3)
     >>> step_key.shape
@@ -247,12 +247,12 @@ def wrap_key_data(
     """Turn uint32 words into random keys: the inverse of `key_data`.
 
     Args:
-        key_bits_array: uint32 array whose last axis holds the words of one key.
+        key_bits_array: uint32 array whose last axis contains the words of a key.
         impl: name of the generator that the words belong to; None for the default one.
-        dtype: dtype of the keys, another way to name the generator.
+        dtype: dtype of the keys, which is another way to name the generator.
 
     Returns:
-        An array of keys without the last axis of the words.
+        An array of keys, of the shape of the words without their last axis.
 
     Raises:
         TypeError: the words are not uint32, or the last axis does not have the size of a key.
@@ -275,7 +275,7 @@ def wrap_key_data(
 
 
 def key_impl(keys: Array) -> str:
-    """Return the name of the generator of keys.
+    """Return the name of the random number generator that keys belong to.
 
     Args:
         keys: array of random keys; keys in the older form count as keys of the default generator.
@@ -291,16 +291,16 @@ def key_impl(keys: Array) -> str:
 
 
 def clone(key: Array) -> Array:
-    """Return a key for deliberate reuse.
+    """Return a copy of a key, for deliberate reuse.
 
     If the flag `jax_debug_key_reuse` is set, a second use of a key raises an error, but a clone may
-    be used again. If it is not set, this returns the key unchanged.
+    be used once more. If the flag is not set, `clone` returns the key unchanged.
 
     Args:
         key: random key.
 
     Returns:
-        A key that gives the same numbers.
+        A key that yields the same numbers.
 
     >>> k = key(0)
     >>> toile.random.uniform(k) == toile.random.uniform(toile.random.clone(k))

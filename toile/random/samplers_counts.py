@@ -1,7 +1,7 @@
 """Samplers of counts: Poisson, binomial and multinomial numbers.
 
-For small means arrivals are counted one by one, for large ones Hörmann's transformed rejection is
-used. Both run on whole arrays under one key; an element keeps its number once it has one.
+For small means, arrivals are counted one by one; for large means, Hörmann's transformed rejection
+is used. Both methods process whole arrays with one key.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def poisson(
 ) -> Array:
     """Draw integers from the Poisson distribution.
 
-    The probability of k is lam**k exp(-lam) / k! for k = 0, 1, 2, …
+    The probability of `k` is `lam**k * exp(-lam) / k!` for `k = 0, 1, 2, ...`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         lam: mean of the distribution. Where it is negative or NaN, the result is -1.
         shape: shape of the result, to which `lam` must broadcast; None for the shape of `lam`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -100,9 +100,9 @@ def _poisson_rejection(key, lam, shape, dtype, rounds):
 
 
 def _first_accepted(key, propose, shape, dtype, rounds):
-    """Draw pairs of uniforms until `propose` has accepted one for every element.
+    """Draw pairs of uniform numbers until `propose` has accepted a pair for every element.
 
-    While other elements wait, an accepted element still takes later accepted proposals."""
+    Until the loop ends, later accepted proposals replace the number of an accepted element."""
 
     def body(carry):
         i, result, accepted, key = carry
@@ -121,13 +121,13 @@ def binomial(
     key: Array, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None
 ) -> Array:
-    """Draw the number of successes in n independent trials with success probability p.
+    """Draw the number of successes in `n` independent trials with success probability `p`.
 
-    The probability of k successes is n! / (k! (n - k)!) p**k (1 - p)**(n - k). Where `n` is
-    negative or `p` is outside [0, 1], the result is NaN.
+    The probability of `k` successes is `n! / (k! * (n - k)!) * p**k * (1 - p)**(n - k)`. Where `n`
+    is negative or `p` is outside [0, 1], the result is NaN.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         n: number of trials; fractions are rounded down.
         p: probability of success.
         shape: shape of the result, to which `n` and `p` must broadcast; None for the shape that
@@ -224,10 +224,10 @@ _STIRLING_ERRORS = (
 
 
 def _stirling_error(k):
-    """log k! minus Stirling's formula: a table up to 9.
+    """log k! minus Stirling's formula, from a table for k up to 9.
 
-    Above 9 the series is evaluated at 9, to reproduce JAX's numbers; the acceptance bound that uses
-    it is off by less than 0.01."""
+    Above 9, the series is evaluated at 9 to reproduce JAX's numbers. The error of the acceptance
+    bound that uses it is less than 0.01."""
     table = jnp.asarray(np.array(_STIRLING_ERRORS, k.dtype))
     tabled = k <= 9
     k = jnp.clip(k, k.dtype.type(0), k.dtype.type(9))
@@ -240,10 +240,10 @@ def multinomial(
     key: Array, n: ArrayLike, p: ArrayLike, *, shape: Sequence[int] | None = None,
     dtype: DTypeLike | None = None, unroll: int | bool = 1
 ) -> Array:
-    """Draw how often each of several outcomes occurs in n independent trials.
+    """Draw how often each of several outcomes occurs in `n` independent trials.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         n: number of trials, broadcast to the shape of the result without its last axis.
         p: probabilities of the outcomes along the last axis. They are divided by their sum.
         shape: shape of the result with the axis of outcomes last; None for the shape of `p`.

@@ -1,8 +1,8 @@
 """Gamma numbers and the samplers built on them.
 
-Marsaglia and Tsang's rejection method, run for all elements at once: each has its own key, so its
-number does not depend on how long the others take. Derivatives with respect to the shape parameter
-pass through the sample (implicit reparametrization).
+Marsaglia and Tsang's rejection method runs for all elements at once. Each element has its own key,
+so its number does not depend on how many rounds the others take. Derivatives with respect to the
+shape parameter pass through the sample (implicit reparametrization).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def gamma(
 ) -> Array:
     """Draw floats from the gamma distribution with scale 1.
 
-    The density is x**(a - 1) exp(-x) / Γ(a) for x > 0. Multiply the result by a number to get
-    another scale. It can be differentiated with respect to `a`.
+    The density is `x**(a - 1) * exp(-x) / Γ(a)` for `x > 0`. For another scale, multiply the result
+    by that scale. The result can be differentiated with respect to `a`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         a: shape parameter of the distribution, positive.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -61,14 +61,14 @@ def loggamma(
 ) -> Array:
     """Draw logarithms of gamma-distributed numbers.
 
-    For small `a`, gamma numbers underflow to 0; their logarithms do not.
+    For small `a`, gamma numbers may underflow to 0, but their logarithms do not.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         a: shape parameter of the distribution, positive.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -98,7 +98,7 @@ def _gamma_sample(key, a):
 
 @partial(custom_jvp, nondiff_argnums=(2,))
 def _log_gamma_sample(key, a, joined):
-    """log d + log v³ + log u / a; `joined` rounds as when XLA leaves these sums to a library."""
+    """log d + log v³ + log u / a; `joined` rounds like a library that XLA uses for these sums."""
     cube, d, large, boost_keys = _scaled_cube(key, a)
     zero, one = a.dtype.type(0), a.dtype.type(1)
     log_u = -standard_exponential(boost_keys, (), a.dtype)
@@ -130,12 +130,12 @@ def _log_gamma_sample_jvp(joined, primals, tangents):
 
 
 class _RandomGamma:
-    """Stands for JAX's primitive of this name: `bind(key, a, log_space=…)`."""
+    """A stand-in for JAX's primitive of this name: it has `bind(key, a, log_space=...)`."""
 
     name = "random_gamma"
 
     def bind(self, key, a, *, log_space):
-        """Gamma numbers, one for each element of a."""
+        """Gamma numbers, one for each element of `a`."""
         return _log_gamma_sample(key, a, False) if log_space else _gamma_sample(key, a)
 
     def __repr__(self):
@@ -146,9 +146,10 @@ random_gamma_p = _RandomGamma()
 
 
 def _scaled_cube(key, a):
-    """v³ and d with d v³ from Gamma(a), under keys split from `key`; further keys for a < 1.
+    """v³ and d such that d v³ is a sample of Gamma(a), whether a >= 1, and keys for a < 1.
 
-    For a < 1, a sample of Gamma(a + 1) times u ** (1 / a) is one of Gamma(a)."""
+    For a < 1, d v³ is a sample of Gamma(a + 1); multiplied by u ** (1 / a), with uniform u from
+    these keys, it becomes a sample of Gamma(a)."""
     one, third = (np.array(v, a.dtype)[()] for v in (1.0, 1.0 / 3.0))
     keys = random_split(key, a.shape[key.ndim:])
     large = a >= one
@@ -214,15 +215,15 @@ def beta(
 ) -> Array:
     """Draw floats from the beta distribution.
 
-    The density is proportional to x**(a - 1) (1 - x)**(b - 1) for 0 < x < 1.
+    The density is proportional to `x**(a - 1) * (1 - x)**(b - 1)` for `0 < x < 1`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         a, b: parameters of the distribution, positive.
         shape: shape of the result, to which `a` and `b` must broadcast; None for the shape that
             they broadcast to.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -245,16 +246,16 @@ def dirichlet(
 ) -> Array:
     """Draw probability vectors from the Dirichlet distribution.
 
-    The density at a vector x of positive numbers that sum to 1 is proportional to the product of
-    `x[i] ** (alpha[i] - 1)`.
+    The density at a vector `x` of positive numbers that sum to 1 is proportional to the product of
+    all `x[i]**(alpha[i] - 1)`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         alpha: concentration of each outcome along the last axis, positive.
         shape: shape of the result without its last axis, to which `alpha.shape[:-1]` must
             broadcast; None for `alpha.shape[:-1]`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, alpha.shape[-1])`, whose vectors along the last axis sum to 1.
@@ -287,8 +288,9 @@ def dirichlet(
 def _joins_softmax(alpha):
     """Whether XLA's CPU compiler passes log-gamma numbers and their softmax to YNNPACK together.
 
-    It does so from 4096 elements on, counting the numbers or, where bfloat16 needs conversions of
-    the maxima, the maxima. In exp(log x - max), last bits of the logarithms are magnified."""
+    It does so for 4096 elements or more. For bfloat16, whose maxima must be converted, the number
+    of maxima counts instead. In exp(log x - max), the last bits of the logarithms are magnified.
+    """
     elements = math.prod(alpha.shape[:-1]) if alpha.dtype == dtypes.bfloat16 else alpha.size
     return alpha.shape[-1] > 1 and elements >= 4096 and alpha.dtype != np.float16
 
@@ -300,14 +302,14 @@ def chisquare(
     """Draw floats from the chi-square distribution.
 
     If `df` is an integer, this is the distribution of the sum of `df` squared standard normal
-    numbers. The density is proportional to x**(df / 2 - 1) exp(-x / 2) for x > 0.
+    numbers. The density is proportional to `x**(df / 2 - 1) * exp(-x / 2)` for `x > 0`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         df: degrees of freedom, positive; fractions are allowed.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -334,13 +336,13 @@ def f(
     degrees of freedom.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         dfnum: degrees of freedom of the numerator, positive.
         dfden: degrees of freedom of the denominator, positive.
         shape: shape of the result, to which `dfnum` and `dfden` must broadcast; None for the shape
             that they broadcast to.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -361,14 +363,14 @@ def t(
 ) -> Array:
     """Draw floats from Student's t distribution.
 
-    The density is proportional to (1 + x**2 / df) ** (-(df + 1) / 2).
+    The density is proportional to `(1 + x**2 / df)**(-(df + 1) / 2)`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         df: degrees of freedom, positive; fractions are allowed.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -389,14 +391,14 @@ def generalized_normal(
 ) -> Array:
     """Draw floats from the generalized normal distribution.
 
-    The density is proportional to exp(-|x|**p).
+    The density is proportional to `exp(-|x|**p)`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         p: exponent, positive; its shape must broadcast to `shape`.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -419,17 +421,17 @@ def ball(
     key: Array, d: int, p: ArrayLike = 2, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw points uniformly from the unit ball of the p-norm.
+    """Draw points uniformly from the unit ball of the `p`-norm.
 
-    The ball consists of the points x with sum(|x[i]| ** p) <= 1.
+    The ball consists of the points `x` with `sum(|x[i]|**p) <= 1`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         d: number of dimensions.
         p: exponent of the norm, a positive number.
         shape: shape of the array of points; `()` gives a single point.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, d)`.

@@ -25,13 +25,13 @@ def exponential(
 ) -> Array:
     """Draw floats from the exponential distribution with mean 1.
 
-    The density is exp(-x) for x >= 0.
+    The density is `exp(-x)` for `x >= 0`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -43,7 +43,7 @@ def exponential(
 
 
 def standard_exponential(key, shape, dtype):
-    """-log(1 - u), for a typed key or, elementwise, an array of keys."""
+    """Exponential numbers -log(1 - u) from a typed key, or from each key of an array."""
     return -lax.log1p(-unit(key, shape, dtype))
 
 
@@ -54,17 +54,17 @@ def gumbel(
 ) -> Array:
     """Draw floats from the standard Gumbel distribution.
 
-    The density is exp(-x - exp(-x)). The index of the maximum of `logits` plus Gumbel noise is a
-    sample of `categorical`.
+    The density is `exp(-x - exp(-x))`. The index of the maximum of `logits` plus Gumbel noise is a
+    sample of the categorical distribution (see `categorical`).
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        mode: number of random bits for each number. "low", the default, is the fastest; in float32,
-            its numbers do not exceed about 16. "high" and "highest" use more bits, for the far
-            upper tail.
-        out_sharding: sharding or partition spec; only its type is checked.
+        mode: how many random bits are used for each number. "low", the default, is the fastest, but
+            its float32 numbers do not exceed about 16. "high" and "highest" use more bits, and
+            reach farther into the upper tail.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -81,19 +81,19 @@ def categorical(
     replace: bool = True, mode: Literal["highest", "high", "low"] | None = None, *,
     out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw indices with probabilities softmax(logits).
+    """Draw indices with the probabilities `softmax(logits)`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         logits: logarithms of the probabilities along `axis`, up to a constant; -inf for an outcome
             that never occurs.
-        axis: axis of the outcomes in `logits`.
-        shape: shape of the result. It must end with a shape to which the shape of `logits` without
-            `axis` broadcasts; None for that shape, which gives one index for each vector of logits.
+        axis: the axis of the outcomes in `logits`.
+        shape: shape of the result, to which the shape of `logits` without `axis` must broadcast.
+            None draws one index for each vector of logits.
         replace: whether an outcome can be drawn several times. If False, the draws along the
             leading axes of `shape` are distinct.
-        mode: precision of the noise that makes the choice, as in `gumbel`.
-        out_sharding: sharding or partition spec; only its type is checked.
+        mode: precision of the Gumbel noise that is added to the logits, as in `gumbel`.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An integer array of indices along `axis`.
@@ -138,13 +138,13 @@ def laplace(
 ) -> Array:
     """Draw floats from the Laplace distribution with mean 0 and scale 1.
 
-    The density is exp(-|x|) / 2.
+    The density is `exp(-|x|) / 2`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -164,13 +164,13 @@ def logistic(
 ) -> Array:
     """Draw floats from the logistic distribution with mean 0 and scale 1.
 
-    The density is exp(-x) / (1 + exp(-x))**2; the distribution function is the sigmoid.
+    The density is `exp(-x) / (1 + exp(-x))**2`, and the distribution function is the sigmoid.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -189,13 +189,13 @@ def cauchy(
 ) -> Array:
     """Draw floats from the standard Cauchy distribution.
 
-    The density is 1 / (π (1 + x**2)). The distribution has no mean.
+    The density is `1 / (pi * (1 + x**2))`. The distribution has no mean.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -215,14 +215,14 @@ def pareto(
 ) -> Array:
     """Draw floats from the Pareto distribution with minimum 1.
 
-    The density is b / x**(b + 1) for x >= 1.
+    The density is `b / x**(b + 1)` for `x >= 1`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         b: exponent, positive.
         shape: shape of the result, to which `b` must broadcast; None for the shape of `b`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -247,15 +247,16 @@ def weibull_min(
 ) -> Array:
     """Draw floats from the Weibull distribution.
 
-    For scale 1 the density is c x**(c - 1) exp(-x**c) for x >= 0, where c is `concentration`.
+    For scale 1, the density is `c * x**(c - 1) * exp(-x**c)` for `x >= 0`, where `c` is
+    `concentration`.
 
-    Numbers of shape `shape` are drawn first, and the parameters are broadcast against them: with
-    arrays of parameters and `shape=()`, all results come from a single draw.
+    Numbers of shape `shape` are drawn first, and the parameters are broadcast against them.
+    Therefore, with arrays of parameters and `shape=()`, all results come from a single draw.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         scale: factor that multiplies the numbers.
-        concentration: exponent c, positive.
+        concentration: exponent `c`, positive.
         shape: shape of the independent numbers.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
 
@@ -273,16 +274,17 @@ def geometric(
     key: Array, p: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw the number of trials up to and including the first success, with success probability p.
+    """Draw integers from the geometric distribution.
 
-    The probability of k is p (1 - p)**(k - 1) for k = 1, 2, …
+    Each is the number of independent trials up to and including the first success, where `p` is the
+    probability of success. The probability of `k` is `p * (1 - p)**(k - 1)` for `k = 1, 2, ...`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         p: probability of success in one trial.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -311,17 +313,18 @@ def triangular(
 ) -> Array:
     """Draw floats from the triangular distribution.
 
-    The density rises linearly from 0 at `left` to its peak at `mode` and falls to 0 at `right`.
+    The density rises linearly from 0 at `left` to its peak at `mode`, and falls linearly to 0 at
+    `right`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         left: lower end of the interval.
         mode: position of the peak, between `left` and `right`. This is not checked.
         right: upper end of the interval.
         shape: shape of the result, to which the parameters must broadcast; None for the shape that
             they broadcast to.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.

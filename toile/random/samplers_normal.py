@@ -1,6 +1,6 @@
 """Samplers built on the normal distribution.
 
-A standard normal number is sqrt(2) erf_inv(u) with u uniform in (-1, 1).
+A standard normal number is `sqrt(2) * erf_inv(u)`, where `u` is uniform in (-1, 1).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def normal(
 ) -> Array:
     """Draw numbers from the normal distribution with mean 0 and variance 1.
 
-    The density is exp(-x**2 / 2) / sqrt(2 π). Complex numbers have independent real and imaginary
-    parts of variance 1/2.
+    The density is `exp(-x**2 / 2) / sqrt(2 * pi)`. Complex numbers have independent real and
+    imaginary parts of variance 1/2.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -61,7 +61,7 @@ def _bounds_of(dtype):
 
 
 def standard_normal(key, shape, dtype):
-    """Normal numbers for a typed key or, elementwise, an array of keys."""
+    """Standard normal numbers from a typed key, or from each key of an array."""
     if dtypes.issubdtype(dtype, np.complexfloating):
         real = dtypes.dtype_to_real(dtype)
         re, im = (standard_normal(k, shape, real).astype(dtype) for k in args.split_key(key))
@@ -87,16 +87,16 @@ def truncated_normal(
 ) -> Array:
     """Draw floats from the standard normal distribution restricted to an interval.
 
-    The density is proportional to exp(-x**2 / 2) for lower < x < upper and 0 elsewhere.
+    The density is proportional to `exp(-x**2 / 2)` for `lower < x < upper`, and 0 elsewhere.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         lower: lower end of the interval.
         upper: upper end of the interval.
         shape: shape of the result, to which `lower` and `upper` must broadcast; None for the shape
             that they broadcast to.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -133,7 +133,7 @@ def truncated_normal(
 
 @functools.lru_cache(maxsize=256)
 def _truncation(lower, upper, dtype):
-    """erf of the bounds over sqrt(2), and the smallest and largest number between the bounds."""
+    """`erf(bound / sqrt(2))` for both bounds, and the smallest and largest float between them."""
     root, infinity = np.array(np.sqrt(2), dtype), np.array(np.inf, dtype)
     with np.errstate(all="ignore"):
         lower, upper = np.array(lower, dtype), np.array(upper, dtype)
@@ -148,17 +148,17 @@ def lognormal(
     key: Array, sigma: ArrayLike = UNIT_SCALE, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw numbers whose logarithm is normal with mean 0.
+    """Draw numbers whose logarithm is normally distributed with mean 0.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         sigma: standard deviation of the logarithm, 1 by default.
         shape: shape of the result, to which `sigma` must broadcast; None for the shape of `sigma`.
         dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
-        An array of the given shape and dtype: exp(sigma x) for standard normal x.
+        An array of the given shape and dtype: `exp(sigma * x)` for standard normal `x`.
 
     >>> toile.random.lognormal(key(0), 0.5, (3,)).shape
     (3,)
@@ -176,16 +176,16 @@ def multivariate_normal(
     """Draw vectors from normal distributions with given means and covariances.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         mean: means, of shape (..., n).
         cov: covariance matrices, of shape (..., n, n), symmetric and positive semidefinite. This is
             not checked.
         shape: shape of the result without its last axis, to which the leading axes of `mean` and
             `cov` must broadcast; None for the shape that they broadcast to.
         dtype: floating dtype of the noise; None for the dtype of `mean` and `cov`.
-        method: factorization of `cov`. "cholesky" is the fastest, and gives NaN if `cov` is not
-            positive definite; "svd" and "eigh" also work for singular matrices.
-        out_sharding: sharding or partition spec; only its type is checked.
+        method: factorization of `cov`. "cholesky" is the fastest, but the result is NaN if `cov` is
+            not positive definite. "svd" and "eigh" also work for singular matrices.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, n)`.
@@ -240,13 +240,13 @@ def maxwell(
     """Draw floats from the Maxwell distribution with scale 1.
 
     This is the distribution of the length of a vector of three standard normal numbers. The density
-    is sqrt(2 / π) x**2 exp(-x**2 / 2) for x >= 0.
+    is `sqrt(2 / pi) * x**2 * exp(-x**2 / 2)` for `x >= 0`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -268,10 +268,10 @@ def rademacher(
     """Draw -1 or 1, each with probability 1/2.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: dtype of the result; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -283,7 +283,7 @@ def rademacher(
 
 
 def signs(key, shape, dtype):
-    """±1 from a typed key."""
+    """Random signs, -1 or 1, from a typed key."""
     heads = unit(key, shape, dtypes.default_float_dtype()) < 0.5
     return (2 * heads.astype(dtype) - 1).astype(dtype)
 
@@ -294,15 +294,15 @@ def double_sided_maxwell(
 ) -> Array:
     """Draw floats from the double-sided Maxwell distribution.
 
-    A result is `loc` plus `scale` times a Maxwell number with a random sign. For loc 0 and scale 1
-    the density is x**2 exp(-x**2 / 2) / sqrt(2 π).
+    A result is `loc` plus `scale` times a Maxwell number with a random sign. If `loc` is 0 and
+    `scale` is 1, the density is `x**2 * exp(-x**2 / 2) / sqrt(2 * pi)`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         loc: center of the distribution.
         scale: factor that multiplies the numbers.
-        shape: leading axes of the result; for `()`, as in JAX, the leading axes are the shape that
-            the parameters broadcast to.
+        shape: shape of the leading axes of the result. If it is `()`, the leading axes have the
+            shape that the parameters broadcast to, as in JAX.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
@@ -326,14 +326,14 @@ def rayleigh(
     """Draw floats from the Rayleigh distribution.
 
     This is the distribution of `scale` times the length of a vector of two standard normal numbers.
-    The density is x / scale**2 exp(-x**2 / (2 scale**2)) for x >= 0.
+    The density is `x / scale**2 * exp(-x**2 / (2 * scale**2))` for `x >= 0`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         scale: factor that multiplies the numbers, positive.
         shape: shape of the result, to which `scale` must broadcast; None for the shape of `scale`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -352,14 +352,14 @@ def wald(
 ) -> Array:
     """Draw floats from the Wald distribution, also called inverse Gaussian, with scale 1.
 
-    The density is exp(-(x - mean)**2 / (2 mean**2 x)) / sqrt(2 π x**3) for x > 0.
+    The density is `exp(-(x - mean)**2 / (2 * mean**2 * x)) / sqrt(2 * pi * x**3)` for `x > 0`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         mean: mean of the distribution, positive.
         shape: shape of the result, to which `mean` must broadcast; None for the shape of `mean`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -387,12 +387,12 @@ def orthogonal(
     """Draw matrices uniformly from the orthogonal group, or the unitary group for complex dtypes.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         n: number of rows.
         shape: shape of the array of matrices; `()` gives a single matrix.
         dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
         m: number of columns; None for `n`.
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, n, m)`. Its matrices have orthonormal columns, or orthonormal
