@@ -665,7 +665,7 @@ def register_dataclass(
     nodetype: Typ, data_fields: Sequence[str] | None = None,
     meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = (),
 ) -> Typ:
-    """Register a dataclass as a tree node whose fields are either children or part of the structure.
+    """Register a dataclass as a tree node whose fields are children or part of the structure.
 
     Without the lists of fields, this function is a decorator: fields made by `toile.tree.static`
     (or with the metadata `static=True`) are part of the structure, and all others are children.

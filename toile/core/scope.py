@@ -74,9 +74,9 @@ def bind(
     Args:
         variables: nested dict of collections.
         rngs: keys by name of stream; None for no keys.
-        mutable: collections that may change: True for all, a name, a list of names, or another
-            filter. They are copied.
-        flags: settings of the call that all its scopes can read, such as `{"initializing": True}`.
+        mutable: filter that selects the collections that may change: True for all, a name, a list
+            of names, or a `DenyList`. They are copied.
+        flags: settings that all scopes of the call can read, such as `{"initializing": True}`.
 
     Returns:
         A root scope.
@@ -118,9 +118,9 @@ def apply(
 
     Args:
         fn: function whose first argument is a `Scope`.
-        mutable: collections that may change: True for all, a name, a list of names, or another
-            filter.
-        flags: settings of the call that all its scopes can read.
+        mutable: filter that selects the collections that may change: True for all, a name, a list
+            of names, or a `DenyList`.
+        flags: settings that all scopes of the call can read.
 
     Returns:
         A function of (variables, *args, rngs=None, **kwargs) that returns the result of `fn`;
@@ -155,9 +155,9 @@ def init(
 
     Args:
         fn: function whose first argument is a `Scope`.
-        mutable: collections that are created: True for all, a name, a list of names, or another
-            filter.
-        flags: settings of the call that all its scopes can read; `initializing` is added.
+        mutable: filter that selects the collections that are created: True for all, a name, a list
+            of names, or a `DenyList`.
+        flags: settings that all scopes of the call can read; `initializing` is added.
 
     Returns:
         A function of (rngs, *args, **kwargs) that returns the pair (result, variables). `rngs` is
@@ -187,9 +187,9 @@ def lazy_init(
 
     Args:
         fn: function whose first argument is a `Scope`.
-        mutable: collections that are created: True for all, a name, a list of names, or another
-            filter.
-        flags: settings of the call that all its scopes can read; `initializing` is added.
+        mutable: filter that selects the collections that are created: True for all, a name, a list
+            of names, or a `DenyList`.
+        flags: settings that all scopes of the call can read; `initializing` is added.
 
     Returns:
         A function of (rngs, *args, **kwargs) that returns the variables. A

@@ -64,7 +64,7 @@ class Scope:
         parent: the scope above; None for a root.
         path: names from the root to this place.
         debug_path: the same names with those of transformations; by default `path`.
-        flags: settings of the call that all its scopes can read.
+        flags: settings that all scopes of the call can read.
 
     >>> import toile.linen as nn
     >>> from toile.core import init
@@ -276,7 +276,7 @@ class Scope:
         Args:
             fn: function whose first argument is a `Scope`.
             name: name of the child; None makes one from `prefix` and a number.
-            prefix: start of the name; None is the name of the function.
+            prefix: start of the name; None means the name of the function.
             named_call: whether operations of the function carry the name of the child.
             **partial_kwargs: keyword arguments of `fn`.
 

@@ -57,19 +57,19 @@ class MultiHeadDotProductAttention(Module):
         dtype: dtype to compute in; None for the dtype that the inputs and the parameters promote
             to.
         param_dtype: dtype of the parameters when they are created.
-        qkv_features: features of queries, keys and values, of all heads together; None is the
+        qkv_features: features of queries, keys and values, of all heads together; None means the
             number of features of the queries' input. It must be a multiple of `num_heads`.
-        out_features: features of the result; None is the number of features of the queries'
+        out_features: features of the result; None means the number of features of the queries'
             input.
         broadcast_dropout: whether all examples and heads drop the same weights.
         dropout_rate: probability that an attention weight is dropped.
         deterministic: whether nothing is dropped; it is given here or to the call, and is needed
             only where `dropout_rate` is greater than 0.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        precision: precision of the products, see `toile.lax.Precision`; None means the default.
         kernel_init: initializer of the kernels; by default LeCun normal.
-        out_kernel_init: initializer of the kernel of `out`; None is `kernel_init`.
+        out_kernel_init: initializer of the kernel of `out`; None means `kernel_init`.
         bias_init: initializer of the biases.
-        out_bias_init: initializer of the bias of `out`; None is `bias_init`.
+        out_bias_init: initializer of the bias of `out`; None means `bias_init`.
         use_bias: whether the four projections have a bias.
         attention_fn: function of queries, keys and values of shape (*batch, length, num_heads,
             depth) to use in place of `dot_product_attention`; it is passed only the options that it
@@ -146,14 +146,14 @@ class MultiHeadDotProductAttention(Module):
 
         Args:
             inputs_q: input of the queries, of shape (*batch, queries, features).
-            inputs_k: input of the keys, of shape (*batch, keys, features); None is `inputs_q`,
+            inputs_k: input of the keys, of shape (*batch, keys, features); None means `inputs_q`,
                 which is self-attention.
-            inputs_v: input of the values, of shape (*batch, keys, features); None is `inputs_k`.
+            inputs_v: input of the values, of shape (*batch, keys, features); None means `inputs_k`.
             inputs_kv: deprecated: input of both keys and values.
             mask: array that broadcasts to (*batch, num_heads, queries, keys); where it is false, a
                 query does not see a key.
             deterministic: whether nothing is dropped, if it is not a field of the layer.
-            dropout_rng: key for dropout; None is the next key of the stream `dropout`.
+            dropout_rng: key for dropout; None means the next key of the stream `dropout`.
             sow_weights: whether the attention weights are stored in the collection
                 `intermediates`, under the name `attention_weights`.
 
@@ -361,7 +361,7 @@ class SelfAttention(MultiHeadDotProductAttention):
             mask: array that broadcasts to (*batch, num_heads, length, length); where it is false, a
                 query does not see a key.
             deterministic: whether nothing is dropped, if it is not a field of the layer.
-            dropout_rng: key for dropout; None is the next key of the stream `dropout`.
+            dropout_rng: key for dropout; None means the next key of the stream `dropout`.
             sow_weights: whether the attention weights are stored in the collection
                 `intermediates`, under the name `attention_weights`.
 

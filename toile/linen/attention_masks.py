@@ -76,8 +76,8 @@ def combine_masks(*masks: Array | None, dtype: Dtype = jnp.float32) -> Array | N
     """Combine attention masks by a logical and.
 
     Args:
-        *masks: masks of the same number of axes, which are broadcast against each other; None
-            is skipped.
+        *masks: masks of the same number of axes, which are broadcast against each other; None means
+            skipped.
         dtype: dtype of the result.
 
     Returns:

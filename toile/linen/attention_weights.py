@@ -87,7 +87,7 @@ def dot_product_attention_weights(
             1 - dropout_rate.
         deterministic: whether nothing is dropped.
         dtype: dtype to compute in; None for the dtype that `query` and `key` promote to.
-        precision: precision of the product, see `toile.lax.Precision`; None is the default.
+        precision: precision of the product, see `toile.lax.Precision`; None means the default.
         module: module in whose collection `intermediates` the weights, before dropout, are
             stored as `attention_weights`; None to store nothing.
         force_fp32_for_softmax: whether the softmax is computed in float32.
@@ -184,7 +184,7 @@ def dot_product_attention(
             1 - dropout_rate.
         deterministic: whether nothing is dropped.
         dtype: dtype to compute in; None for the dtype that `query`, `key` and `value` promote to.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        precision: precision of the products, see `toile.lax.Precision`; None means the default.
         module: module in whose collection `intermediates` the weights, before dropout, are
             stored as `attention_weights`; None to store nothing.
         force_fp32_for_softmax: whether the softmax is computed in float32.

@@ -179,7 +179,7 @@ class _Conv(Module):
         """Convolve `inputs` with the kernel and add the bias.
 
         Args:
-            inputs: array of shape (*batch, *space, n); there may be no batch axis, or several.
+            inputs: array of shape (*batch, *space, n); the number of batch axes is arbitrary.
 
         Returns:
             An array of shape (*batch, *new space, features).
@@ -252,24 +252,24 @@ class Conv(_Conv):
     Args:
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
-        strides: step between windows along each spatial axis; an int for all; None is 1.
+        strides: step between windows along each spatial axis; an int for all; None means 1.
         padding: what is added around the input. `"SAME"` gives an output of the size of the
             input divided by the strides, rounded up; `"VALID"` adds nothing; `"CIRCULAR"` repeats
             the input periodically, and `"REFLECT"` mirrors it; `"CAUSAL"`, for one spatial axis,
             adds zeros before the start, so that no output depends on later inputs. An int adds
             that many zeros on all sides; a sequence has for each spatial axis an int or a pair
             (low, high).
-        input_dilation: distance between elements of the input, with zeros between them; an int
-            for all spatial axes; None is 1.
-        kernel_dilation: distance between elements of the kernel; an int for all spatial axes;
-            None is 1.
+        input_dilation: distance between elements of the input, with zeros between them; an int for
+            all spatial axes; None means 1.
+        kernel_dilation: distance between elements of the kernel; an int for all spatial axes; None
+            means 1.
         feature_group_count: number of groups that the input features are divided into; each
             group is convolved to its own share of the output features.
         use_bias: whether a bias is added.
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        precision: precision of the products, see `toile.lax.Precision`; None means the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype; it is called as
@@ -316,18 +316,18 @@ class ConvLocal(_Conv):
     Args:
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
-        strides: step between windows along each spatial axis; an int for all; None is 1.
+        strides: step between windows along each spatial axis; an int for all; None means 1.
         padding: as for `Conv`.
-        input_dilation: distance between elements of the input, with zeros between them; an int
-            for all spatial axes; None is 1.
-        kernel_dilation: distance between elements of the kernel; an int for all spatial axes;
-            None is 1.
+        input_dilation: distance between elements of the input, with zeros between them; an int for
+            all spatial axes; None means 1.
+        kernel_dilation: distance between elements of the kernel; an int for all spatial axes; None
+            means 1.
         feature_group_count: must be 1.
         use_bias: whether a bias is added.
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        precision: precision of the products, see `toile.lax.Precision`; None means the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype; it is called as
@@ -368,23 +368,23 @@ class ConvTranspose(Module):
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
         strides: distance between elements of the input along each spatial axis; an int for all;
-            None is 1.
+            None means 1.
         padding: `"SAME"`, `"VALID"`, `"CIRCULAR"` (periodic), an int for all sides, or for each
             spatial axis an int or a pair (low, high).
-        kernel_dilation: distance between elements of the kernel; an int for all spatial axes;
-            None is 1.
+        kernel_dilation: distance between elements of the kernel; an int for all spatial axes; None
+            means 1.
         use_bias: whether a bias is added.
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        precision: precision of the products, see `toile.lax.Precision`; None means the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
         transpose_kernel: whether the kernel is that of the convolution whose transpose this is, so
             that its spatial axes are flipped and its feature axes are exchanged.
         promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        preferred_element_type: dtype of the sums and of the result; None is the dtype of the
+        preferred_element_type: dtype of the sums and of the result; None means the dtype of the
             computation.
 
     Raises:
@@ -423,7 +423,7 @@ class ConvTranspose(Module):
         """Convolve `inputs` with the kernel and add the bias.
 
         Args:
-            inputs: array of shape (*batch, *space, n); there may be no batch axis, or several.
+            inputs: array of shape (*batch, *space, n); the number of batch axes is arbitrary.
 
         Returns:
             An array of shape (*batch, *new space, features).

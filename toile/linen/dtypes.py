@@ -39,8 +39,8 @@ def canonicalize_dtype(
     """Choose the dtype that a layer computes in.
 
     Args:
-        *args: arrays and numbers, such as the input and the parameters; None is skipped.
-        dtype: the dtype to use; None is the dtype that `args` promote to.
+        *args: arrays and numbers, such as the input and the parameters; None means skipped.
+        dtype: the dtype to use; None means the dtype that `args` promote to.
         inexact: whether the result must be floating or complex. Integers then promote to a
             floating dtype.
 
@@ -85,7 +85,7 @@ def promote_dtype(
 
     Args:
         *args: arrays and numbers; None stays None.
-        dtype: the dtype to convert to; None is the dtype that `args` promote to.
+        dtype: the dtype to convert to; None means the dtype that `args` promote to.
         inexact: whether the dtype must be floating or complex. Integers then promote to a
             floating dtype.
 

@@ -19,7 +19,7 @@ class Embed(Module):
     Args:
         num_embeddings: number of vectors.
         features: length of a vector.
-        dtype: dtype of the result; None is that of the table.
+        dtype: dtype of the result; None means that of the table.
         param_dtype: dtype of the table when it is created.
         embedding_init: initializer of the table; by default normal, with a variance of
             1 / features.

@@ -91,7 +91,7 @@ class Functional:
             rngs: one key, for the stream `params`; or a dict of keys by name of stream, such as
                 `{"dropout": key}`; None for no keys.
             method: the method to call: its name, the method itself, or a function whose first
-                argument is the module; None is `__call__`.
+                argument is the module; None means `__call__`.
             mutable: collections that the call may change: True for all, a name, a list of names, or
                 another filter.
             capture_intermediates: whether the results of every `__call__` are stored in the
@@ -129,7 +129,7 @@ class Functional:
             rngs: one key, for the stream `params`; or a dict of keys by name of stream.
             *args: positional arguments of the method.
             method: the method to call: its name, the method itself, or a function whose first
-                argument is the module; None is `__call__`.
+                argument is the module; None means `__call__`.
             mutable: collections that are created; by default all but `intermediates`.
             capture_intermediates: whether the results of every `__call__` are stored in the
                 collection `intermediates`; or a function of (module, name of method) that selects
@@ -160,7 +160,7 @@ class Functional:
             rngs: one key, for the stream `params`; or a dict of keys by name of stream.
             *args: positional arguments of the method.
             method: the method to call: its name, the method itself, or a function whose first
-                argument is the module; None is `__call__`.
+                argument is the module; None means `__call__`.
             mutable: collections that are created; by default all but `intermediates`.
             capture_intermediates: whether the results of every `__call__` are stored in the
                 collection `intermediates`; or a function of (module, name of method) that selects
@@ -196,7 +196,7 @@ class Functional:
             rngs: one key, for the stream `params`; or a dict of keys by name of stream.
             *args: positional arguments of the method; a `toile.ShapeDtypeStruct` may stand for an
                 array whose values no variable depends on.
-            method: the method to call, or a function whose first argument is the module; None is
+            method: the method to call, or a function whose first argument is the module; None means
                 `__call__`.
             mutable: collections that are created; by default all but `intermediates`.
             **kwargs: keyword arguments of the method.

@@ -358,7 +358,7 @@ class GroupNorm(Module):
         use_scale: whether the result is multiplied by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        reduction_axes: axes that statistics are taken over, the last one among them; None is all
+        reduction_axes: axes that statistics are taken over, the last one among them; None means all
             but the first. It is needed for inputs with several batch axes.
         axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken; None
             for no such axis.

@@ -331,14 +331,14 @@ def scan_with_axes(
     """Loop over a module like `nn.scan`, and name its axis in the stacked variables.
 
     Args:
-        target: class of modules, or a function whose first argument is a module.
+        target: a module class, or a function whose first argument is a module.
         variable_axes, variable_broadcast, variable_carry, split_rngs: as for `nn.scan`.
         in_axes, out_axes, length, reverse, unroll, data_transform, methods: as for `nn.scan`.
         axis_name: logical name of the axis.
         axes_collections: collections whose names get the axis.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning
@@ -379,13 +379,13 @@ def vmap_with_axes(
     """Map a module like `nn.vmap`, and add names for the axis to the names of its variables.
 
     Args:
-        target: class of modules, or a function whose first argument is a module.
+        target: a module class, or a function whose first argument is a module.
         variable_axes, split_rngs, in_axes, out_axes, axis_size, axis_name: as for `nn.vmap`.
         partitioning_axis_names: logical name of the axis, by collection.
         spmd_axis_name, methods: as for `nn.vmap`.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning
@@ -424,9 +424,9 @@ def core_remat_static(
     """Recompute a function of a scope in the backward pass; static arguments may be unhashable.
 
     Args:
-        fn: function of a scope and arguments.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        fn: function `f(scope, *args)`.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
         concrete: must be False; use `static_argnums`.
         prevent_cse: whether the compiler is prevented from merging the recomputation with the first
             computation.
@@ -435,7 +435,7 @@ def core_remat_static(
         policy: function that selects the intermediate results to keep; None keeps none.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
 
     >>> from toile.core import init, nn
     >>> from toile.linen import partitioning
@@ -476,20 +476,20 @@ def remat(
     """Recompute a module in the backward pass; positions of arguments do not count the module.
 
     Args:
-        target: class of modules, or a function whose first argument is a module.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        target: a module class, or a function whose first argument is a module.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
         concrete: must be False; use `static_argnums`.
         prevent_cse: whether the compiler is prevented from merging the recomputation with the first
             computation.
         static_argnums: positions of arguments that are not traced; the argument after the module
             is number 0. They need not be hashable.
         policy: function that selects the intermediate results to keep; None keeps none.
-        methods: names of the methods to transform, by default `__call__`; or a dict from names
-            to the options for each.
+        methods: names of the methods to transform, or a dict that maps each name to the options for
+            that method. None means `__call__`.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning

@@ -96,9 +96,9 @@ class RNN(Module):
 
         Args:
             inputs: sequences, padded at the end where they have different lengths.
-            initial_carry: carry before the first step; None is the result of the cell's
+            initial_carry: carry before the first step; None means the result of the cell's
                 `initialize_carry`, which for most cells is zeros.
-            init_key: key for `initialize_carry`; None is `random.key(0)`.
+            init_key: key for `initialize_carry`; None means `random.key(0)`.
             seq_lengths: array of shape `batch` with the length of each sequence without padding.
                 The carry that is returned is then that after each sequence's last element;
                 outputs at padding are not zero. None if there is no padding.

@@ -534,7 +534,7 @@ class ConvLSTMCell(RNNCellBase):
     Args:
         features: number of features of the state and of the memory.
         kernel_size: size of the kernels along each spatial axis.
-        strides: strides of both convolutions; None is 1. With others the sizes of the state and
+        strides: strides of both convolutions; None means 1. With others the sizes of the state and
             of the projections differ.
         padding: padding of both convolutions, as for `Conv`.
         use_bias: whether both convolutions have a bias.

@@ -41,19 +41,19 @@ def vjp(
     """Compute the value of a function of a scope, and a function that computes its gradients.
 
     Args:
-        fn: function of the scope and `primals`.
+        fn: function `f(scope, *primals)`.
         scope: the scope.
         *primals: arguments of `fn`, trees of arrays.
-        has_aux: whether `fn` returns a pair, of which the second is not differentiated.
+        has_aux: whether `fn` returns a pair `(value, aux)`, in which `aux` is not differentiated.
         reduce_axes: must be empty.
-        vjp_variables: filter of the collections that gradients are taken of.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        vjp_variables: filter that selects the collections to differentiate with respect to.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        The pair (value, pull_back), with `has_aux` (value, pull_back, aux). `pull_back` takes a
-        cotangent of the shape of the value and returns a tuple: the gradients of the variables,
-        by collection, and then those of each argument.
+        The pair `(value, pull_back)`, or `(value, pull_back, aux)` with `has_aux`. Call `pull_back`
+        with a cotangent that has the shape of the value. It returns a tuple of the gradients of the
+        variables, by collection, and the gradient of each argument.
     """
     refuse_reduce_axes(reduce_axes, "vjp")
     return _vjp("vjp", fn, scope, primals, has_aux, vjp_variables, variables, rngs)
@@ -94,13 +94,13 @@ def value_and_grad(
     """Compute a scalar function of a scope and its gradients by the arguments, not by variables.
 
     Args:
-        fn: function of the scope and `primals` that returns a scalar.
+        fn: function `f(scope, *primals)` that returns a scalar.
         scope: the scope.
         *primals: arguments of `fn`, trees of arrays.
-        has_aux: whether `fn` returns a pair (scalar, aux), of which aux is not differentiated.
+        has_aux: whether `fn` returns a pair `(scalar, aux)`, in which `aux` is not differentiated.
         reduce_axes: must be empty.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
         The pair (value, gradients), with `has_aux` (value, aux, gradients); the gradients are a
@@ -124,14 +124,14 @@ def jvp(
     """Compute the value of a function of a scope and its derivative in one direction.
 
     Args:
-        fn: function of the scope and `primals`.
+        fn: function `f(scope, *primals)`.
         scope: the scope.
         primals: tuple of the arguments of `fn`.
-        tangents: tuple of the directions of the arguments, of the same shapes.
-        variable_tangents: directions of the variables, by collection; collections without an entry
+        tangents: tuple of the tangents of the arguments, which have the same shapes.
+        variable_tangents: tangents of the variables, by collection. Collections without an entry
             are constant.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
         The pair (value, derivative).
@@ -166,19 +166,19 @@ def custom_vjp(
     """Give a function of a scope a custom gradient.
 
     Args:
-        fn: function of a scope and arguments.
+        fn: function `f(scope, *args)`.
         forward_fn: function of the same arguments that returns (result, residuals); it is called
             instead of `fn` where gradients are taken. The function that `vjp` returns may be a
             residual.
         backward_fn: function of the `nondiff_argnums` arguments, the residuals and the cotangent
             of the result, without the scope. It returns the gradients of the variables in
             `grad_vars`, by collection, and then those of each argument.
-        grad_vars: filter of the collections that gradients are taken of.
+        grad_vars: filter that selects the collections to differentiate with respect to.
         nondiff_argnums: positions of arguments that are not differentiated, and are passed to
             `backward_fn`; the scope is number 0.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
     """
 
     def inner(packed: Packed, *args: Any) -> Any:

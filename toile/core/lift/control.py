@@ -35,15 +35,17 @@ def while_loop(
     folded in.
 
     Args:
-        cond_fn: function of the scope and the carry that returns a Boolean scalar.
-        body_fn: function of the scope and the carry that returns the next carry, of the same
-            shapes and dtypes.
+        cond_fn: function `f(scope, carry)` that returns a Boolean scalar.
+        body_fn: function `f(scope, carry)` that returns the next carry, which has the same shapes
+            and dtypes.
         scope: the scope.
-        init: the first carry, a tree of arrays.
-        carry_variables: filter of the collections that each step may change for the next one.
-        broadcast_variables: filter of the collections that can be read; True is all others.
-        split_rngs: for each random stream, whether every step gets its own key (True) or all get
-            the same (False); streams that are not listed are not visible.
+        init: initial carry, a tree of arrays.
+        carry_variables: filter that selects the collections that each step may change for the next
+            one.
+        broadcast_variables: filter that selects the collections that can only be read; True selects
+            all others.
+        split_rngs: dict that maps each random stream to True if every step gets a different key, or
+            to False if all get the same key. Streams that are not listed are not visible.
 
     Returns:
         The last carry.
@@ -91,14 +93,14 @@ def cond(
     """Call one of two functions of a scope, chosen by a Boolean.
 
     Args:
-        pred: Boolean scalar, which may be known only when the program runs.
-        true_fun: function of the scope and the operands that is called where `pred` is true.
+        pred: Boolean scalar, which may be a traced value.
+        true_fun: function `f(scope, *operands)` that is called if `pred` is true.
         false_fun: function that is called otherwise. Both have to return the same shapes and
             dtypes, and to create and change the same variables.
         scope: the scope.
         *operands: arguments of both functions, trees of arrays.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
         The result of the function that is called.
@@ -121,14 +123,14 @@ def switch(
     """Call one of several functions of a scope, chosen by an integer.
 
     Args:
-        index: integer scalar, which is limited to the range of `branches`.
+        index: integer scalar, which is clamped to the range of valid indices of `branches`.
         branches: functions of the scope and the operands. All have to return the same shapes and
             dtypes, and to create and change the same variables; where each has variables of its
             own, call all of them once under `init`.
         scope: the scope.
         *operands: arguments of the functions, trees of arrays.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
         The result of the function that is called.

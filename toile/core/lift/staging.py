@@ -43,19 +43,19 @@ def checkpoint(
     """Recompute a function of a scope in the backward pass, to save memory.
 
     Args:
-        fn: function of a scope and arguments.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        fn: function `f(scope, *args)`.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
         concrete: must be False; use `static_argnums`.
-        prevent_cse: whether the compiler is prevented from merging the recomputation with the first
-            computation. It may be False inside `scan`.
+        prevent_cse: whether to prevent the compiler from merging the recomputation with the first
+            computation. It can be False inside `scan`.
         static_argnums: positions of arguments that are not traced; the argument after the scope
             is number 0.
-        policy: function that selects the intermediate results to keep, such as those of
-            `toile.checkpoint_policies`; None keeps none.
+        policy: function that selects the intermediate results to keep, such as one of
+            `toile.checkpoint_policies`; None keeps no results.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
     """
 
     def inner(packed: Packed, *args: Any, **kwargs: Any) -> Any:
@@ -145,18 +145,18 @@ def jit(
     Args:
         fn: function of a scope, a hashable key and arguments; the key says what else, besides
             the arguments, the trace depends on.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
         static_argnums: positions of arguments that are constants of the trace; the scope is
             number 0, and the key is not counted.
         static_argnames: names of keyword arguments that are constants of the trace.
         donate_argnums: positions of arguments whose memory may be reused, counted as in
             `static_argnums`.
-        device: device to run on; None is the default device.
-        backend: name of the platform to run on; None is the default.
+        device: device to run on; None means the default device.
+        backend: name of the platform to run on; None means the default.
 
     Returns:
-        A function like `fn`. Its `why()` lists the cause of each trace.
+        A function with the arguments of `fn`. Its `why()` lists the cause of each trace.
     """
     calls = _Calls()
 
@@ -210,11 +210,11 @@ def fold_rngs(
 
     Args:
         fn: function of a scope, a hashable key and arguments.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
     """
 
     def inner(packed: Packed, key: Any, *args: Any, **kwargs: Any) -> Any:
