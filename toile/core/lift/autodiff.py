@@ -23,7 +23,7 @@ def refuse_reduce_axes(reduce_axes: Any, what: str) -> None:
 
 
 def _pull_back(tree: Any, backward: Callable[..., Any], ct: Any) -> Any:
-    """Gradients of the variables, in the tree of scopes, and of the arguments."""
+    """The gradients of the variables, in the structure of the scopes, and of the arguments."""
     variables, *inputs = backward(ct)
     return (trees.unflatten(tree, variables), *inputs)
 
@@ -63,7 +63,7 @@ def _vjp(
     name: str, fn: Callable[..., Any], scope: Scope, primals: tuple[Any, ...], has_aux: bool,
     vjp_variables: CollectionFilter, variables: CollectionFilter, rngs: PRNGSequenceFilter,
 ) -> Any:  # fmt: skip
-    """(value, function from its cotangent to gradients), and auxiliary results if `has_aux`."""
+    """The value, a function that turns its cotangent into gradients, and `aux` if `has_aux`."""
 
     def inner(packed: Packed, *args: Any) -> Any:
         moving, fixed = packed.variables
@@ -91,7 +91,9 @@ def value_and_grad(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute a scalar function of a scope and its gradients by the arguments, not by variables.
+    """Compute a scalar function of a scope and its gradients with respect to the arguments.
+
+    The function is not differentiated with respect to the variables.
 
     Args:
         fn: function `f(scope, *primals)` that returns a scalar.
@@ -103,8 +105,8 @@ def value_and_grad(
         rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        The pair (value, gradients), with `has_aux` (value, aux, gradients); the gradients are a
-        tuple with one for each argument.
+        The pair `(value, gradients)`, or `(value, aux, gradients)` with `has_aux`. The gradients
+        are a tuple with one gradient for each argument.
     """
     refuse_reduce_axes(reduce_axes, "value_and_grad")
     y, pull_back, *aux = _vjp("value_and_grad", fn, scope, primals, has_aux, False, variables, rngs)
@@ -163,19 +165,20 @@ def custom_vjp(
     grad_vars: CollectionFilter = "params",
     nondiff_argnums: int | Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """Give a function of a scope a custom gradient.
+    """Define a custom gradient for a function of a scope.
 
     Args:
         fn: function `f(scope, *args)`.
-        forward_fn: function of the same arguments that returns (result, residuals); it is called
-            instead of `fn` where gradients are taken. The function that `vjp` returns may be a
-            residual.
-        backward_fn: function of the `nondiff_argnums` arguments, the residuals and the cotangent
-            of the result, without the scope. It returns the gradients of the variables in
-            `grad_vars`, by collection, and then those of each argument.
+        forward_fn: function of the same arguments that returns the pair `(result, residuals)`. It
+            is called instead of `fn` when gradients are computed. The residuals may contain the
+            function that `vjp` returns.
+        backward_fn: function `f(*nondiff_args, residuals, ct)`, where `nondiff_args` are the
+            arguments at `nondiff_argnums` and `ct` is the cotangent of the result. It returns a
+            tuple of the gradients of the variables in `grad_vars`, by collection, and the gradient
+            of each argument.
         grad_vars: filter that selects the collections to differentiate with respect to.
-        nondiff_argnums: positions of arguments that are not differentiated, and are passed to
-            `backward_fn`; the scope is number 0.
+        nondiff_argnums: positions of the arguments that are not differentiated and are passed to
+            `backward_fn`; the scope has position 0.
 
     Returns:
         A function with the arguments of `fn`.

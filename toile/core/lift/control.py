@@ -1,7 +1,7 @@
 """while_loop, cond and switch over functions of scopes.
 
-Branches are traced one after the other with the same counters of random draws; loops cannot create
-variables, because what a step returns has to fit what it is given.
+Branches are traced one after the other with the same counters of random draws. Loops cannot create
+variables, because each step must return the same structure that it receives.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def while_loop(
 ) -> C:
     """Repeat `c = body_fn(scope, c)` while `cond_fn(scope, c)` is true.
 
-    For split streams, step i gets the key with i folded in, and its condition the key with -i
-    folded in.
+    For streams that are split, `i` is folded into the key of step `i`, and `-i` into the key of its
+    condition.
 
     Args:
         cond_fn: function `f(scope, carry)` that returns a Boolean scalar.
@@ -90,13 +90,13 @@ def cond(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """Call one of two functions of a scope, chosen by a Boolean.
+    """Call one of two functions of a scope, selected by a Boolean.
 
     Args:
         pred: Boolean scalar, which may be a traced value.
         true_fun: function `f(scope, *operands)` that is called if `pred` is true.
-        false_fun: function that is called otherwise. Both have to return the same shapes and
-            dtypes, and to create and change the same variables.
+        false_fun: function `f(scope, *operands)` that is called otherwise. Both functions must
+            return the same shapes and dtypes, and create and change the same variables.
         scope: the scope.
         *operands: arguments of both functions, trees of arrays.
         variables: filter that selects the collections visible inside; True selects all.
@@ -120,13 +120,13 @@ def switch(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """Call one of several functions of a scope, chosen by an integer.
+    """Call one of several functions of a scope, selected by an integer.
 
     Args:
         index: integer scalar, which is clamped to the range of valid indices of `branches`.
-        branches: functions of the scope and the operands. All have to return the same shapes and
-            dtypes, and to create and change the same variables; where each has variables of its
-            own, call all of them once under `init`.
+        branches: functions `f(scope, *operands)`. All of them must return the same shapes and
+            dtypes, and create and change the same variables. If each branch uses different
+            variables, call all branches once under `init`.
         scope: the scope.
         *operands: arguments of the functions, trees of arrays.
         variables: filter that selects the collections visible inside; True selects all.

@@ -1,4 +1,4 @@
-"""vmap and scan of functions of scopes, and scans whose steps are computed again for gradients."""
+"""vmap and scan of functions of scopes, and scans whose steps are recomputed for gradients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def vmap(
     spmd_axis_name: str | None = None,
     metadata_params: Mapping[Any, Any] = {},
 ) -> Callable[..., Any]:
-    """Map a function of a scope over an added axis of its arguments and of its variables.
+    """Vectorize a function of a scope over an additional axis of its arguments and variables.
 
     Collections of variables and random streams that are not listed are not visible inside.
 
@@ -98,13 +98,14 @@ def scan(
     metadata_params: Mapping[Any, Any] = {},
     check_constancy_invariants: bool = True,
 ) -> Callable[..., Any]:
-    """Loop over a function of a scope: each step takes a carry and slices, and returns a new carry.
+    """Call a function of a scope in a loop that passes a carry from step to step.
 
-    The function has the form `(scope, carry, *xs) -> (carry, ys)`. Collections of variables and
-    random streams that are not listed are not visible inside.
+    The function has the form `(scope, carry, *xs) -> (carry, ys)`. Each step gets a slice of `xs`,
+    and the results `ys` are stacked. Collections of variables and random streams that are not
+    listed are not visible inside.
 
     Args:
-        fn: function of a scope, a carry and slices of `xs`.
+        fn: function `f(scope, carry, *xs)`.
         variable_axes: dict that maps each collection to the axis along which each step reads and
             writes its slice of the variables. The keys are collection names or other filters.
         variable_broadcast: filter that selects the collections that are the same in every step.
@@ -127,7 +128,7 @@ def scan(
             depend on the step.
 
     Returns:
-        A function of (scope, carry, *xs) that returns (last carry, stacked ys).
+        A function `f(scope, carry, *xs)` that returns the pair `(last carry, stacked ys)`.
     """
     (in_groups, var_in), (out_groups, var_out) = in_and_out(variable_axes)
     assert all(isinstance(axis, int) for axis in (*var_in, *var_out))
@@ -181,14 +182,14 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {True: 0},
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {True: True},
 ) -> Callable[..., Any]:
-    """Repeat `carry = body_fn(scope, carry)` `prod(lengths)` times, in nested recomputed loops.
+    """Call a function `prod(lengths)` times, in nested loops whose steps are recomputed.
 
-    Gradients of d nested loops over n steps keep about `d * n ** (1 / d)` intermediate results
-    instead of n.
+    With `d` nested loops and `n` calls in total, gradients keep about `d * n ** (1 / d)`
+    intermediate results instead of `n`.
 
     Args:
-        body_fn: function of a scope and a carry that returns the next carry.
-        lengths: number of steps of each loop, the outermost first.
+        body_fn: function `f(scope, carry)` that returns the next carry.
+        lengths: number of steps of each loop, from the outermost to the innermost.
         policy: function that selects the intermediate results to keep, such as one of
             `toile.checkpoint_policies`; None keeps no results.
         variable_broadcast: filter that selects the collections that are the same in every step.
@@ -200,7 +201,7 @@ def remat_scan(
             to False if all get the same key. By default, all streams are split.
 
     Returns:
-        A function of (scope, carry) that returns the last carry.
+        A function `f(scope, carry)` that returns the last carry.
     """
     loop = functools.partial(
         scan, variable_broadcast=variable_broadcast, variable_carry=variable_carry,

@@ -40,8 +40,8 @@ def vjp(
         vjp_variables: filter that selects the collections to differentiate with respect to.
         variables: filter that selects the collections visible inside; True selects all.
         rngs: filter that selects the random streams visible inside; True selects all.
-        multi_scope: whether `mdl` and the arguments may hold other modules that are not below
-            `mdl`; the gradients of the variables are then a list, with an entry for each.
+        multi_scope: whether `mdl` and the arguments may contain modules that are not submodules of
+            `mdl`. The gradients of the variables are then a list with one entry for each module.
 
     Returns:
         The pair `(value, pull_back)`, or `(value, pull_back, aux)` with `has_aux`. Call `pull_back`
@@ -90,8 +90,8 @@ def value_and_grad(
         rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        The pair (value, gradients), with `has_aux` ((value, aux), gradients); the gradients are
-        a tuple with one for each argument.
+        The pair `(value, gradients)`, or `((value, aux), gradients)` with `has_aux`. The gradients
+        are a tuple with one gradient for each argument.
 
     Raises:
         ValueError: the value is not a scalar.
@@ -137,7 +137,7 @@ def grad(
         rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        A tuple with the gradient for each argument; with `has_aux`, the pair (gradients, aux).
+        A tuple with one gradient for each argument, or the pair `(gradients, aux)` with `has_aux`.
 
     Raises:
         ValueError: the value is not a scalar.
@@ -164,7 +164,7 @@ def jvp(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> tuple[Any, Any]:
-    """Evaluate a function of a module and the derivative of that function along one direction.
+    """Compute the value of a function of a module and its derivative in one direction.
 
     Args:
         fn: function `f(mdl, *primals)`.
@@ -201,18 +201,19 @@ def custom_vjp(
     grad_vars: CollectionFilter = "params",
     nondiff_argnums: int | Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """Give a function of a module a custom gradient.
+    """Define a custom gradient for a function of a module.
 
     Args:
         fn: function `f(mdl, *args)`.
-        forward_fn: function of the same arguments that returns (result, residuals); it is called
-            instead of `fn` where gradients are taken.
-        backward_fn: function of the `nondiff_argnums` arguments, the residuals and the cotangent
-            of the result, without the module. It returns the gradients of the variables in
-            `grad_vars`, by collection, and then those of each argument.
+        forward_fn: function of the same arguments that returns the pair `(result, residuals)`. It
+            is called instead of `fn` when gradients are computed.
+        backward_fn: function `f(*nondiff_args, residuals, ct)`, where `nondiff_args` are the
+            arguments at `nondiff_argnums` and `ct` is the cotangent of the result. It returns a
+            tuple of the gradients of the variables in `grad_vars`, by collection, and the gradient
+            of each argument.
         grad_vars: filter that selects the collections to differentiate with respect to.
-        nondiff_argnums: positions of arguments that are not differentiated, and are passed to
-            `backward_fn`; the module is number 0.
+        nondiff_argnums: positions of the arguments that are not differentiated and are passed to
+            `backward_fn`; the module has position 0.
 
     Returns:
         A function with the arguments of `fn`.
