@@ -391,11 +391,12 @@ def tabulate(
 
     Args:
         module: the module.
-        rngs: one key, for the stream `params`; or a dict of keys by name of stream.
+        rngs: one key, for the stream `params`, or a dict of keys by stream name.
         depth: number of levels of submodules that have rows; the variables of deeper ones are
             counted in the deepest row above them. None for all.
         show_repeated: whether every call of a module has a row, or only the first.
-        mutable: collections that are created; by default all but `intermediates`.
+        mutable: filter that selects the collections to create; by default, all except
+            `intermediates`.
         console_kwargs: options of `rich.console.Console`.
         table_kwargs: options of `rich.table.Table`.
         column_kwargs: options of `rich.table.Table.add_column`, for all columns.

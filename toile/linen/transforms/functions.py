@@ -1,8 +1,8 @@
-"""The lifted transformations of modules that map, loop, branch, compile and view variables.
+"""Lifted transforms of modules that map, loop, branch, compile and transform variables.
 
-Targets are a class of modules (the result is a class), a method in a class body, or a function
-whose first argument is a module. `toile.core.lift` transforms functions of scopes; the functions
-here pass their arguments on to it by name (`locals()`).
+The target is a module class (the result is then a class), a method in a class body, or a function
+whose first argument is a module. `toile.core.lift` transforms functions of scopes, and the
+functions here pass their arguments on to it by name (`locals()`).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def vmap(
     metadata_params: Mapping[Any, Any] = {},
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Map a module over an added axis of its arguments and of its variables.
+    """Vectorize a module over an additional axis of its arguments and variables.
 
-    The result is a class or function that computes what a loop over the axis would, in one pass.
-    Collections of variables and random streams that are not listed are not visible inside.
+    The result is a class or function that computes in one pass what a loop over the axis would
+    compute. Collections of variables and random streams that are not listed are not visible inside.
 
     Args:
         target: a module class, whose `methods` are transformed, or a function whose first argument
@@ -95,29 +95,30 @@ def jit(
     backend: str | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Compile a module; it is traced again only for new fields, shapes or dtypes.
+    """Compile a module, which is traced again only for new fields, shapes or dtypes.
 
-    Usually the whole training step is compiled with `toile.jit` instead. This is for a part of a
-    model that is used often, since equal modules share one trace.
+    Usually, the whole training step is compiled with `toile.jit` instead. Use `nn.jit` for a part
+    of a model that occurs many times, since equal modules share one trace.
 
     Args:
         target: a module class, whose `methods` are transformed, or a function whose first argument
             is a module.
         variables: filter that selects the collections visible inside; True selects all.
         rngs: filter that selects the random streams visible inside; True selects all.
-        static_argnums: positions of arguments that are constants of the trace; the module is
-            number 0.
+        static_argnums: positions of arguments that are constants of the trace; the module has
+            position 0.
         static_argnames: names of keyword arguments that are constants of the trace.
-        donate_argnums: positions of arguments whose memory may be reused; the module is
-            number 0.
+        donate_argnums: positions of arguments whose memory may be reused; the module has position
+            0.
         device: device to run on; None means the default device.
-        backend: name of the platform to run on; None means the default.
+        backend: name of the platform to run on; None means the default platform.
         methods: names of the methods to transform, or a dict that maps each name to the options for
             that method. None means `__call__`.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`. Its
-        `why()` (for a class, that of the method) lists the cause of each trace.
+        A class if `target` is a class, otherwise a function with the arguments of `target`. The
+        `why()` of the function, or of the transformed method of the class, lists the cause of each
+        trace.
 
     >>> import toile.linen as nn
     >>> JitDense = nn.jit(nn.Dense)
@@ -140,17 +141,17 @@ def checkpoint(
     policy: Callable[..., bool] | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Recompute a module in the backward pass, to save memory for intermediate results.
+    """Recompute a module in the backward pass instead of storing its intermediate results.
 
     Args:
         target: a module class, whose `methods` are transformed, or a function whose first argument
             is a module.
         variables: filter that selects the collections visible inside; True selects all.
         rngs: filter that selects the random streams visible inside; True selects all.
-        concrete: must be False; use `static_argnums`.
+        concrete: must be False; use `static_argnums` instead.
         prevent_cse: whether to prevent the compiler from merging the recomputation with the first
             computation. It can be False inside `scan`.
-        static_argnums: positions of arguments that are not traced; the module is number 0.
+        static_argnums: positions of arguments that are not traced; the module has position 0.
         policy: function that selects the intermediate results to keep, such as one of
             `toile.checkpoint_policies`; None keeps no results.
         methods: names of the methods to transform, or a dict that maps each name to the options for
@@ -185,12 +186,13 @@ def remat_scan(
 ) -> Target:
     """Apply a module `prod(lengths)` times, in nested loops whose steps are recomputed.
 
-    Gradients of d nested loops over n steps keep about `d * n ** (1 / d)` intermediate results
-    instead of n. The module takes and returns one value, the carry.
+    With `d` nested loops and `n` calls in total, gradients keep about `d * n ** (1 / d)`
+    intermediate results instead of `n`. The module must have one argument, the carry, and return
+    the new carry.
 
     Args:
         target: a module class, or a function whose first argument is a module.
-        lengths: number of steps of each loop, the outermost first.
+        lengths: number of steps of each loop, from the outermost to the innermost.
         policy: function that selects the intermediate results to keep, such as one of
             `toile.checkpoint_policies`; None keeps no results.
         variable_broadcast: filter that selects the collections that are the same in every step.
@@ -232,12 +234,12 @@ def scan(
     _split_transpose: bool = False,
     check_constancy_invariants: bool = True,
 ) -> Target:
-    """Loop over a module; each step takes a carry and slices of inputs, and returns a new carry.
+    """Call a module in a loop that passes a carry from step to step.
 
-    The method of the module has the form `(carry, *xs) -> (carry, ys)`. The loop passes the carry
-    from step to step, slices `xs` and variables along an axis, and stacks `ys`. A deep stack of
-    equal layers is traced and compiled once this way. Collections of variables and random streams
-    that are not listed are not visible inside.
+    The method of the module must have the form `(carry, *xs) -> (carry, ys)`. The loop slices `xs`
+    and the variables along an axis, and stacks the results `ys`. In this way, a deep stack of equal
+    layers is traced and compiled only once. Collections of variables and random streams that are
+    not listed are not visible inside.
 
     Args:
         target: a module class, whose `methods` are transformed, or a function whose first argument
@@ -267,7 +269,7 @@ def scan(
 
     Returns:
         A class if `target` is a class, otherwise a function with the arguments of `target`. A call
-        returns (last carry, stacked ys).
+        returns the pair `(last carry, stacked ys)`.
 
     >>> import toile.linen as nn
     >>> class Block(nn.Module):
@@ -299,16 +301,19 @@ def map_variables(
 ) -> Target:
     """Transform the variables that a module sees, and those that it stores.
 
-    The variables are stored in one form and used in another: `trans_in_fn` turns what is stored
-    into what the module sees, and `trans_out_fn` the reverse.
+    The variables are stored in one form and used in another. `trans_in_fn` converts the stored form
+    to the form that the module sees, and `trans_out_fn` does the reverse.
 
     Args:
         target: a module class, whose `methods` are transformed, or a function whose first argument
             is a module.
-        mapped_collections: filter of the collections that are transformed.
-        trans_in_fn: function from the stored collections, a dict, to those that the module sees.
-        trans_out_fn: function from the collections that the module has changed to those to store.
-        init: whether, when variables can be created, the module first runs an additional time.
+        mapped_collections: filter that selects the collections to transform.
+        trans_in_fn: function `f(collections)` that turns the stored collections, a dict, into those
+            that the module sees.
+        trans_out_fn: function `f(collections)` that turns the collections that the module leaves
+            behind into those to store.
+        init: whether the module first runs an additional time if variables can be created, to
+            create them.
         mutable: whether the module may change the transformed collections.
         rngs: filter that selects the random streams visible inside; True selects all.
         variables: filter that selects the collections visible inside; True selects all.
@@ -344,7 +349,8 @@ def while_loop(
 ) -> C:
     """Repeat `c = body_fn(mdl, c)` while `cond_fn(mdl, c)` is true.
 
-    The loop creates no variables: a module that needs some is called once before, under `init`.
+    The loop cannot create variables. If the module needs variables, call it once before the loop
+    under `init`.
 
     Args:
         cond_fn: function `f(mdl, carry)` that returns a Boolean scalar.
@@ -389,15 +395,16 @@ def cond(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """Call one of two functions of a module, chosen by a Boolean.
+    """Call one of two functions of a module, selected by a Boolean.
 
-    Both functions have to create and change the same variables. If each has its own submodules,
-    call both under `init`: `if self.is_initializing(): ...`.
+    Both functions must create and change the same variables. If they use different submodules, call
+    both functions under `init`, after the test `if self.is_initializing():`.
 
     Args:
         pred: Boolean scalar, which may be a traced value.
         true_fun: function `f(mdl, *operands)` that is called if `pred` is true.
-        false_fun: function that is called otherwise; its result has the same shapes and dtypes.
+        false_fun: function `f(mdl, *operands)` that is called otherwise. Its result must have the
+            same shapes and dtypes.
         mdl: the module.
         *operands: arguments of both functions, trees of arrays.
         variables: filter that selects the collections visible inside; True selects all.
@@ -432,15 +439,14 @@ def switch(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """Call one of several functions of a module, chosen by an integer.
+    """Call one of several functions of a module, selected by an integer.
 
-    All functions have to create and change the same variables. If each has its own submodules,
-    call all of them under `init`, as in the example.
+    All functions must create and change the same variables. If they use different submodules, call
+    all of them under `init`, as in the example.
 
     Args:
         index: integer scalar, which is clamped to the range of valid indices of `branches`.
-        branches: functions of the module and the operands; their results have the same shapes
-            and dtypes.
+        branches: functions `f(mdl, *operands)`, whose results must have the same shapes and dtypes.
         mdl: the module.
         *operands: arguments of the functions, trees of arrays.
         variables: filter that selects the collections visible inside; True selects all.
@@ -471,16 +477,16 @@ def switch(
 
 
 def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[..., Any]:
-    """Label the operations of a method with the module's name, in programs and profiles.
+    """Label the operations of a method with the module's name in programs and profiles.
 
-    Methods of modules do so by default, unless `disable_named_call` was called.
+    By default, all methods of modules are labeled, unless `disable_named_call` was called.
 
     Args:
         class_fn: method of a module.
-        force: whether the name is used even where names are disabled.
+        force: whether to label the operations even if labels are disabled.
 
     Returns:
-        A method like `class_fn`.
+        A method with the arguments of `class_fn`.
 
     >>> import toile.linen as nn
     >>> class Model(nn.Module):
@@ -506,16 +512,16 @@ def add_metadata_axis(
     variable_axes: Mapping[CollectionFilter, InOutAxis] = FrozenDict(),
     metadata_params: Mapping[Any, Any] = {},
 ) -> Target:
-    """Name, in the boxes around a module's variables, an axis that other code adds.
+    """Name an axis that other code adds to a module's variables in the boxes around them.
 
-    Inside, boxes such as `nn.Partitioned` have no name for the axis; outside they do. It is for
-    code that adds the axis itself, such as `toile.vmap` around `init`; `nn.vmap` and `nn.scan` need
-    no help.
+    Outside the module, boxes such as `nn.Partitioned` have a name for the axis; inside they do not.
+    Use this function if your code adds the axis itself, for example by `toile.vmap` around `init`.
+    `nn.vmap` and `nn.scan` name the axis themselves.
 
     Args:
         target: a module class, or a function whose first argument is a module.
-        variable_axes: for each collection the axis that is added.
-        metadata_params: information about the axis for the boxes, such as
+        variable_axes: dict that maps each collection to the position of the added axis.
+        metadata_params: information about the axis that is passed to the boxes, such as
             `{nn.PARTITION_NAME: "layers"}`.
 
     Returns:
@@ -549,7 +555,7 @@ def _change(change: Callable[..., Any], axis: Any, params: Any, variables: Any) 
 def fold_rngs(
     target: Target, variables: CollectionFilter = True, rngs: PRNGSequenceFilter = True
 ) -> Target:
-    """Let a module draw the random numbers that it would draw under `nn.jit`, without compiling it.
+    """Make a module draw the same random numbers as under `nn.jit`, without compiling it.
 
     Args:
         target: a module class, or a function whose first argument is a module.
