@@ -81,7 +81,7 @@ class DenseGeneral(Module):
         kernel_init: initializer of the kernel; it is called with the shape of a matrix (batch
             and summed axes, features), and its result is reshaped.
         bias_init: initializer of the bias; it is called with the shape of a vector.
-        precision: precision of the product, see `toile.lax.Precision`; None means the default.
+        precision: precision of the product (see `toile.lax.Precision`); None means the default.
         promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         dot_general: function to use in place of `toile.lax.dot_general`.
@@ -162,8 +162,8 @@ class Dense(Module):
         use_bias: whether a bias is added.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the product, see `toile.lax.Precision`; None means the default.
-        kernel_init: initializer of the kernel; by default LeCun normal.
+        precision: precision of the product (see `toile.lax.Precision`); None means the default.
+        kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
@@ -232,8 +232,8 @@ class Einsum(Module):
         use_bias: whether a bias is added.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products, see `toile.lax.Precision`; None means the default.
-        kernel_init: initializer of the kernel; by default LeCun normal.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.

@@ -225,7 +225,7 @@ class DenseParams(Module):
         use_bias: whether there is a bias.
         param_dtype: dtype of the parameters when they are created.
         precision: not used.
-        kernel_init: initializer of the kernel; by default LeCun normal.
+        kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
 
     >>> from toile.linen.recurrent import DenseParams

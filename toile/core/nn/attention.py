@@ -64,7 +64,7 @@ def dot_product_attention(
         dropout_rng: key for dropout; None means the next key of the stream `dropout`.
         dropout_rate: probability that a weight is dropped.
         deterministic: whether to disable dropout.
-        precision: precision of the products, see `toile.lax.Precision`; None means the default.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
 
     Returns:
         An array of the shape of `query`, but with the number of channels of `value`.
@@ -165,7 +165,7 @@ def multi_head_dot_product_attention(
         dropout_rng: key for dropout; None means the next key of the stream `dropout`.
         dropout_rate: probability that a weight is dropped.
         deterministic: whether to disable dropout.
-        precision: precision of the products, see `toile.lax.Precision`; None means the default.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernels.
         bias_init: initializer of the biases.
         bias: whether the projections have a bias.

@@ -121,7 +121,7 @@ def dense_general(
         dtype: dtype to compute in.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
-        precision: precision of the product, see `toile.lax.Precision`; None means the default.
+        precision: precision of the product (see `toile.lax.Precision`); None means the default.
 
     Returns:
         An array with the batch axes, the remaining axes of the input and the axes of `features`.
@@ -167,7 +167,7 @@ def dense(
         features: number of output features.
         bias: whether a bias is added.
         dtype: dtype to compute in.
-        precision: precision of the product, see `toile.lax.Precision`; None means the default.
+        precision: precision of the product (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -235,7 +235,7 @@ def conv(
         feature_group_count: number of groups that the input features are divided into.
         bias: whether a bias is added.
         dtype: dtype to compute in.
-        precision: precision of the products, see `toile.lax.Precision`; None means the default.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -287,7 +287,7 @@ def conv_transpose(
         kernel_dilation: distance between elements of the kernel; None means 1.
         bias: whether a bias is added.
         dtype: dtype to compute in.
-        precision: precision of the products, see `toile.lax.Precision`; None means the default.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
