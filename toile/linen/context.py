@@ -50,7 +50,7 @@ class CallInfoContext:
     represent: Callable[[Any], Any]
 
     def get_call_index(self) -> int:
-        """Return the number of the next call; calls are numbered in the order in which they begin."""
+        """Return the number of the next call, counted in the order in which calls begin."""
         self.index += 1
         return self.index - 1
 

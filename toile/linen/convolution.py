@@ -230,7 +230,7 @@ class _Conv(Module):
 
     @nowrap
     def _local_shapes(self, inputs: Any, kernel_size: Any, convolve: Any, options: Any) -> Any:
-        """The shapes of the kernels and biases, which are separate for each position of the output."""
+        """The shapes of the kernels and biases, with one of each for every output position."""
         if self.feature_group_count != 1:
             raise NotImplementedError(
                 "`lax.conv_general_dilated_local` does not support `feature_group_count != 1`, got "
