@@ -67,7 +67,7 @@ def is_named_tuple(obj: object) -> bool:
         obj: any value.
 
     Returns:
-        True if it is.
+        True if it is a named tuple.
     """
     return isinstance(obj, tuple) and all(
         hasattr(obj, name) for name in ("_fields", "_asdict", "_replace")
@@ -271,7 +271,7 @@ class Cursor(Generic[A]):
                 It is not called for parts inside a part that was found.
 
         Raises:
-            toile.errors.CursorFindError: it returns True for no part, or for more than one.
+            toile.errors.CursorFindError: `cond_fn` returns True for no part, or for more than one.
 
         >>> from toile.cursor import cursor
         >>> params = {"a": {"bias": 1}, "b": {"bias": 2}}

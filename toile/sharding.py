@@ -359,7 +359,7 @@ def auto_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     out_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function in which, in JAX, the compiler chooses the shardings.
+    """Wrap a function, inside which JAX lets the compiler choose the shardings.
 
     Args:
         f: function; None to get a decorator.
@@ -384,7 +384,7 @@ def explicit_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     in_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function in which, in JAX, shardings are part of the types of arrays.
+    """Wrap a function, inside which JAX makes shardings part of the types of arrays.
 
     Args:
         f: function; None to get a decorator.

@@ -197,7 +197,7 @@ def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
             is None, no container counts as a leaf.
 
     Returns:
-        False if at least one element is a container or None, True otherwise.
+        False if at least one element is None or a container that does not count as a leaf.
 
     >>> toile.tree_util.all_leaves([1, "a", 2.0])
     True
@@ -303,7 +303,7 @@ def tree_reduce(
             this is None, no container is treated as a leaf.
 
     Returns:
-        The result of the last call of `function`.
+        The combined value.
 
     Raises:
         TypeError: there are no leaves and no initializer.
@@ -549,8 +549,8 @@ def register_pytree_node(
 ) -> None:
     """Register a type as a tree node.
 
-    Transforms such as `grad`, `jit` and `vmap` then look inside values of this type. Subclasses are
-    not registered with it.
+    Transforms such as `grad`, `jit` and `vmap` then look inside values of this type. Its subclasses
+    are not registered.
 
     Args:
         nodetype: type to register.

@@ -136,13 +136,13 @@ def replace_boxed(tree: Any, updates: Any) -> Any:
 
 
 def get_global_mesh() -> AbstractMesh | Mesh | None:
-    """The current mesh, or None."""
+    """Return the current mesh, or None if there is none."""
     mesh = get_abstract_mesh()
     return None if mesh.empty else mesh
 
 
 def global_mesh_defined() -> bool:
-    """Whether there is a current mesh."""
+    """Return whether there is a current mesh."""
     return get_global_mesh() is not None
 
 
@@ -288,7 +288,7 @@ def get_partition_spec(tree: PyTree) -> PyTree:
 
 
 def get_sharding(tree: PyTree, mesh: Mesh) -> PyTree:
-    """Return the sharding over a mesh of each array in a tree of variables.
+    """Return the shardings over a mesh of the arrays in a tree of variables.
 
     Args:
         tree: tree of arrays, some of them in boxes such as `nn.Partitioned`.

@@ -121,7 +121,7 @@ class BatchNorm(Module):
         axis: axis or axes of the features; the statistics are taken over all other axes.
         momentum: decay rate of the running averages, the fraction of the old value that each update
             keeps.
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether to add a bias.
@@ -224,7 +224,7 @@ class LayerNorm(Module):
     the scale and the bias. The parameters `scale` and `bias` have the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether to add a bias.
@@ -354,7 +354,7 @@ class GroupNorm(Module):
     Args:
         num_groups: number of groups; None if `group_size` is given.
         group_size: number of channels in a group; None if `num_groups` is given.
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether to add a bias.
@@ -444,7 +444,7 @@ class InstanceNorm(Module):
     parameters `scale` and `bias` have the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether to add a bias.

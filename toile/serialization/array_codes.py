@@ -52,7 +52,7 @@ def ndarray_to_bytes(x: Any) -> bytes:
 
 
 def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The little-endian dtype in which arrays of a dtype are stored; raises if it has none."""
+    """The little-endian dtype in which arrays of a dtype are stored; raises if there is none."""
     if dtype.hasobject or dtype.fields is not None or dtype.kind == "T":
         raise ValueError(
             "Object and structured dtypes not supported for serialization of ndarrays: needed"

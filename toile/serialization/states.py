@@ -83,7 +83,7 @@ def to_state_dict(target: PyTree) -> PyTree:
             registered types.
 
     Returns:
-        The state dict. If `target` is a leaf, the leaf itself.
+        The state dict, or `target` itself if it is a leaf.
 
     >>> from toile import serialization
     >>> serialization.to_state_dict({"a": [1.0, 2.0], "b": None})
@@ -110,7 +110,7 @@ def from_state_dict(
     """Restore a tree from a state dict.
 
     Args:
-        target: a tree with the structure that the state dict was made from.
+        target: a tree of the same structure as the tree from which the state dict was made.
         state: the state dict.
         name: name of this part in error messages. Functions that restore a registered type pass
             the name of each part.

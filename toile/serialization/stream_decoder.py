@@ -324,7 +324,7 @@ def _array_head(data: bytes, at: int) -> tuple[list[int], bytes, int, int] | Non
 
 
 def _checked_dtype(name: bytes) -> np.dtype[Any]:
-    """The dtype with a name; raises if its arrays contain pointers, so no data may be read."""
+    """The dtype with a name; raises if its arrays contain pointers, which must not be read."""
     dtype = encoding.dtype_from_name(name.decode()).newbyteorder("=")
     if dtype.hasobject or dtype.kind == "T" or dtype.subdtype is not None:
         raise ValueError(f"an array has the dtype {name.decode()}, which no file can hold")

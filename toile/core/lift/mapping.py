@@ -51,9 +51,10 @@ def vmap(
         out_axes: position of the mapped axis in each result, in the same form as `in_axes`.
         axis_size: size of the mapped axis; required only if no argument and no variable has this
             axis.
-        axis_name: name of the axis, for functions such as `toile.lax.pmean`.
+        axis_name: name of the mapped axis, by which collectives such as `toile.lax.pmean` refer to
+            it.
         spmd_axis_name: name of the mesh axis along which the mapped axis is split.
-        metadata_params: information about the mapped axis that is passed to the boxes around
+        metadata_params: information about the new axis, which is passed to the boxes around
             variables.
 
     Returns:
@@ -122,7 +123,7 @@ def scan(
         unroll: number of steps that one iteration of the compiled loop computes.
         data_transform: function `f(variables, rngs)` that returns the variables and random streams
             that each step sees; None leaves them unchanged.
-        metadata_params: information about the mapped axis that is passed to the boxes around
+        metadata_params: information about the new axis, which is passed to the boxes around
             variables.
         check_constancy_invariants: whether to raise an error if variables of `variable_broadcast`
             depend on the step.

@@ -42,8 +42,8 @@ def map_variables(
             that `fn` sees.
         map_out_fn: function `f(collections)` that turns the collections that `fn` leaves behind
             into those to store.
-        init: whether `fn` first runs an additional time if variables can be created, to create
-            them.
+        init: whether to run `fn` an additional time beforehand to create the variables, if they can
+            be created.
         mutable: whether `fn` may change the transformed collections.
         rngs: filter that selects the random streams visible inside; True selects all.
         variables: filter that selects the collections visible inside; True selects all.

@@ -1,8 +1,8 @@
-"""The cache for decoding: the keys and values of all positions so far. Each call adds one.
+"""The cache for decoding: the keys and values of all positions that were decoded so far.
 
-The cache is the variable 'entry' of the collection 'cache'. The number of positions is not known
-when the variable is declared, so its first value is a function that makes a CacheEntry from the
-shape of the positions.
+Each call adds one position. The cache is the variable 'entry' of the collection 'cache'. The number
+of positions is not known when the variable is declared, so its first value is a function that makes
+a CacheEntry from the shape of the positions.
 """
 
 from __future__ import annotations

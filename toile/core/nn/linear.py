@@ -112,12 +112,12 @@ def dense_general(
 
     Args:
         scope: scope of the parameters `kernel` and `bias`.
-        inputs: array that includes these axes.
+        inputs: array that includes the axes `axis` and `batch_dims`.
         features: size of the new axis, or the sizes of several new axes.
         axis: axis or axes of the input to sum over.
         batch_dims: leading axes that have a separate kernel and bias for each index. All of these
             start with the same values.
-        bias: whether a bias is added.
+        bias: whether to add a bias.
         dtype: dtype to compute in.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
@@ -165,7 +165,7 @@ def dense(
             (features,).
         inputs: array of shape (..., n).
         features: number of output features.
-        bias: whether a bias is added.
+        bias: whether to add a bias.
         dtype: dtype to compute in.
         precision: precision of the product (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
@@ -230,10 +230,12 @@ def conv(
         kernel_size: size of the kernel along each spatial axis.
         strides: step between windows along each spatial axis; None means 1.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
-        input_dilation: distance between elements of the input; None means 1.
-        kernel_dilation: distance between elements of the kernel; None means 1.
-        feature_group_count: number of groups that the input features are divided into.
-        bias: whether a bias is added.
+        input_dilation: distance between elements of the input along each spatial axis; None means
+            1.
+        kernel_dilation: distance between elements of the kernel along each spatial axis; None means
+            1.
+        feature_group_count: number of groups into which the input and output features are divided.
+        bias: whether to add a bias.
         dtype: dtype to compute in.
         precision: precision of the products (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
@@ -284,8 +286,9 @@ def conv_transpose(
         kernel_size: size of the kernel along each spatial axis.
         strides: distance between elements of the input along each spatial axis; None means 1.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
-        kernel_dilation: distance between elements of the kernel; None means 1.
-        bias: whether a bias is added.
+        kernel_dilation: distance between elements of the kernel along each spatial axis; None means
+            1.
+        bias: whether to add a bias.
         dtype: dtype to compute in.
         precision: precision of the products (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
@@ -329,7 +332,7 @@ class Embedding:
         return self.table[indices]
 
     def attend(self, query: ArrayLike) -> Array:
-        """Return the inner products of each query, the last axis of `query`, with all vectors."""
+        """Return the inner products of all vectors with the queries along the last axis."""
         return jnp.dot(query, self.table.T)
 
 

@@ -165,10 +165,10 @@ def batch_norm(
         axis: axis or axes of the features; the statistics are taken over all other axes.
         momentum: decay rate of the running averages, the fraction of the old value that each update
             keeps.
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result.
-        bias: whether a bias is added.
-        scale: whether the result is multiplied by a scale.
+        bias: whether to add a bias.
+        scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
         axis_name: name of a mapped axis over which the statistics are also taken; None for no
@@ -220,10 +220,10 @@ def layer_norm(
     Args:
         scope: scope of the parameters `scale` and `bias`, which have the size of the last axis.
         x: array with at least one axis.
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the scale and the bias in the computation.
-        bias: whether a bias is added.
-        scale: whether the result is multiplied by a scale.
+        bias: whether to add a bias.
+        scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
 
@@ -264,10 +264,10 @@ def group_norm(
         x: array of shape (batch, ..., channels).
         num_groups: number of groups; None if `group_size` is given.
         group_size: number of channels in a group; None if `num_groups` is given.
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result.
-        bias: whether a bias is added.
-        scale: whether the result is multiplied by a scale.
+        bias: whether to add a bias.
+        scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
 

@@ -1,7 +1,7 @@
 """Pooling: the sum, mean, maximum or minimum of windows over the axes between batch and features.
 
-All of them are one `lax.reduce_window`. Inputs have shape (*batch, *space, features), and there may
-be no batch axis.
+Each function is a call of `lax.reduce_window`. Inputs have shape (*batch, *space, features), and
+there may be no batch axis.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def pool(
         An array of shape (*batch, *new space, features).
 
     Raises:
-        AssertionError: the window, the strides or the padding do not fit the input.
+        AssertionError: the window, the strides or the padding do not match the input.
 
     >>> import toile.linen as nn
     >>> nn.pool(jnp.arange(6.0).reshape(1, 6, 1), 0.0, lax.add, (2,), (2,), "VALID").ravel()
@@ -90,8 +90,8 @@ def avg_pool(
         window_shape: size of the window along each spatial axis.
         strides: step between windows along each spatial axis; None means 1.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
-        count_include_pad: whether the padding is included in the mean, as zeros; if False, the mean
-            is taken over the other elements only.
+        count_include_pad: whether padding counts as zeros in the mean. If False, the mean is taken
+            only over the elements that are not padding.
 
     Returns:
         An array of shape (*batch, *new space, features).

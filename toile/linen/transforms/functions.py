@@ -62,9 +62,10 @@ def vmap(
         out_axes: position of the mapped axis in each result, in the same form as `in_axes`.
         axis_size: size of the mapped axis; required only if no argument and no variable has this
             axis.
-        axis_name: name of the axis, for functions such as `toile.lax.pmean`.
+        axis_name: name of the mapped axis, by which collectives such as `toile.lax.pmean` refer to
+            it.
         spmd_axis_name: name of the mesh axis along which the mapped axis is split.
-        metadata_params: information about the mapped axis that is passed to the boxes around
+        metadata_params: information about the new axis, which is passed to the boxes around
             variables, such as `{nn.PARTITION_NAME: "layers"}`.
         methods: names of the methods to transform, or a dict that maps each name to the options for
             that method. None means `__call__`.
@@ -260,7 +261,7 @@ def scan(
         unroll: number of steps that one iteration of the compiled loop computes.
         data_transform: function `f(variables, rngs)` that returns the variables and random streams
             that each step sees; None leaves them unchanged.
-        metadata_params: information about the mapped axis that is passed to the boxes around
+        metadata_params: information about the new axis, which is passed to the boxes around
             variables, such as `{nn.PARTITION_NAME: "layers"}`.
         methods: names of the methods to transform, or a dict that maps each name to the options for
             that method. None means `__call__`.
@@ -312,8 +313,8 @@ def map_variables(
             that the module sees.
         trans_out_fn: function `f(collections)` that turns the collections that the module leaves
             behind into those to store.
-        init: whether the module first runs an additional time if variables can be created, to
-            create them.
+        init: whether to run the module an additional time beforehand to create the variables, if
+            they can be created.
         mutable: whether the module may change the transformed collections.
         rngs: filter that selects the random streams visible inside; True selects all.
         variables: filter that selects the collections visible inside; True selects all.
