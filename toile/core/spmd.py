@@ -33,8 +33,8 @@ def set_logical_axis_rules(rules: LogicalRules) -> None:
     """Set the current thread's rules, which map logical axis names to mesh axes.
 
     Args:
-        rules: pairs of a logical name and a mesh axis, a tuple of mesh axes, or None. Earlier pairs
-            take precedence.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence.
 
     >>> import toile.linen as nn
     >>> nn.set_logical_axis_rules((("batch", "data"),))
@@ -49,8 +49,8 @@ def get_logical_axis_rules() -> LogicalRules:
     """Return the current rules that map logical axis names to mesh axes.
 
     Returns:
-        Pairs of a logical name and a mesh axis, a tuple of mesh axes, or None. The result is empty
-        if no rules are set.
+        The (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names, or
+        None. The result is empty if no rules are set.
 
     >>> import toile.linen as nn
     >>> nn.get_logical_axis_rules()
@@ -64,8 +64,8 @@ def logical_axis_rules(rules: LogicalRules) -> Iterator[None]:
     """Set the rules that map logical axis names to mesh axes in a `with` block.
 
     Args:
-        rules: pairs of a logical name and a mesh axis, a tuple of mesh axes, or None. Earlier pairs
-            take precedence.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence.
 
     Yields:
         None.

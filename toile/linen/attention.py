@@ -1,4 +1,4 @@
-"""Attention: the output at each position is a weighted mean of the values at other positions.
+"""Attention: the output at each position is a weighted mean of the values at all positions.
 
 `dot_product_attention` works on projected heads. `MultiHeadDotProductAttention` is the layer with
 its four projections. With `decode=True`, the layer keeps keys and values in the collection `cache`
@@ -77,7 +77,7 @@ class MultiHeadDotProductAttention(Module):
         decode: whether to keep keys and values in the collection `cache`, to process one position
             at a time.
         normalize_qk: whether to apply a `LayerNorm` to queries and keys.
-        force_fp32_for_softmax: whether the softmax is computed in float32.
+        force_fp32_for_softmax: whether to compute the softmax in float32.
         qkv_dot_general: function that the projections to queries, keys and values use in place of
             `toile.lax.dot_general`.
         out_dot_general: function that the last projection uses in place of

@@ -79,10 +79,10 @@ def dot_product_attention_weights(
     Args:
         query: array of shape (*batch, queries, heads, depth).
         key: array of shape (*batch, keys, heads, depth).
-        bias: array that is added before the softmax and broadcasts to (*batch, heads, queries,
-            keys); None for no bias.
-        mask: array that is false where a key gets no weight and broadcasts to (*batch, heads,
-            queries, keys); None for no mask.
+        bias: array that broadcasts to (*batch, heads, queries, keys) and is added before the
+            softmax; None for no bias.
+        mask: array that broadcasts to (*batch, heads, queries, keys) and is false where a key gets
+            no weight; None for no mask.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
         dropout_rng: key for dropout; required if weights are dropped.
         dropout_rate: probability that a weight is dropped. The remaining weights are divided by
@@ -92,7 +92,7 @@ def dot_product_attention_weights(
         precision: precision of the product (see `toile.lax.Precision`); None means the default.
         module: module that stores the weights before dropout in its collection `intermediates`
             under the name `attention_weights`; None to store nothing.
-        force_fp32_for_softmax: whether the softmax is computed in float32.
+        force_fp32_for_softmax: whether to compute the softmax in float32.
         einsum_dot_general: function to use in place of `toile.lax.dot_general`.
         einsum: function to use in place of `jnp.einsum`. It cannot be combined with `precision` or
             `einsum_dot_general`.
@@ -177,10 +177,10 @@ def dot_product_attention(
         query: array of shape (*batch, queries, heads, depth), with any number of batch axes.
         key: array of shape (*batch, keys, heads, depth).
         value: array of shape (*batch, keys, heads, value depth).
-        bias: array that is added before the softmax and broadcasts to (*batch, heads, queries,
-            keys); None for no bias.
-        mask: array that is false where a key gets no weight and broadcasts to (*batch, heads,
-            queries, keys); None for no mask.
+        bias: array that broadcasts to (*batch, heads, queries, keys) and is added before the
+            softmax; None for no bias.
+        mask: array that broadcasts to (*batch, heads, queries, keys) and is false where a key gets
+            no weight; None for no mask.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
         dropout_rng: key for dropout; required if weights are dropped.
         dropout_rate: probability that a weight is dropped. The remaining weights are divided by
@@ -190,7 +190,7 @@ def dot_product_attention(
         precision: precision of the products (see `toile.lax.Precision`); None means the default.
         module: module that stores the weights before dropout in its collection `intermediates`
             under the name `attention_weights`; None to store nothing.
-        force_fp32_for_softmax: whether the softmax is computed in float32.
+        force_fp32_for_softmax: whether to compute the softmax in float32.
         einsum_dot_general: function to use in place of `toile.lax.dot_general`.
         qk_attn_weights_einsum: function to use in place of `jnp.einsum` for the product of queries
             and keys. It requires `attn_weights_value_einsum` too, and cannot be combined with

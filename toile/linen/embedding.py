@@ -24,8 +24,8 @@ class Embed(Module):
         param_dtype: dtype of the table when it is created.
         embedding_init: initializer of the table; by default, a normal distribution with variance
             `1 / features`.
-        promote_dtype: function that converts arrays to a common dtype. A call of the layer calls it
-            as `promote_dtype(embedding, dtype=dtype, inexact=False)`, and `attend` calls it as
+        promote_dtype: function that converts arrays to a common dtype. The layer calls it as
+            `promote_dtype(embedding, dtype=dtype, inexact=False)`, and `attend` calls it as
             `promote_dtype(query, embedding, dtype=dtype)`.
 
     Raises:

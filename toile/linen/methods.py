@@ -137,7 +137,7 @@ def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class DescriptorWrapper:
-    """Wraps a user's descriptor, so that an AttributeError in it is not taken for a missing one."""
+    """Wraps a descriptor, whose AttributeErrors would otherwise look like a missing attribute."""
 
 
 def wrap_descriptor_once(descriptor: Any) -> Any:

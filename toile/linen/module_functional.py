@@ -83,7 +83,7 @@ class Functional:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """Call a method of the module on given variables.
+        """Call a method of the module with given variables.
 
         Args:
             variables: nested dict of collections, such as the result of `init`.
@@ -95,8 +95,8 @@ class Functional:
             mutable: filter that selects the collections that the call may change: True for all, a
                 name, a list of names, or a `DenyList`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
-                `intermediates`. A function `f(module, method_name)` stores the results of the
-                methods for which it returns True.
+                `intermediates`. If this is a function `f(module, method_name)`, the results of all
+                methods for which it returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -133,8 +133,8 @@ class Functional:
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
-                `intermediates`. A function `f(module, method_name)` stores the results of the
-                methods for which it returns True.
+                `intermediates`. If this is a function `f(module, method_name)`, the results of all
+                methods for which it returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -165,8 +165,8 @@ class Functional:
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
-                `intermediates`. A function `f(module, method_name)` stores the results of the
-                methods for which it returns True.
+                `intermediates`. If this is a function `f(module, method_name)`, the results of all
+                methods for which it returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -361,8 +361,8 @@ def apply(
         mutable: filter that selects the collections that the call may change: True for all, a name,
             a list of names, or a `DenyList`.
         capture_intermediates: whether to store the result of every `__call__` in the collection
-            `intermediates`. A function `f(module, method_name)` stores the results of the methods
-            for which it returns True.
+            `intermediates`. If this is a function `f(module, method_name)`, the results of all
+            methods for which it returns True are stored instead.
 
     Returns:
         A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`, or, if
@@ -391,8 +391,8 @@ def init_with_output(
         mutable: filter that selects the collections to create; by default, all except
             `intermediates`.
         capture_intermediates: whether to store the result of every `__call__` in the collection
-            `intermediates`. A function `f(module, method_name)` stores the results of the methods
-            for which it returns True.
+            `intermediates`. If this is a function `f(module, method_name)`, the results of all
+            methods for which it returns True are stored instead.
 
     Returns:
         A function `f(rngs, *args, **kwargs)` that returns the pair `(result, variables)`.
@@ -421,8 +421,8 @@ def init(
         mutable: filter that selects the collections to create; by default, all except
             `intermediates`.
         capture_intermediates: whether to store the result of every `__call__` in the collection
-            `intermediates`. A function `f(module, method_name)` stores the results of the methods
-            for which it returns True.
+            `intermediates`. If this is a function `f(module, method_name)`, the results of all
+            methods for which it returns True are stored instead.
 
     Returns:
         A function `f(rngs, *args, **kwargs)` that returns the variables.

@@ -190,7 +190,7 @@ class Variables:
             name: name of the variable.
 
         Returns:
-            True if it does.
+            True if the variable exists.
         """
         return self._bound("Can't access variables").has_variable(col, name)
 

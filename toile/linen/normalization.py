@@ -290,7 +290,7 @@ class RMSNorm(Module):
     The result has the shape of the input. The parameter `scale` has the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the mean square, to avoid division by zero.
+        epsilon: small number that is added to the mean square to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the scale when it is created.
         use_scale: whether to multiply the result by a scale.

@@ -63,7 +63,7 @@ UNSHARDED = RulesFallback.AXIS_IS_UNSHARDED
 
 @struct.dataclass
 class AxisMetadata:
-    """The names of the axes of a variable, which transforms do not change.
+    """The names of the axes of a variable, stored in the structure of a tree.
 
     Args:
         names: tuple with the logical name of each axis, or a tree of such tuples.

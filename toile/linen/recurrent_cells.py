@@ -224,7 +224,7 @@ class DenseParams(Module):
 
     Args:
         features: number of output features.
-        use_bias: whether to add a bias.
+        use_bias: whether to declare a bias.
         param_dtype: dtype of the parameters when they are created.
         precision: not used.
         kernel_init: initializer of the kernel; by default, LeCun normal.

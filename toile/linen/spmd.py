@@ -94,8 +94,8 @@ def logical_to_mesh_axes(
     Args:
         array_dim_names: for each axis of the array, its logical name, or None for an axis that is
             not split. None for an array without names.
-        rules: pairs of a logical name and a mesh axis, a tuple of mesh axes, or None. Earlier pairs
-            take precedence. None means the current rules.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence. None means the current rules.
 
     Returns:
         A `PartitionSpec` that contains mesh axes, and None where no rule matches. The result is
@@ -125,8 +125,8 @@ def logical_to_mesh(tree: PyTree, rules: LogicalRules | None = None) -> PyTree:
     Args:
         tree: tree of `PartitionSpec` objects with logical names, such as the result of
             `get_partition_spec`.
-        rules: pairs of a logical name and a mesh axis, a tuple of mesh axes, or None. Earlier pairs
-            take precedence. None means the current rules.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence. None means the current rules.
 
     Returns:
         A tree of `PartitionSpec` objects with mesh axes.
@@ -149,8 +149,8 @@ def logical_to_mesh_sharding(
         tree: tree of `PartitionSpec` objects with logical names, such as the result of
             `get_partition_spec`.
         mesh: the mesh.
-        rules: pairs of a logical name and a mesh axis, a tuple of mesh axes, or None. Earlier pairs
-            take precedence. None means the current rules.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence. None means the current rules.
 
     Returns:
         A tree of `NamedSharding` objects.
@@ -224,10 +224,10 @@ def with_logical_constraint(
         x: tree of arrays.
         logical_axis_resources: logical names, as a tree that is a prefix of `x` and contains tuples
             or `PartitionSpec` objects.
-        rules: pairs of a logical name and a mesh axis, a tuple of mesh axes, or None. Earlier pairs
-            take precedence. None means the current rules.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence. None means the current rules.
         mesh: the mesh; None for the current mesh.
-        fallback: what to do with a name that no rule matches.
+        fallback: how to handle a name that no rule matches.
 
     Returns:
         A tree with the same values as `x`.
@@ -255,8 +255,8 @@ class LogicallyPartitioned(meta.Partitioned):
         value: the array.
         names: for each axis, its logical name, or None for an axis that is not split.
         mesh: mesh over which the array is split; None for the current mesh.
-        rules: pairs of a logical name and a mesh axis, a tuple of mesh axes, or None. Earlier pairs
-            take precedence. None means the current rules.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence. None means the current rules.
 
     >>> import toile.linen as nn
     >>> box = nn.LogicallyPartitioned(jnp.ones((2, 3)), ("embed", "mlp"))

@@ -136,7 +136,7 @@ def jvp(
         rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        The pair (value, derivative).
+        The pair `(value, derivative)`.
     """
     given = tuple(
         {col: ts for col, ts in by_collection.items() if ts}

@@ -185,8 +185,8 @@ def remat_scan(
 ) -> Callable[..., Any]:
     """Call a function `prod(lengths)` times, in nested loops whose steps are recomputed.
 
-    With `d` nested loops and `n` calls in total, gradients keep about `d * n ** (1 / d)`
-    intermediate results instead of `n`.
+    With `d` nested loops and `n` calls in total, computing gradients stores about
+    `d * n ** (1 / d)` intermediate results instead of `n`.
 
     Args:
         body_fn: function `f(scope, carry)` that returns the next carry.

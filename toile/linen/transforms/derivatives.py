@@ -177,7 +177,7 @@ def jvp(
         rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        The pair (value, derivative).
+        The pair `(value, derivative)`.
 
     >>> import toile.linen as nn
     >>> class Slope(nn.Module):

@@ -118,8 +118,8 @@ def jit(
 
     Returns:
         A class if `target` is a class, otherwise a function with the arguments of `target`. The
-        `why()` of the function, or of the transformed method of the class, lists the cause of each
-        trace.
+        method `why()` of the function, or of the transformed method of the class, lists the cause
+        of each trace.
 
     >>> import toile.linen as nn
     >>> JitDense = nn.jit(nn.Dense)
@@ -187,9 +187,9 @@ def remat_scan(
 ) -> Target:
     """Apply a module `prod(lengths)` times, in nested loops whose steps are recomputed.
 
-    With `d` nested loops and `n` calls in total, gradients keep about `d * n ** (1 / d)`
-    intermediate results instead of `n`. The module must have one argument, the carry, and return
-    the new carry.
+    With `d` nested loops and `n` calls in total, computing gradients stores about
+    `d * n ** (1 / d)` intermediate results instead of `n`. The module must have one argument, the
+    carry, and return the new carry.
 
     Args:
         target: a module class, or a function whose first argument is a module.

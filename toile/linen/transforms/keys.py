@@ -13,7 +13,8 @@ class ModuleKey:
 
     Two modules are equal if their fields and states are equal.
 
-    It holds only a weak reference to the module or call, because keys stay in the cache of traces.
+    A key holds only a weak reference to the module or call, because it stays in the cache of
+    traces.
     """
 
     __slots__ = ("items", "hash", "held")

@@ -1,4 +1,4 @@
-"""Lifting for modules: turns transforms of functions of scopes into transforms of module classes.
+"""Lifting for modules, which turns transforms of functions of scopes into transforms of modules.
 
 A class becomes a subclass named after the transform, whose methods run the original methods inside
 the transform. A function of a module becomes a function that runs the original inside the
