@@ -78,7 +78,7 @@ def _checked_part(part: Any, shape: tuple[int, ...], sharding: Any) -> Any:
 
 
 def _assembled(parts: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> Any:
-    """An array from one part per device."""
+    """An array made from one part for each device."""
     for part in parts:
         _checked_part(part, shape, sharding)
     aval = parts[0].aval
@@ -217,7 +217,7 @@ def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
 
 
 def _block(sharding: Any, shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Along each axis, the range in which the devices of this process have parts."""
+    """For each axis, the range of indices that the devices of this process store."""
     places = list(own_places(sharding, shape).values())
     return [(min(i[k].start or 0 for i in places),
              max(n if i[k].stop is None else i[k].stop for i in places))
@@ -286,7 +286,7 @@ def _listed(items: Iterable[Any]) -> str:
 
 
 def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> Sequence[Any]:
-    """Arrays on the devices of a sharding, in its order."""
+    """The arrays in the order of the devices of a sharding."""
     for a in arrays:
         if len(a.devices()) != 1:
             raise ValueError(

@@ -682,7 +682,8 @@ def register_dataclass(
         The class.
 
     Raises:
-        ValueError: the two lists overlap, or do not together name every field of the dataclass.
+        ValueError: the two lists overlap, or together do not name exactly the fields of the
+            dataclass.
         TypeError: only one of the two lists is given, or neither is given and the class is not a
             dataclass.
 

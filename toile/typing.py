@@ -241,7 +241,7 @@ class HashableMapping(Mapping[HA, HB], Hashable):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeBytes:
-    """The total number of elements and bytes of one or more arrays; such sizes can be added.
+    """The numbers of elements and bytes of one or more arrays. Sizes can be added.
 
     Args:
         size: number of elements.

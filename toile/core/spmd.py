@@ -61,7 +61,7 @@ def get_logical_axis_rules() -> LogicalRules:
 
 @contextlib.contextmanager
 def logical_axis_rules(rules: LogicalRules) -> Iterator[None]:
-    """Set the rules that map logical axis names to mesh axes in a `with` block.
+    """Set the rules that map logical axis names to mesh axes, for the duration of a `with` block.
 
     Args:
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,

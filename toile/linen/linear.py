@@ -1,4 +1,4 @@
-"""Linear layers: Dense, DenseGeneral and Einsum, and from other files the convolutions and Embed.
+"""Linear layers: Dense, DenseGeneral and Einsum. Convolutions and Embed are also exported here.
 
 A layer declares its parameters, promotes them and the inputs to one dtype, and calls one function
 of `toile.lax` or `toile.numpy`, which the user can replace. In files of layers, annotations are

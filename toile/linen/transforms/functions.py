@@ -513,11 +513,11 @@ def add_metadata_axis(
     variable_axes: Mapping[CollectionFilter, InOutAxis] = FrozenDict(),
     metadata_params: Mapping[Any, Any] = {},
 ) -> Target:
-    """Name an axis that other code adds to a module's variables in the boxes around them.
+    """Add the name of an axis to the boxes around a module's variables.
 
-    Outside the module, boxes such as `nn.Partitioned` have a name for the axis; inside they do not.
-    Use this function if your code adds the axis itself, for example by `toile.vmap` around `init`.
-    `nn.vmap` and `nn.scan` name the axis themselves.
+    Outside the module, boxes such as `nn.Partitioned` have a name for the axis. Inside, they do
+    not. Use this function if your code adds the axis itself, for example by `toile.vmap` around
+    `init`. `nn.vmap` and `nn.scan` name the axis themselves.
 
     Args:
         target: a module class, or a function whose first argument is a module.
