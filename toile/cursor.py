@@ -138,7 +138,7 @@ class Cursor(Generic[A]):
     _changes: dict[Any, Cursor[A]]
 
     def __init__(self, obj: A, parent_key: ParentKey[A] | None) -> None:
-        # Assigning attributes records changes, so the cursor's own bypass __setattr__.
+        # Assigning attributes records changes, so the cursor's own attributes bypass __setattr__.
         vars(self).update(_obj=obj, _parent_key=parent_key, _changes={})
 
     @property

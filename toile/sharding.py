@@ -196,7 +196,7 @@ def _is_shape(x: Any) -> bool:
 def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
     """An array to which each process contributes the block of its devices."""
     local = np.asarray(leaf)
-    if shape is None:  # along each axis, the length of all processes' parts together
+    if shape is None:  # along each axis, the total length of the parts of all processes
         unit = sharding.num_devices  # divisible by any number of parts
         own = _block(sharding, (unit,) * local.ndim)
         shape = [n * unit // (hi - lo) for n, (lo, hi) in zip(local.shape, own, strict=True)]

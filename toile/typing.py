@@ -324,7 +324,7 @@ class BaseConfigContext(abc.ABC):
         stack = self.get_stack()
         self.prev_value = stack[-1] if stack else None
         self.new_value = value
-        stack[-1:] = [value]  # takes effect at once; `with` and decorators restore the old one
+        stack[-1:] = [value]  # takes effect at once; `with` and decorators restore the old value
 
     @classmethod
     def current_value(cls) -> Any:

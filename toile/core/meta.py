@@ -266,7 +266,7 @@ def with_partitioning(
 def _spec(x: Any) -> PartitionSpec | None:
     if hasattr(x, "get_partition_spec"):
         return x.get_partition_spec()
-    return PartitionSpec() if hasattr(x, "shape") else None  # arrays without a box: everywhere
+    return PartitionSpec() if hasattr(x, "shape") else None  # arrays without a box are replicated
 
 
 def get_partition_spec(tree: PyTree) -> PyTree:

@@ -114,7 +114,7 @@ class Scope:
         self.reservations: dict[str, set[str | None]] = {}
         self._invalid = False
 
-    # Two scopes are one if they point to the same place of the same variables and counters.
+    # Two scopes are equal if they refer to the same place in the same variables and counters.
 
     def __eq__(self, other: Any) -> bool:
         if self is other:
@@ -477,7 +477,7 @@ class Scope:
                     name, self.path_text, np.shape(val), np.shape(expected)
                 )
 
-    # Flags: settings of the call that all its scopes can read.
+    # Flags: settings that all scopes of the call can read.
 
     def has_flag(self, key: str) -> bool:
         """Return whether a flag is set."""

@@ -9,7 +9,7 @@ from toile.transforms.jvp import JVPTrace
 from toile.transforms.linearize import LinearTrace
 from toile.transforms.vmap import BatchTrace
 
-# By the trace of a raw transform: what it is called, and the lifted one to use in its place.
+# For the trace of each raw transform: its name, and the lifted transform to use instead.
 _LIFTED: dict[type[Trace], tuple[str, str]] = {
     BatchTrace: ("vmap", "nn.vmap"),
     JVPTrace: ("jvp", "nn.jvp"),

@@ -14,7 +14,7 @@ from toile.core.variables import Variable
 
 Path = tuple[str, ...]
 
-look_inside: dict[type, bool] = {}  # by type of value: whether there may be something
+look_inside: dict[type, bool] = {}  # by type: whether its values must be examined
 
 
 def is_plain(value: Any) -> bool:

@@ -187,7 +187,7 @@ class MultiHeadDotProductAttention(Module):
             "attn_weights_value_einsum": mix() if mix else None,
         }
         attend = self.attention_fn
-        if attend is not dot_product_attention:  # a user's function takes what it names
+        if attend is not dot_product_attention:  # a user's function
             taken = inspect.signature(attend).parameters
             options = {name: value for name, value in options.items() if name in taken}
         if sow_weights:

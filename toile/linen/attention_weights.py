@@ -148,7 +148,7 @@ def _masked_logits(weights: Array, bias: Array | None, mask: Array | None, dtype
     if bias is not None:
         weights = weights + bias
     if mask is not None:
-        # The lowest finite number: where nothing may be seen, all weights are equal, not NaN.
+        # With the lowest finite number, the weights are equal, not NaN, if all keys are masked.
         weights = jnp.where(mask, weights, jnp.finfo(dtype).min)
     return weights
 

@@ -209,7 +209,7 @@ class _Conv(Module):
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         options["precision"] = self.precision
         if shared:
-            # By position what conv_general_dilated takes by position in users' replacements of it.
+            # Users' replacements of conv_general_dilated get these two arguments by position.
             strides, padding = options.pop("window_strides"), options.pop("padding")
             options["feature_group_count"] = self.feature_group_count
             y = convolve(inputs, kernel, strides, padding, **options)

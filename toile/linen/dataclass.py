@@ -99,7 +99,7 @@ def _quick_init(cls: Any, own_post_init: bool) -> Callable[..., None]:
         line = _assignment(cls, f, known)
         if line:
             body.append(line)
-    if not own_post_init:  # a `__post_init__` of the user's may change fields
+    if not own_post_init:  # a user's `__post_init__` may change fields
         body += _candidates(cls, fields)
     body.append(f"self.__post_init__({', '.join(passed)})")
     by_position = [f for f in fields if f.init and not f.kw_only]
@@ -107,7 +107,7 @@ def _quick_init(cls: Any, own_post_init: bool) -> Callable[..., None]:
     parameters = ["self", *[_parameter(f, known) for f in by_position]]
     parameters += ["*", *[_parameter(f, known) for f in by_name]] if by_name else []
     text = f"def __init__({', '.join(parameters)}):\n  " + "\n  ".join(body)
-    exec(compile(text, __file__, "exec"), known)  # a frame of toile's, not of the user's
+    exec(compile(text, __file__, "exec"), known)  # a frame of toile, not of the user
     init = known["__init__"]
     init.__module__, init.__qualname__ = cls.__module__, f"{cls.__qualname__}.__init__"
     init.__annotations__ = {f.name: f.type for f in (*by_position, *by_name)} | {"return": None}
@@ -143,7 +143,7 @@ def _candidates(cls: type, fields: list[Any]) -> list[str]:
             value = "self"  # a descriptor has it
         noted = f"_dict['_candidates'] += ('{f.name}',)"
         lines.append(f"  if {test}_look({value}.__class__, True): {noted}")
-    # A subclass with an `__init__` of its own may have set further fields before it came here.
+    # A subclass that defines `__init__` may have set other fields before this call.
     return ["if self.__class__ is _cls:", "  _dict['_candidates'] = ()", *lines]
 
 

@@ -21,7 +21,7 @@ from toile.linen.module_functional import Functional
 Path = tuple[str, ...]
 Item = tuple[Path, Any]
 
-# Types of values without parts: most of what fields hold.
+# Types of values without parts, which most fields have.
 _ATOMS = {str, bytes, bool, int, float, type(None), type, FunctionType}
 _STATE = ("in_compact_method", "in_setup", "setup_called", "is_initialized", "autoname_cursor")
 _SCOPE = ("mutable", "flags", "rng_counters", "reservations")
@@ -58,7 +58,7 @@ def _items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
         yield path, DenyList
         yield from _items(obj.deny, (*path, "deny"), seen)
     elif obj.__class__ in _states().registered and not isinstance(obj, Mapping | list | tuple):
-        yield path, type(obj)  # by what it says its state is, without its hash
+        yield path, type(obj)  # compared by its state dict, not by its hash
         yield from _items(_states().to_state_dict(obj), path, seen)
     elif dataclasses.is_dataclass(obj) and not isinstance(obj, type):
         yield path, type(obj)
@@ -101,7 +101,7 @@ def _module_items(module: Any, path: Path, seen: dict[int, int]) -> Iterator[Ite
     for f in dataclasses.fields(module):
         if f.name in ("parent", "name"):
             continue
-        # Not through getattr, which would run `setup` for what is set there.
+        # Not through getattr, which would run `setup` for attributes that are set there.
         value = module.__dict__.get(f.name, getattr(type(module), f.name, _ABSENT))
         if value is not _ABSENT:
             yield from _items(value, (*path, f.name), seen)

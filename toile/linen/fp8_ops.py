@@ -208,13 +208,13 @@ def dot_general_transpose_lhs(
     (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
     x_kept = _without(jnp.ndim(x), x_contract, x_batch)
     y_kept = _without(jnp.ndim(y), y_contract, y_batch)
-    first = len(x_batch) + (0 if swap_ans else len(x_kept))  # g: batch, then what is left of each
+    first = len(x_batch) + (0 if swap_ans else len(x_kept))  # g: batch, then kept axes of both
     g_y = range(first, first + len(y_kept))
     dims = ((g_y, y_kept), (range(len(x_batch)), y_batch))
     product = lax.dot_general(
         g, y, dims, precision=precision, preferred_element_type=preferred_element_type
     )
-    contracted = [x_contract[i] for i in np.argsort(y_contract)]  # what is left of y is in order
+    contracted = [x_contract[i] for i in np.argsort(y_contract)]  # those of y are in order
     return lax.transpose(product, tuple(np.argsort([*x_batch, *x_kept, *contracted]).tolist()))
 
 
@@ -361,7 +361,7 @@ class Fp8DotGeneralBase(Module):
 
     def setup(self) -> None:
         """Declare the scales and the histories."""
-        key = random.PRNGKey(0)  # of initializers that draw nothing
+        key = random.PRNGKey(0)  # for initializers that use no random numbers
         history = (initializers.zeros_init(), key, (self.amax_history_length,), jnp.float32)
         scale = (initializers.ones_init(), key, (1,), jnp.float32)
         variable = functools.partial(self.variable, OVERWRITE_WITH_GRADIENT)

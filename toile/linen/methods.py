@@ -128,7 +128,7 @@ def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fun)
     def managed(*args: Any, **kwargs: Any) -> Any:
-        # Something callable in a class body need not be a method: its first argument tells.
+        # A callable in a class body need not be a method, so look at its first argument.
         if args and hasattr(args[0].__class__, "_call_wrapped_method"):
             return args[0]._call_wrapped_method(fun, name, is_compact, args[1:], kwargs)
         return fun(*args, **kwargs)

@@ -73,7 +73,7 @@ _COPY_PROTOCOL = frozenset(
     ("__getstate__", "__setstate__", "__getnewargs_ex__", "__reduce__", "__reduce_ex__",
      "__copy__", "__deepcopy__")
 )  # fmt: skip
-# And notebooks for these, a dozen of them for each display.
+# Notebooks look for these, about a dozen for each display.
 _NOTEBOOK_PROTOCOL = ("_repr_", "_ipython_")
 
 
@@ -193,7 +193,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     (2, 4)
     """
 
-    if TYPE_CHECKING:  # the fields that every subclass gets, and what comes of its calls
+    if TYPE_CHECKING:  # the fields that every subclass gets, and its call
         parent: Any = kw_only_dataclasses.field(default=None, kw_only=True)
         name: str | None = kw_only_dataclasses.field(default=None, kw_only=True)
         __call__: ClassVar[Callable[..., Any]]
@@ -204,7 +204,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     scope: ClassVar[Any] = None  # a Scope, once the module is bound
     _own_fields: ClassVar[tuple[str, ...]] = ()
     _compact_name_scope_methods: ClassVar[tuple[str, ...]] = ()
-    _has_setup: ClassVar[bool] = False  # whether binding has more to do than to adopt the fields
+    _has_setup: ClassVar[bool] = False  # whether binding must do more than adopt the fields
 
     @classmethod
     def __init_subclass__(cls, kw_only: bool = False, **kwargs: Any) -> None:
@@ -227,7 +227,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         d["_id"] = uuid()
         d["_state"] = state = ModuleState()
         parent = d.get("_parent_ref")
-        if parent.__class__ is weakref.ref:  # attached before: this is the second time
+        if parent.__class__ is weakref.ref:  # the module was attached before
             parent = parent()
         if parent is unspecified_parent:
             parent = context.module_stack[-1]
@@ -273,7 +273,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
                 f"{type(parent).__name__} (make submodules in `setup`, or in a method that runs "
                 f"under init, apply or bind){here()}"
             )
-        # What `setup` makes again inside a transform is the same as outside.
+        # Inside a transform, `setup` makes the same submodules again as outside.
         reuse = outer.in_setup and outer.setup_called == SetupState.TRANSFORMED
         if not reuse and name in parent.scope.reservations:
             raise errors.NameInUseError("submodule", name, type(parent).__name__)
@@ -287,7 +287,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
             if state.is_initialized and not name.startswith("__"):
                 raise errors.SetAttributeFrozenModuleError(type(self).__name__, name, val)
             object.__setattr__(self, name, val)
-            self.__dict__.pop("_candidates", None)  # it may be a field, and hold a module now
+            self.__dict__.pop("_candidates", None)  # it may be a field that now contains a module
             return
         fields = self.__dataclass_fields__
         if name in fields and fields[name].init:
@@ -297,7 +297,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         else:
             self._register_submodules(name, val)
 
-    if not TYPE_CHECKING:  # to checkers, attributes are those that are assigned somewhere
+    if not TYPE_CHECKING:  # type checkers see only attributes that are assigned
 
         def __getattr__(self, name: str) -> Any:
             """Run `setup` first, which may define the attribute."""
@@ -337,7 +337,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
                 return value
             own_name, kept = value.name, None
             if value.parent is None:
-                # From outside: cloned once for each call, so that what was shared stays shared.
+                # A module from outside is cloned once per call, so that shared modules stay shared.
                 if preserve:
                     kept = own_name
                 found = adopted.get(value._id)
@@ -418,7 +418,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     ) -> Any:  # fmt: skip
         """Call a user's method, after `setup`, with this module on the stack."""
         state = self._state
-        # A method may call its parent class's: only the outermost call ends the naming.
+        # A method may call that of its base class; only the outermost call ends the naming.
         ends_naming = False
         if fun_name == "setup":
             ends_naming = self._enter_setup()

@@ -294,7 +294,7 @@ class Functional:
         attrs["name"] = self.name
         attrs.update(parent=parent, **updates)
         if _deep_clone is not False:
-            # Each submodule is cloned once, so that one that is used twice stays one.
+            # Each submodule is cloned once, so that a submodule used twice stays one object.
             cache = {} if _deep_clone is True else _deep_clone
 
             def clone_once(suffix: str, m: Any) -> Any:

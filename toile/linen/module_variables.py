@@ -86,7 +86,7 @@ class Variables:
         """
         scope = self.scope
         if scope is not None and not init_kwargs and name not in scope.reservations:
-            # The common case in one go: an array that is there, of the shape the initializer gives.
+            # The common case, handled quickly: the array exists and has the initializer's shape.
             value = scope._collection("params").get(name)
             if (
                 isinstance(value, Array)

@@ -266,7 +266,7 @@ def get_axis_names(axes_metadata: FrozenDict | dict[str, Any]) -> FrozenDict:
     return freeze(unflatten_dict(flat))
 
 
-# Transformations that tell the names about their axis.
+# Transforms that add their axis to the names.
 
 
 def _map_names(fn: Callable[[list[Any]], Any], tree: Any) -> Any:

@@ -130,8 +130,8 @@ class RNN(Module):
             shape = inputs.shape[:time_axis] + inputs.shape[time_axis + 1 :]
             carry = self.cell.initialize_carry(key, shape)
 
-        # The carry after each sequence's end: keep them all and choose afterwards, which takes
-        # memory but no selection in each step.
+        # To find the carry after each sequence's end, keep all carries and choose afterwards. This
+        # takes memory, but needs no selection in each step.
         every_carry = seq_lengths is not None and return_carry
         carry, outputs = _loop(self, every_carry, time_axis)(self.cell, carry, inputs)
         if every_carry:
@@ -190,7 +190,7 @@ def flip_sequences(
         return jnp.flip(inputs, axis=time_axis)
     steps = inputs.shape[time_axis]
     lengths = jnp.expand_dims(seq_lengths, axis=time_axis)
-    # Step t takes element length - 1 - t, counted round the end where that is negative.
+    # Step t takes element length - 1 - t, which wraps around if it is negative.
     backwards = jnp.arange(steps - 1, -1, -1)
     ones = (1,) * num_batch_dims
     backwards = backwards.reshape((steps, *ones) if time_major else (*ones, steps))

@@ -443,7 +443,7 @@ class GRUCell(_GatedCell):
         bias = self.bias_init
         r = self.gate_fn(from_input("ir", bias)(inputs) + from_state("hr")(h))
         z = self.gate_fn(from_input("iz", bias)(inputs) + from_state("hz")(h))
-        # r stands between the two projections, so that each has its bias.
+        # r multiplies only the second projection, so each projection has a bias.
         n = self.activation_fn(from_input("in", bias)(inputs) + r * from_state("hn", bias)(h))
         new_h = (1.0 - z) * n + z * h
         return new_h, new_h

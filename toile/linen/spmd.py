@@ -76,7 +76,7 @@ def _assign(names: Sequence[Any] | None, rules: LogicalRules | None) -> list[Any
         )
     found = [_unassigned if isinstance(name, str) else name for name in names]
     where = {name: i for i, name in reversed(list(enumerate(names)))}
-    for name, mesh_names in rules:  # the first rule that fits wins
+    for name, mesh_names in rules:  # the first rule that matches applies
         i = where.get(name)
         if i is not None and found[i] is _unassigned and _is_free(mesh_names, found):
             found[i] = mesh_names

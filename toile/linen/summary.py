@@ -45,7 +45,7 @@ __getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile
 UNNAMED_METHODS = ("__call__", "<lambda>")
 
 
-# What stands for a value in a table.
+# The representations of values in a table.
 
 
 @dataclass
@@ -421,7 +421,7 @@ def tabulate(
     >>> "scale" in draw(jnp.ones((2, 3)))
     True
     """
-    if mutable != NOT_INTERMEDIATES:  # a module's own `init` need not take what is not given
+    if mutable != NOT_INTERMEDIATES:  # a user's `init` need not accept options that are not given
         kwargs["mutable"] = mutable
     shown = ["path", "module", "inputs", "outputs"]
     shown += ["flops"] * compute_flops + ["vjp_flops"] * compute_vjp_flops

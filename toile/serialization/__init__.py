@@ -40,7 +40,7 @@ __all__ = [
 
 __getattr__, __dir__ = attach_table(__name__, {}, __path__[0])  # Flax's private names: toile.compat
 
-# Arrays of more bytes are written in pieces of this many.
+# Arrays with more bytes are written in pieces of this size.
 MAX_CHUNK_SIZE = 2**30
 
 
@@ -150,7 +150,7 @@ def msgpack_restore(encoded_pytree: bytes) -> PyTree:
     except UnreadableFileError as error:
         reason = str(error).removeprefix("msgpack_restore: ").partition("\n")[0]
         raise wrong(len(data), reason) from error
-    # The structure is whole: what is left are texts that are not UTF-8 and keys without a hash.
+    # The structure is complete; strings may still not be UTF-8, and keys not hashable.
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise wrong(len(data), str(error)[:300] or type(error).__name__) from error
 
@@ -165,7 +165,7 @@ def _as_numpy(x: Any, path: str = "") -> Any:
         )
     if isinstance(x, Array):
         return np.asarray(x)
-    if type(x) is dict:  # of a subclass msgpack says that it cannot write it
+    if type(x) is dict:  # msgpack raises an error for subclasses
         return {key: _as_numpy(y, f"{path}/{key}" if path else str(key)) for key, y in x.items()}
     return x
 

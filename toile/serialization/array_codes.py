@@ -21,7 +21,7 @@ from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.serialization.structure import READER, check
 
-# Names that numpy writes and does not read: text, bytes and void, with their size in bits.
+# Names that NumPy writes but does not read: text, bytes and void, with their size in bits.
 _SIZED = re.compile(r"(str|bytes|void)([0-9]{1,10})")
 _DATE = re.compile(
     r"(datetime|timedelta)64(\[([1-9][0-9]{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"

@@ -168,7 +168,7 @@ def _mismatch_message(lines: list[str]) -> str:
 
 def _note_other_differences(error: ValueError, target: Any, state: Any) -> None:
     """Add a list of all differences to the error that reports the first one."""
-    # Functions of users run here a second time, on a state that is known to be wrong.
+    # Users' functions run here a second time, on a state that is known to be wrong.
     with contextlib.suppress(Exception):
         found = fill(
             to_state_dict(target),
@@ -381,6 +381,6 @@ def _restore_key(key: KeyArray, state: Any) -> Any:
     return wrap_key_data(asarray(state), impl=key_impl(key))
 
 
-# Random keys are kept as their words, which Flax reads as an array.
+# Random keys are stored as their words, which Flax reads as an array.
 register_serialization_state(KeyArray, key_data, _restore_key)
 register_serialization_state(ShardedKeyArray, key_data, _restore_key)

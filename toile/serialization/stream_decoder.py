@@ -22,7 +22,7 @@ from toile.engine.records import dataclass
 from toile.serialization import array_codes as encoding
 
 _WINDOW = 1 << 16  # bytes read at a time
-_SMALL = 1 << 14  # bytes of arrays that are read with the names around them
+_SMALL = 1 << 14  # most bytes of an array that is read together with the names around it
 _HEAD = 1024  # more than the shape and the dtype of an array take
 _DEEPEST = 1024  # levels of msgpack's own unpacker
 _NUMBERS = {
@@ -59,7 +59,7 @@ class Placement(NamedTuple):
 
     offset: int
     array: np.ndarray
-    is_filled: bool  # small arrays are, with their checksum if that was asked for
+    is_filled: bool  # True for small arrays, which also have their checksum if requested
     crc32: int = 0
 
     @property
@@ -82,7 +82,7 @@ def decode(source: Source, with_sums: bool = True) -> Decoded:
         return _Decoder(source, with_sums).run()
     except (OSError, MemoryError):
         raise
-    # What reading wrong bytes raises depends on where it notices.
+    # Invalid bytes can raise different errors, depending on where they are noticed.
     except Exception as error:
         raise ValueError(str(error) or type(error).__name__) from error
 
@@ -218,7 +218,7 @@ class _Decoder:
             if found is not None:
                 return found
         data = self._take(count)
-        if code >= 0x80:  # negative, which is msgpack's own: timestamps
+        if code >= 0x80:  # negative codes belong to msgpack itself, such as timestamps
             return msgpack.unpackb(struct.pack(">BIB", 0xC9, count, code) + data)
         return encoding.unpack(code, data)
 

@@ -111,7 +111,7 @@ def total_bytes(parts: Iterable[bytes | Piece]) -> int:
 class _Encoder:
     def __init__(self, max_chunk_size: int) -> None:
         self.parts: list[bytes | Piece] = []
-        self._text = bytearray()  # what is not array data, since the last piece
+        self._text = bytearray()  # the bytes since the last piece that are not array data
         self._packer = msgpack.Packer(default=encoding.pack, strict_types=True)
         self._max_chunk_size = max_chunk_size
         self._dtypes: dict[np.dtype[Any], tuple[np.dtype[Any], bytes]] = {}

@@ -15,7 +15,7 @@ from toile.engine.file_reader import MAX_DEPTH, unreadable
 READER = "msgpack_restore"
 NEEDED = "one whole msgpack tree"
 
-# For each first byte: bytes of the length that follows it, and of what comes before the content.
+# For each first byte, the number of bytes of the length that follows it.
 _TEXT = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 _EXTENSION = {0xC7: 1, 0xC8: 2, 0xC9: 4}
 _ENTRIES = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}  # bytes, values for each entry
@@ -47,7 +47,7 @@ def check(data: Any, deepest: int = MAX_DEPTH) -> None:
     """Raise an error unless `data` is one msgpack value of at most `deepest` levels."""
     size, at = len(data), 0
     left = [1]  # the values that are still to come, at each level that is open
-    pending = 1  # and at all of them: a value is a byte at least
+    pending = 1  # the same for all levels together; each value has at least one byte
     while left:
         if not left[-1]:
             left.pop()

@@ -109,7 +109,7 @@ class Packed:
         self.variables = _transposed([self._collections(s, in_filters) for s in self.outer])
         self.rngs = _transposed([_grouped(s.rngs, rng_filters)[0] for s in self.outer])
         self.entered = False
-        # Nothing may be drawn inside a raw transformation; counts are compared at the end.
+        # No keys may be drawn inside a raw transform; the counts are compared at the end.
         self.before = [
             (s, flat_counts(s.rng_counters)) for s in self.outer if is_inside(s.trace_level)
         ]

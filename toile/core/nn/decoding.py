@@ -50,7 +50,7 @@ def advance_cache(
             f"{expected} instead got {inputs.shape} (with a cache, a call takes one position)"
             f"{here()}"
         )
-    # The count of positions, as indices into the axes attended over, the last running fastest.
+    # Convert the count of positions to indices into the attended axes, in row-major order.
     start, left = [0] * len(sizes), entry.i
     step = math.prod(sizes[a] for a in axes)
     for a in axes:

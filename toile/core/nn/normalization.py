@@ -96,7 +96,7 @@ def normalized(
     mean, var = stats
     shape = x.shape
     mul, axes = lax.rsqrt(var + epsilon), kept
-    if scale is not None and kept != features:  # multiply in as few axes as hold both
+    if scale is not None and kept != features:  # multiply with as few axes as possible
         axes = tuple(sorted({*kept, *features}))
         common = tuple(shape[axis] for axis in axes)
         mul = _broadcast(mul, common, tuple(map(axes.index, kept)))

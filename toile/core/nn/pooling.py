@@ -103,7 +103,7 @@ def avg_pool(
     y = pool(inputs, 0.0, lax.add, window_shape, strides, padding)
     if count_include_pad:
         return y / math.prod(window_shape)
-    shape = (*inputs.shape[:-1], 1)  # the counts depend neither on features nor on the example
+    shape = (*inputs.shape[:-1], 1)  # the counts are the same for all features and examples
     if len(shape) - 2 == len(window_shape):
         shape = (1, *shape[1:])
     return y / pool(jnp.ones(shape), 0.0, lax.add, window_shape, strides, padding)
