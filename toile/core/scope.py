@@ -56,7 +56,7 @@ def _is_valid_variables(variables: Mapping[str, Any]) -> bool:
 
 
 def _owned(variables: Mapping[str, Any], mutable: CollectionFilter) -> dict[str, Any]:
-    """The variables, with the collections that may change copied."""
+    """The variables, in which the collections that may change are copies."""
     return {
         key: unfreeze(value) if in_filter(mutable, key) else value
         for key, value in variables.items()

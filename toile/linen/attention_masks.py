@@ -29,7 +29,8 @@ def make_attention_mask(
         query_input: array of shape (*batch, queries) with one value for each query.
         key_input: array of shape (*batch, keys) with one value for each key.
         pairwise_fn: function `f(query_input, key_input)` that computes the mask, such as
-            `jnp.greater_equal`. It gets arrays that are broadcast against each other.
+            `jnp.greater_equal`. Its arguments have shapes (*batch, queries, 1) and (*batch, 1,
+            keys).
         extra_batch_dims: number of axes of size 1 to add at the front.
         dtype: dtype of the mask.
 

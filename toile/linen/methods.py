@@ -57,7 +57,7 @@ def compact(fun: F) -> F:
 
 
 def nowrap(fun: F) -> F:
-    """Mark a method as a plain function, around which the module does not manage its state.
+    """Mark a method that runs as a plain function, without the module's state management.
 
     A method with this mark can be called on a module that is not bound to variables, and does not
     run `setup`.
