@@ -1,8 +1,9 @@
-"""Cursors, which change deep parts of immutable objects by building a changed copy.
+"""Cursors, which build changed copies of nested immutable objects.
 
-A cursor refers to a value inside a nested object of dicts, lists, tuples and dataclasses. Items and
-attributes of a cursor are cursors again; assignments are recorded and `build` makes the copy.
-Operators on a cursor act on its value, so `cursor(tree)["step"] += 1` records an increment.
+A cursor refers to a value inside a nested object of dicts, lists, tuples and dataclasses. The items
+and attributes of a cursor are also cursors. Assigning to one records a change, and `build` returns
+a copy of the object with all recorded changes. Operators on a cursor act on its value, so
+`c["step"] += 1` records an increment.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ Key = Any
 
 @runtime_checkable
 class Indexable(Protocol):
-    """An object with items, which `obj[key]` reads.
+    """The type of objects whose items can be read with `obj[key]`.
 
     Args:
-        *args, **kwargs: arguments of the class that has the items.
+        *args, **kwargs: arguments of the class that implements the protocol.
     """
 
     def __getitem__(self, key: Any) -> Any: ...
 
 
 class AccessType(enum.Enum):
-    """How a part is reached: by index or by attribute."""
+    """How a part of an object is accessed: as an item or as an attribute."""
 
     ITEM = enum.auto()
     ATTR = enum.auto()
@@ -46,12 +47,12 @@ class AccessType(enum.Enum):
 
 @dataclasses.dataclass
 class ParentKey(Generic[A]):
-    """The key of a cursor in its parent.
+    """The position of a cursor within its parent cursor.
 
     Args:
-        parent: the parent, a cursor.
-        key: index, key or name of an attribute.
-        access_type: whether the part is an item or an attribute.
+        parent: the parent cursor.
+        key: index, dict key or attribute name.
+        access_type: whether the value is an item or an attribute of the parent's value.
     """
 
     parent: Cursor[A]
@@ -66,7 +67,7 @@ def is_named_tuple(obj: object) -> bool:
         obj: any value.
 
     Returns:
-        True if it is.
+        True if it is a named tuple.
     """
     return isinstance(obj, tuple) and all(
         hasattr(obj, name) for name in ("_fields", "_asdict", "_replace")
@@ -94,7 +95,7 @@ def _traverse_tree(
 ) -> Iterator[Any]:
     """The outermost (path, new value) pairs that update_fn changes, or paths that satisfy cond_fn.
 
-    They are not called for the root, whose path is empty. Exactly one function is given.
+    Exactly one of the two functions is given. It is not called for the root, whose path is empty.
     """
     if bool(update_fn) == bool(cond_fn):
         raise TraverseTreeError(update_fn, cond_fn)
@@ -115,14 +116,15 @@ def _traverse_tree(
 
 
 class Cursor(Generic[A]):
-    """A value inside an object, and the changes recorded below it; made by `cursor`.
+    """A reference to a value inside a nested object, together with the changes recorded below it.
 
-    Items and attributes of a cursor are cursors again. Assigning to one records a change, and
-    operators act on the value: `c["step"] += 1` records an increment.
+    The function `cursor` makes one. The items and attributes of a cursor are also cursors.
+    Assigning to one records a change, and operators act on the value: `c["step"] += 1` records an
+    increment.
 
     Args:
         obj: the value.
-        parent_key: the parent and the key in it; None for the root.
+        parent_key: the parent cursor, and the key of this value in it; None for the root.
 
     >>> from toile.cursor import cursor
     >>> c = cursor({"a": 1, "b": (2, 3)})
@@ -136,7 +138,7 @@ class Cursor(Generic[A]):
     _changes: dict[Any, Cursor[A]]
 
     def __init__(self, obj: A, parent_key: ParentKey[A] | None) -> None:
-        # Assigning attributes records changes, so the cursor's own bypass __setattr__.
+        # Assigning attributes records changes, so the cursor's own attributes bypass __setattr__.
         vars(self).update(_obj=obj, _parent_key=parent_key, _changes={})
 
     @property
@@ -196,9 +198,9 @@ class Cursor(Generic[A]):
         self._changes[name] = Cursor(value, ParentKey(self, name, AccessType.ATTR))
 
     def set(self, value: Any) -> A:
-        """Return a copy of the whole object with another value here.
+        """Return a copy of the whole object in which this cursor's value is replaced.
 
-        The changes recorded so far are applied too.
+        The changes recorded so far are also applied.
 
         Args:
             value: the new value.
@@ -214,7 +216,7 @@ class Cursor(Generic[A]):
         return parent._root.build()
 
     def build(self) -> A:
-        """Return a copy of this cursor's value with the changes recorded below it.
+        """Return a copy of this cursor's value with all recorded changes.
 
         >>> from toile.cursor import cursor
         >>> c = cursor({"a": 1, "b": (2, 3)})
@@ -230,14 +232,16 @@ class Cursor(Generic[A]):
         return _changed(self._obj, changes)
 
     def apply_update(self, update_fn: Callable[[str, Any], Any]) -> Cursor[A]:
-        """Record changes that a function makes to parts of the object.
+        """Call a function on each part of the object and record the new values it returns.
 
-        The parts of a changed value are not visited, and neither is the root. A container that the
-        function changes in place counts as unchanged: return a copy.
+        The function is not called for the root, nor for the parts of a value that it replaced. It
+        must return a new object and not change a container in place, since a change in place is
+        not noticed.
 
         Args:
-            update_fn: function of (path, value), where a path is keys joined by "/". If it returns
-                an object other than `value`, that object is recorded.
+            update_fn: function `f(path, value)`, where the path is a string of keys joined by "/".
+                If it returns an object other than `value`, that object is recorded as the new
+                value.
 
         Returns:
             This cursor.
@@ -260,14 +264,14 @@ class Cursor(Generic[A]):
         return self
 
     def find(self, cond_fn: Callable[[str, Any], bool]) -> Cursor[A]:
-        """Return the cursor of the only part for which a function is true.
+        """Return the cursor of the only part for which a function returns True.
 
         Args:
-            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside
-                a part that was found do not count.
+            cond_fn: function `f(path, value)`, where the path is a string of keys joined by "/".
+                It is not called for parts inside a part that was found.
 
         Raises:
-            toile.errors.CursorFindError: it is true for none, or for more than one.
+            toile.errors.CursorFindError: `cond_fn` returns True for no part, or for more than one.
 
         >>> from toile.cursor import cursor
         >>> params = {"a": {"bias": 1}, "b": {"bias": 2}}
@@ -284,11 +288,11 @@ class Cursor(Generic[A]):
         return found[0]
 
     def find_all(self, cond_fn: Callable[[str, Any], bool]) -> Generator[Cursor[A], None, None]:
-        """Iterate over the cursors of all parts for which a function is true.
+        """Iterate over the cursors of all parts for which a function returns True.
 
         Args:
-            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside
-                a part that was found are left out.
+            cond_fn: function `f(path, value)`, where the path is a string of keys joined by "/".
+                It is not called for parts inside a part that was found.
 
         >>> from toile.cursor import cursor
         >>> c = cursor({"a": {"bias": 1}, "b": {"bias": 2}})
@@ -391,16 +395,17 @@ for _name in ("neg", "pos", "abs", "invert", "lt", "le", "eq", "ne", "gt", "ge")
 
 
 def cursor(obj: A) -> Cursor[A]:
-    """Make a cursor, to copy a nested object with deep parts of it changed.
+    """Make a cursor, which builds a copy of a nested object with some of its parts changed.
 
-    `.set(value)` makes one change; assignments and `.apply_update` record several for `.build()`.
-    The object itself stays unchanged.
+    `.set(value)` changes one part and returns the copy at once. Assignments and `.apply_update`
+    record changes, and `.build()` returns a copy with all of them. The object itself stays
+    unchanged.
 
     Args:
         obj: nested object of dicts, lists, tuples and dataclasses.
 
     Returns:
-        A cursor on the whole object.
+        A cursor that refers to the whole object.
 
     >>> from toile.cursor import cursor
     >>> c = cursor(((1, 2), (3, 4)))

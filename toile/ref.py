@@ -1,7 +1,8 @@
-"""Mutable arrays: a Ref holds an array and lets it be replaced, in whole or in part.
+"""Mutable arrays: a Ref holds an array that can be replaced in whole or in part.
 
-A Ref belongs to the trace it was made in: a jitted function may make and use its own, but one from
-outside can be neither read nor written there, because its changes would be lost or baked in.
+A Ref belongs to the trace in which it was made. A jitted function may make a Ref and use it, but it
+can neither read nor write a Ref from outside: the compiled program would contain the value that the
+Ref had during tracing, and its own changes to the Ref would be lost.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class HasShapeAndDType(Protocol):
 
 
 class AbstractRef:
-    """The type of a Ref: that of the array it holds.
+    """The type of a Ref: the shape and dtype of the array it holds.
 
     Args:
         inner_aval: shape and dtype of the array.
@@ -56,12 +57,13 @@ class AbstractRef:
 class Ref:
     """An array that can be changed in place; `new_ref` makes one.
 
-    `ref[...]` reads all of it, and `ref[index] = value` replaces elements, as in NumPy. A Ref can
-    be changed only in the transformed function in which it was made, or outside any. A jitted
-    function cannot read one from outside either.
+    `ref[...]` reads the whole array, and `ref[index] = value` replaces elements, as in NumPy. A Ref
+    made inside a transformed function can be changed only there, and a Ref made outside all
+    transformed functions can be changed only outside them. A jitted function cannot even read a Ref
+    that was made outside it.
 
     Args:
-        value: array that the Ref holds at first.
+        value: initial array.
     """
 
     __slots__ = ("_value", "_trace", "__weakref__")
@@ -108,10 +110,10 @@ class Ref:
         self._write(whole.at[index].set(value))
 
     def addupdate(self, x: ArrayLike, idx: Any = ()) -> None:
-        """Add to the elements at an index.
+        """Add a value to the elements at an index.
 
         Args:
-            x: what is added; a scalar, or an array of the shape that the index selects.
+            x: value to add; a scalar, or an array of the shape that the index selects.
             idx: index, as in `ref[idx]`; `()` for all elements.
         """
         whole = self._read()
@@ -120,7 +122,7 @@ class Ref:
 
     @property
     def aval(self) -> AbstractRef:
-        """The type of the Ref."""
+        """The shape and dtype of the array, as an `AbstractRef`."""
         return AbstractRef(self._value.aval)
 
     shape = property(attrgetter("_value.shape"), doc="The sizes of the axes.")
@@ -140,7 +142,7 @@ def new_ref(init_val: ArrayLike, *, memory_space: object = None, kind: str | Non
     """Make an array that can be changed in place.
 
     Args:
-        init_val: first value, which is not changed itself.
+        init_val: initial value. Changes to the Ref do not affect it.
         memory_space: not used.
         kind: not used.
 
@@ -178,10 +180,10 @@ def freeze(ref: Ref) -> Array:
     """Return the array that a Ref holds.
 
     Args:
-        ref: Ref; it should not be used afterwards.
+        ref: Ref to read. It should not be used afterwards.
 
     Returns:
-        An array, which no longer changes.
+        An ordinary, immutable array.
 
     >>> toile.freeze(toile.new_ref(jnp.arange(3)))
     Array([0, 1, 2], dtype=int32)
@@ -234,7 +236,7 @@ def swap(ref: Ref, idx: Any, value: ArrayLike) -> Array:
         value: new elements; a scalar, or an array of the shape that the index selects.
 
     Returns:
-        The elements before.
+        The elements before the change.
 
     >>> ref = toile.new_ref(jnp.arange(3))
     >>> toile.ref.swap(ref, 0, 7), ref[...]
@@ -246,12 +248,12 @@ def swap(ref: Ref, idx: Any, value: ArrayLike) -> Array:
 
 
 def addupdate(ref: Ref, idx: Any, x: ArrayLike) -> None:
-    """Add to elements of a Ref.
+    """Add a value to elements of a Ref.
 
     Args:
         ref: Ref to change.
         idx: index, as in `ref[idx]`; None for all elements.
-        x: what is added; a scalar, or an array of the shape that the index selects.
+        x: value to add; a scalar, or an array of the shape that the index selects.
     """
     ref.addupdate(x, ... if idx is None else idx)
 
@@ -259,16 +261,18 @@ def addupdate(ref: Ref, idx: Any, x: ArrayLike) -> None:
 def ds(
     start: int | Array | None, size: int | None = None, stride: int | None = None
 ) -> slice | Array:
-    """Make an index of consecutive elements whose start may be an array.
+    """Make an index that selects a given number of elements from a start, which may be an array.
+
+    `ds(size)` selects the first `size` elements, and `ds(None)` selects all elements.
 
     Args:
-        start: first index; None for all elements. Without `size`, the number of elements, which
-            start at index 0.
+        start: index of the first element; None for all elements. Without `size`, this is the
+            number of elements instead.
         size: number of elements.
         stride: distance between elements; None for 1.
 
     Returns:
-        A slice, or an array of indices if the start is an array.
+        A slice, or an array of indices if `start` is an array.
 
     >>> x = jnp.arange(10)
     >>> x[toile.ds(2, 3)]

@@ -1,6 +1,6 @@
-"""Shardings, meshes and arrays assembled from parts, with the names of `jax.sharding`.
+"""Shardings, meshes, and functions that assemble sharded arrays, named as in `jax.sharding`.
 
-Asking for more devices than there are raises an error.
+Asking for more devices than exist raises an error.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ use_mesh = set_mesh
 def make_single_device_sharding(
     device: Device, *, memory_kind: str | None = None
 ) -> SingleDeviceSharding:
-    """Make the sharding that puts all of an array on one device.
+    """Make a sharding that places a whole array on one device.
 
     Args:
         device: device, one of `toile.devices()`.
-        memory_kind: which memory of the device; None for the usual one.
+        memory_kind: kind of memory on the device; None for the default memory.
 
     Returns:
         The sharding.
@@ -78,7 +78,7 @@ def _checked_part(part: Any, shape: tuple[int, ...], sharding: Any) -> Any:
 
 
 def _assembled(parts: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> Any:
-    """An array from one part per device."""
+    """An array made from one part for each device."""
     for part in parts:
         _checked_part(part, shape, sharding)
     aval = parts[0].aval
@@ -101,15 +101,15 @@ def make_array_from_callback(
 ) -> Array:
     """Make a sharded array from a function that returns the data of each part.
 
-    Each process calls the function only for the parts of its devices, and once for parts that
-    several devices share.
+    Each process calls the function only for the parts on its own devices. If several devices store
+    the same part, the function is called once for it.
 
     Args:
         shape: shape of the whole array.
         sharding: how the array is divided.
-        data_callback: function of an index, a tuple of slices of the whole array, that returns the
-            elements there.
-        dtype: dtype that the parts must have; None for any.
+        data_callback: function `f(index)` that returns the elements at an index of the whole array.
+            The index is a tuple of slices.
+        dtype: dtype that the parts must have; None for any dtype.
 
     Returns:
         The array.
@@ -144,21 +144,21 @@ def make_array_from_callback(
 def make_array_from_process_local_data(
     sharding: PyTree, local_data: PyTree, global_shape: PyTree = None
 ) -> PyTree:
-    """Make sharded arrays from data of which each process holds a part.
+    """Make sharded arrays from parts that are distributed over several processes.
 
     Args:
-        sharding: how the arrays are divided: a sharding or device for all, or a tree like
-            `local_data`.
-        local_data: array or tree of arrays: what this process contributes. With a single process,
-            the whole arrays.
-        global_shape: shape of the whole array, or a tree of shapes; None to compute it from the
-            local shape and the sharding.
+        sharding: how the arrays are divided. This is one sharding or device for all arrays, or a
+            tree with the structure of `local_data`.
+        local_data: array or tree of arrays that this process contributes. If there is only one
+            process, these are the whole arrays.
+        global_shape: shape of the whole array, or a tree of shapes; None to compute the shapes from
+            the local shapes and the sharding.
 
     Returns:
-        A tree like `local_data` of sharded arrays.
+        A tree of sharded arrays with the structure of `local_data`.
 
     Raises:
-        ValueError: the local data does not have the shape of the parts of this process.
+        ValueError: the shape of the local data differs from the shape of this process's part.
 
     >>> from toile.sharding import NamedSharding, P
     >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))
@@ -196,7 +196,7 @@ def _is_shape(x: Any) -> bool:
 def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
     """An array to which each process contributes the block of its devices."""
     local = np.asarray(leaf)
-    if shape is None:  # along each axis, the length of all processes' parts together
+    if shape is None:  # along each axis, the total length of the parts of all processes
         unit = sharding.num_devices  # divisible by any number of parts
         own = _block(sharding, (unit,) * local.ndim)
         shape = [n * unit // (hi - lo) for n, (lo, hi) in zip(local.shape, own, strict=True)]
@@ -217,7 +217,7 @@ def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
 
 
 def _block(sharding: Any, shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Along each axis, the range in which the devices of this process have parts."""
+    """For each axis, the range of indices that the devices of this process store."""
     places = list(own_places(sharding, shape).values())
     return [(min(i[k].start or 0 for i in places),
              max(n if i[k].stop is None else i[k].stop for i in places))
@@ -233,14 +233,14 @@ def make_array_from_single_device_arrays(
     Args:
         shape: shape of the whole array.
         sharding: how the array is divided.
-        arrays: list or tuple of one array for each device of this process, in any order.
-        dtype: dtype of the parts; needed only where this process has none.
+        arrays: list or tuple with one array for each device of this process, in any order.
+        dtype: dtype of the parts; required only if this process has no parts.
 
     Returns:
         The array.
 
     Raises:
-        ValueError: the parts do not have the shape, dtype or devices that the sharding asks for.
+        ValueError: the shapes, dtypes or devices of the parts do not match the other arguments.
 
     >>> sharding = toile.sharding.SingleDeviceSharding(toile.devices()[0])
     >>> part = toile.device_put(jnp.arange(3), toile.devices()[0])
@@ -286,7 +286,7 @@ def _listed(items: Iterable[Any]) -> str:
 
 
 def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> Sequence[Any]:
-    """Arrays on the devices of a sharding, in its order."""
+    """The arrays in the order of the devices of a sharding."""
     for a in arrays:
         if len(a.devices()) != 1:
             raise ValueError(
@@ -314,8 +314,11 @@ def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> S
 
 
 def _device_of(x: Any, wanted: Sequence[Any]) -> Any:
-    """The device of an array on one device; for a small array that stays on the host until its
-    first use, the default device if that is wanted."""
+    """The device of an array that is on one device.
+
+    For a small array that stays on the host until its first use, this is the default device if that
+    device is among those wanted.
+    """
     (own,) = x.devices()
     default = default_device()
     waits = default is not None and not x.committed and own.platform == "cpu"
@@ -327,11 +330,11 @@ def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
 
     Args:
         xs: array or tree of arrays.
-        out_shardings: a sharding or `PartitionSpec` for all arrays, or a tree that is a prefix of
-            `xs`. A spec refers to the current mesh.
+        out_shardings: a sharding or `PartitionSpec` for all arrays, or a tree of them that is a
+            prefix of `xs`. A `PartitionSpec` refers to the current mesh.
 
     Returns:
-        A tree like `xs` of arrays with the given shardings.
+        A tree with the structure of `xs`, whose arrays have the given shardings.
 
     >>> from toile.sharding import NamedSharding, P
     >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))
@@ -356,7 +359,7 @@ def auto_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     out_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Return a function in which the compiler chooses shardings.
+    """Wrap a function, inside which JAX lets the compiler choose the shardings.
 
     Args:
         f: function; None to get a decorator.
@@ -364,11 +367,11 @@ def auto_axes(
         out_sharding: shardings of the results; not used.
 
     Returns:
-        A function that calls `f`. A keyword argument `out_sharding` of the call is dropped.
+        A function that calls `f`. It ignores a keyword argument `out_sharding`.
 
     Differences:
-        JAX changes the types of the axes inside the function, and shards its results. toile
-        computes the same values and does not change their placement.
+        JAX changes the types of the mesh axes inside the function and shards its results. toile
+        computes the same values but does not change their placement.
 
     >>> double = toile.sharding.auto_axes(lambda x: 2 * x)
     >>> double(jnp.arange(3), out_sharding=toile.P())
@@ -381,7 +384,7 @@ def explicit_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     in_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Return a function in which shardings are part of the types of arrays.
+    """Wrap a function, inside which JAX makes shardings part of the types of arrays.
 
     Args:
         f: function; None to get a decorator.
@@ -389,11 +392,11 @@ def explicit_axes(
         in_sharding: shardings of the arguments; not used.
 
     Returns:
-        A function that calls `f`. A keyword argument `in_sharding` of the call is dropped.
+        A function that calls `f`. It ignores a keyword argument `in_sharding`.
 
     Differences:
-        JAX changes the types of the axes inside the function, and shards its arguments. toile
-        computes the same values and does not change their placement.
+        JAX changes the types of the mesh axes inside the function and shards its arguments. toile
+        computes the same values but does not change their placement.
 
     >>> double = toile.sharding.explicit_axes(lambda x: 2 * x)
     >>> double(jnp.arange(3), in_sharding=toile.P())

@@ -1,7 +1,8 @@
-"""Converting nested dictionaries to flat ones with paths as keys; traversals that select values.
+"""Functions that flatten, unflatten and map nested dictionaries, and deprecated traversals.
 
-`flatten_dict`, `unflatten_dict` and `path_aware_map` are for new programs. A `Traversal` selects
-values in an object and returns a copy with those values changed; traversals are deprecated.
+New programs should use `flatten_dict`, `unflatten_dict` and `path_aware_map`. A `Traversal` selects
+values in an object and can return a copy of the object in which those values are changed.
+Traversals are deprecated.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ def flatten_dict(
     xs: Mapping[Any, Any], keep_empty_nodes: bool = False,
     is_leaf: Callable[[Path, Any], bool] | None = None, sep: str | None = None,
 ) -> dict[Any, Any]:
-    """Turn a nested dict into a flat one whose keys are paths.
+    """Turn a nested dict into a flat dict whose keys are paths.
 
     Args:
         xs: a nested dict or `FrozenDict`.
-        keep_empty_nodes: whether empty dicts are kept, as `empty_node`; otherwise they are left
-            out.
-        is_leaf: function of (path, dict) that says whether a dict is a value and not entered;
-            None enters all.
-        sep: text that joins the keys of a path; None makes paths tuples of keys.
+        keep_empty_nodes: whether each empty dict is kept in the result as the value `empty_node`;
+            if False, empty dicts are left out.
+        is_leaf: function `f(path, value)`; a dict for which it returns True is kept as a value and
+            not flattened. If this is None, all dicts are flattened.
+        sep: string that joins the keys of a path; None makes each path a tuple of keys.
 
     Returns:
-        A dict from paths to values.
+        A dict that maps paths to values.
 
     Raises:
         AssertionError: `xs` is not a dict.
@@ -80,11 +81,11 @@ def flatten_dict(
 
 
 def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]:
-    """Turn a flat dict whose keys are paths into a nested one: the inverse of `flatten_dict`.
+    """Turn a flat dict whose keys are paths into a nested dict: the inverse of `flatten_dict`.
 
     Args:
-        xs: dict from paths to values; the value `empty_node` becomes an empty dict.
-        sep: text that the keys of a path are joined by; None if paths are tuples of keys.
+        xs: dict that maps paths to values. The value `empty_node` becomes an empty dict.
+        sep: string that joins the keys of a path; None if each path is a tuple of keys.
 
     Returns:
         A nested dict.
@@ -111,11 +112,11 @@ def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]
 def path_aware_map(
     f: Callable[[Path, Any], Any], nested_dict: Mapping[Any, Any]
 ) -> dict[Any, Any]:
-    """Apply a function to each value of a nested dict and its path.
+    """Apply a function to the path and the value of each entry of a nested dict.
 
     Args:
-        f: function of (path, value), where a path is the tuple of keys.
-        nested_dict: a nested dict or `FrozenDict`; empty dicts stay.
+        f: function `f(path, value)`, where the path is a tuple of keys.
+        nested_dict: a nested dict or `FrozenDict`; empty dicts are kept.
 
     Returns:
         A nested dict of the results.
@@ -138,10 +139,10 @@ _DEPRECATED = (
 
 
 class Traversal(abc.ABC):
-    """Selects values in an object, to read them or to copy the object with them changed.
+    """Selects values in an object, either to read them or to make a changed copy of the object.
 
-    Attributes and items of a traversal are traversals again: `t_identity["a"].each()`. Traversals
-    are deprecated: use `path_aware_map`, or `toile.cursor`.
+    Attributes and items of a traversal are also traversals, as in `t_identity["a"].each()`.
+    Traversals are deprecated: use `path_aware_map` or `toile.cursor` instead.
 
     Args:
         *args, **kwargs: arguments of the subclass.
@@ -163,21 +164,21 @@ class Traversal(abc.ABC):
 
     @abc.abstractmethod
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
-        """Return a copy of `inputs` with `fn(value)` in place of each selected value."""
+        """Return a copy of `inputs` in which each selected value is replaced by `fn(value)`."""
 
     @abc.abstractmethod
     def iterate(self, inputs: Any) -> Iterator[Any]:
         """Iterate over the selected values of `inputs`."""
 
     def set(self, values: Any, inputs: Any) -> Any:
-        """Return a copy of `inputs` with new values in place of the selected ones.
+        """Return a copy of `inputs` in which the selected values are replaced by new ones.
 
         Args:
-            values: one value for each selected one, in order.
+            values: the new values, one for each selected value, in order.
             inputs: the object.
 
         Raises:
-            ValueError: there are more or fewer values than selected ones.
+            ValueError: the number of new values differs from the number of selected values.
         """
         left = list(values)
 
@@ -193,23 +194,23 @@ class Traversal(abc.ABC):
         return out
 
     def compose(self, other: Traversal) -> Traversal:
-        """Select what `other` selects in each value that this selects."""
+        """Return a traversal that applies `other` to each value this one selects."""
         return TraverseCompose(self, other)
 
     def merge(self, *traversals: Traversal) -> Traversal:
-        """Select what any of `traversals` selects in each value that this selects."""
+        """Return a traversal that applies all `traversals` to each value this one selects."""
         return self.compose(TraverseMerge(*traversals))
 
     def each(self) -> Traversal:
-        """Select the items of the selected containers."""
+        """Return a traversal that selects the items of the selected containers."""
         return self.compose(TraverseEach())
 
     def tree(self) -> Traversal:
-        """Select the leaves of the selected trees."""
+        """Return a traversal that selects the leaves of the selected trees."""
         return self.compose(TraverseTree())
 
     def filter(self, fn: Callable[[Any], bool]) -> Traversal:
-        """Select those of the selected values for which `fn` is true."""
+        """Return a traversal that selects only the values for which `fn` returns True."""
         return self.compose(TraverseFilter(fn))
 
     def __getattr__(self, attr: str) -> Traversal:
@@ -225,7 +226,7 @@ class TraverseId(Traversal):
     """Selects the object itself; deprecated.
 
     Args:
-        *args, **kwargs: none are taken.
+        *args, **kwargs: not accepted.
     """
 
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
@@ -241,7 +242,7 @@ with warnings.catch_warnings():
 
 
 class TraverseMerge(Traversal):
-    """Selects what any of several traversals selects, one after another; deprecated.
+    """Applies several traversals one after another and selects all their values; deprecated.
 
     Args:
         *traversals: the traversals.
@@ -261,11 +262,11 @@ class TraverseMerge(Traversal):
 
 
 class TraverseCompose(Traversal):
-    """Selects what one traversal selects in the values that another selects; deprecated.
+    """Applies a second traversal to each value that a first one selects; deprecated.
 
     Args:
-        x: the outer traversal.
-        y: the traversal of each value that `x` selects.
+        x: the first traversal.
+        y: the second traversal, which is applied to each value that `x` selects.
     """
 
     def __init__(self, x: Traversal, y: Traversal) -> None:
@@ -280,10 +281,10 @@ class TraverseCompose(Traversal):
 
 
 class TraverseFilter(Traversal):
-    """Selects the object if a function is true for it; deprecated.
+    """Selects the object if a function returns True for it; deprecated.
 
     Args:
-        fn: function of the object that returns a bool.
+        fn: function `f(obj)` that returns a bool.
     """
 
     def __init__(self, fn: Callable[[Any], bool]) -> None:
@@ -329,7 +330,7 @@ class TraverseItem(Traversal):
     """Selects an item of a container; deprecated.
 
     Args:
-        key: key or index of the item, or a slice for several.
+        key: key or index of the item, or a slice to select several items.
     """
 
     def __init__(self, key: Any) -> None:
@@ -357,7 +358,7 @@ class TraverseEach(Traversal):
     """Selects each item of a list or tuple, or each value of a dict; deprecated.
 
     Args:
-        *args, **kwargs: none are taken.
+        *args, **kwargs: not accepted.
     """
 
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
@@ -379,7 +380,7 @@ class TraverseTree(Traversal):
     """Selects each leaf of a tree; deprecated.
 
     Args:
-        *args, **kwargs: none are taken.
+        *args, **kwargs: not accepted.
     """
 
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
@@ -390,11 +391,11 @@ class TraverseTree(Traversal):
 
 
 class ModelParamTraversal(Traversal):
-    """Selects parameters of a nested dict by path and value, in the order of paths; deprecated.
+    """Selects parameters of a nested dict by path and value, in sorted order; deprecated.
 
     Args:
-        filter_fn: function of (path, value) that says whether a parameter is selected. A path
-            looks like `"/module/submodule/kernel"`.
+        filter_fn: function `f(path, value)` that returns whether a parameter is selected. The path
+            is a string such as `"/module/submodule/kernel"`.
     """
 
     def __init__(self, filter_fn: Callable[[str, Any], bool]) -> None:

@@ -1,6 +1,6 @@
-"""Functions on trees of containers, under the names of `jax.tree_util`.
+"""Functions on trees (nested containers of arrays and other leaves), named as in `jax.tree_util`.
 
-`toile.tree` has the most common ones under shorter names.
+`toile.tree` offers the most common ones under shorter names.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
+            this is None, no container is treated as a leaf.
 
     Returns:
         The leaves in order, and the structure, from which `tree_unflatten` builds a tree.
@@ -69,14 +69,14 @@ def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Leaf]) -> PyTree:
     """Build a tree from its structure and leaves: the inverse of `tree_flatten`.
 
     Args:
-        treedef: structure, as `tree_flatten` or `tree_structure` returns it.
-        leaves: as many values as the structure has leaves. They may be anything.
+        treedef: structure that `tree_flatten` or `tree_structure` returned.
+        leaves: one value for each leaf of the structure. The values may be of any type.
 
     Returns:
         The tree.
 
     Raises:
-        ValueError: there are too few or too many leaves.
+        ValueError: the number of values differs from the number of leaves in the structure.
 
     >>> leaves, treedef = toile.tree.flatten({'a': 1, 'b': (2, 3)})
     >>> toile.tree.unflatten(treedef, [x * 10 for x in leaves])
@@ -90,11 +90,11 @@ def tree_leaves(tree: PyTree, is_leaf: IsLeaf | None = None) -> list[Leaf]:
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
+            this is None, no container is treated as a leaf.
 
     Returns:
-        The leaves, as `tree_flatten` orders them.
+        The leaves, in the same order as in `tree_flatten`.
 
     >>> toile.tree.leaves({'b': 1, 'a': [2, (3, None)]})
     [2, 3, 1]
@@ -107,11 +107,11 @@ def tree_structure(tree: PyTree, is_leaf: IsLeaf | None = None) -> PyTreeDef:
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
+            this is None, no container is treated as a leaf.
 
     Returns:
-        The structure, in which `*` stands for a leaf. Structures can be compared and hashed.
+        The structure, which prints each leaf as `*`. Structures can be compared and hashed.
 
     >>> toile.tree.structure({'a': [1, 2]})
     PyTreeDef({'a': [*, *]})
@@ -125,7 +125,7 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     """Return the structure of a tuple of trees with the given structures.
 
     Args:
-        treedefs: structures of the parts.
+        treedefs: structures of the elements of the tuple.
 
     Returns:
         The structure of the tuple.
@@ -144,7 +144,7 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
         treedef: structure of a tree.
 
     Returns:
-        One structure for each child; none for a leaf.
+        One structure for each child. The list is empty for a leaf.
 
     >>> toile.tree_util.treedef_children(toile.tree.structure({'a': [1, 2], 'b': 3}))
     [PyTreeDef([*, *]), PyTreeDef(*)]
@@ -159,7 +159,7 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
         treedef: structure of a tree.
 
     Returns:
-        True if it has one node.
+        True if the structure has exactly one node.
 
     >>> from toile.tree_util import treedef_is_leaf
     >>> treedef_is_leaf(toile.tree.structure(1)), treedef_is_leaf(toile.tree.structure([]))
@@ -171,13 +171,13 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
 
 
 def treedef_is_strict_leaf(treedef: PyTreeDef) -> bool:
-    """Return whether a structure is a leaf; None and empty containers are not.
+    """Return whether a structure is a leaf, and not None or an empty container.
 
     Args:
         treedef: structure of a tree.
 
     Returns:
-        True if it is one leaf and nothing else.
+        True if the structure is a single leaf.
 
     >>> from toile.tree_util import treedef_is_strict_leaf
     >>> treedef_is_strict_leaf(toile.tree.structure(1))
@@ -193,11 +193,11 @@ def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
 
     Args:
         iterable: values to test.
-        is_leaf: function that returns True for a container that counts as a leaf; None for no such
-            containers.
+        is_leaf: function `f(part)`; a container for which it returns True counts as a leaf. If this
+            is None, no container counts as a leaf.
 
     Returns:
-        False if at least one element is a container or None.
+        False if at least one element is None or a container that does not count as a leaf.
 
     >>> toile.tree_util.all_leaves([1, "a", 2.0])
     True
@@ -212,11 +212,13 @@ def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
 
 
 def is_tree_node(typ: type) -> bool:
-    """Return whether values of a type are nodes of trees, not leaves.
+    """Return whether values of a type are nodes of trees and not leaves.
+
+    A subclass of a node type must be registered itself to be a node type. Named tuples are the
+    exception: they are always nodes.
 
     Args:
-        typ: type to test. A subclass of a node type is not a node type unless it is registered,
-            except for named tuples.
+        typ: type to test.
 
     Returns:
         True for built-in containers and registered types.
@@ -228,17 +230,18 @@ def is_tree_node(typ: type) -> bool:
 
 
 def build_tree(treedef: PyTreeDef, xs: PyTree) -> PyTree:
-    """Build a tree of a structure from nested iterables of the same lengths.
+    """Build a tree with a given structure from nested iterables of the same lengths.
 
     Args:
         treedef: structure of the result.
-        xs: nested iterables that have as many elements at each node as the structure has children.
+        xs: nested iterables. Each has one element for each child of the corresponding node in the
+            structure.
 
     Returns:
         The tree.
 
     Raises:
-        ValueError: the length of an iterable is not that of the node of the structure.
+        ValueError: the length of an iterable differs from the number of children of its node.
 
     >>> toile.tree_util.build_tree(toile.tree.structure({'a': 0, 'b': (0, 0)}), [1, [2, 3]])
     {'a': 1, 'b': (2, 3)}
@@ -253,7 +256,8 @@ def tree_transpose(
 
     Args:
         outer_treedef: structure of the outer level.
-        inner_treedef: structure of each inner tree; None for that of the first one.
+        inner_treedef: structure of each inner tree; None means the structure of the first inner
+            tree.
         pytree_to_transpose: tree with the outer structure, whose leaves are trees with the inner
             structure.
 
@@ -261,7 +265,8 @@ def tree_transpose(
         A tree with the inner structure, whose leaves are trees with the outer structure.
 
     Raises:
-        TypeError: the tree does not have as many leaves as the two structures together.
+        TypeError: the number of leaves of the tree is not the product of the numbers of leaves of
+            the two structures.
 
     >>> pairs = [(1, 'a'), (2, 'b'), (3, 'c')]
     >>> toile.tree.transpose(toile.tree.structure([0, 0, 0]), toile.tree.structure((0, 0)), pairs)
@@ -291,14 +296,14 @@ def tree_reduce(
     """Combine the leaves of a tree from left to right, as `functools.reduce` does with a list.
 
     Args:
-        function: function of the result so far and the next leaf.
+        function: function `f(result, leaf)` that combines the result so far with the next leaf.
         tree: nested containers of leaves.
-        initializer: first value; without it, the first leaf is the first value.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        initializer: value to start with; without it, the reduction starts with the first leaf.
+        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
+            this is None, no container is treated as a leaf.
 
     Returns:
-        The last result of the function.
+        The combined value.
 
     Raises:
         TypeError: there are no leaves and no initializer.
@@ -318,18 +323,19 @@ def tree_reduce_associative(
 ) -> T:
     """Combine the leaves of a tree pair by pair with an associative operation.
 
-    Halves of the leaves are combined first. Sums of many arrays then have fewer steps that depend
-    on each other, and smaller rounding errors, than from left to right.
+    The two halves of the list of leaves are reduced separately, and their results are combined.
+    Compared with a reduction from left to right, a sum of many arrays has fewer steps that depend
+    on each other and smaller rounding errors.
 
     Args:
-        operation: associative function of two leaves or results.
+        operation: associative function `f(x, y)` that combines two leaves or intermediate results.
         tree: nested containers of leaves.
         identity: result for a tree without leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
+            this is None, no container is treated as a leaf.
 
     Returns:
-        The combination of all leaves, in order.
+        The combination of all leaves in their order.
 
     Raises:
         TypeError: there are no leaves and no identity.
@@ -359,9 +365,9 @@ def tree_all(tree: PyTree, *, is_leaf: IsLeaf | None = None) -> bool:
     """Return whether all leaves of a tree are true.
 
     Args:
-        tree: nested containers of values that have a truth value.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        tree: nested containers of values that can be converted to bool.
+        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
+            this is None, no container is treated as a leaf.
 
     Returns:
         False if at least one leaf is false; True for a tree without leaves.
@@ -375,17 +381,18 @@ def tree_all(tree: PyTree, *, is_leaf: IsLeaf | None = None) -> bool:
 def tree_broadcast(
     prefix_tree: PyTree, full_tree: PyTree, is_leaf: IsLeaf | None = None
 ) -> PyTree:
-    """Repeat the leaves of a tree to give it the structure of a deeper one.
+    """Repeat the leaves of a tree to give it the structure of a deeper tree.
 
     Args:
-        prefix_tree: tree that is a prefix of `full_tree`: it has the same containers down to its
-            leaves.
-        full_tree: tree that has the wanted structure; its leaves are not used.
-        is_leaf: function of a part of `prefix_tree` that returns True if the part is to be treated
-            as a leaf although it is a container; None for no such parts.
+        prefix_tree: tree that is a prefix of `full_tree`: both have the same containers, down to
+            the leaves of `prefix_tree`.
+        full_tree: tree with the structure of the result; its leaves are not used.
+        is_leaf: function `f(part)`; a container in `prefix_tree` for which it returns True is
+            treated as a leaf. If this is None, no container is treated as a leaf.
 
     Returns:
-        A tree like `full_tree`, with each leaf replaced by the leaf of `prefix_tree` above it.
+        A tree with the structure of `full_tree`. Each leaf of `prefix_tree` appears once for every
+        leaf of `full_tree` below it.
 
     Raises:
         ValueError: `prefix_tree` is not a prefix of `full_tree`.
@@ -400,17 +407,17 @@ def tree_broadcast(
 def tree_flatten_with_path(
     tree: PyTree, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Leaf]], PyTreeDef]:
-    """Split a tree into pairs of the path and the value of each leaf, and its structure.
+    """Split a tree into its leaves, each paired with its path, and its structure.
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
-        is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
+        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
+            this is None, no container is treated as a leaf.
+        is_leaf_takes_path: whether `is_leaf` is called as `f(path, part)`.
 
     Returns:
-        The list of (path, leaf) pairs and the structure. A path is a tuple with one entry for each
-        level, such as `DictKey`; `keystr` writes it as text.
+        The list of (path, leaf) pairs and the structure. A path is a tuple with one entry, such as
+        a `DictKey`, for each level; `keystr` converts it to a string.
 
     >>> pairs, treedef = toile.tree.flatten_with_path({'a': [1, 2]})
     >>> [(toile.tree_util.keystr(path), leaf) for path, leaf in pairs]
@@ -422,13 +429,13 @@ def tree_flatten_with_path(
 def tree_leaves_with_path(
     tree: PyTree, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[KeyPath, Leaf]]:
-    """List pairs of the path and the value of each leaf of a tree.
+    """List the leaves of a tree, each paired with its path.
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
-        is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
+        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
+            this is None, no container is treated as a leaf.
+        is_leaf_takes_path: whether `is_leaf` is called as `f(path, part)`.
 
     Returns:
         The (path, leaf) pairs in order. A path is a tuple with one entry for each level.
@@ -440,7 +447,7 @@ def tree_leaves_with_path(
 
 
 def generate_key_paths(tree: PyTree) -> list[tuple[KeyPath, Leaf]]:
-    """List pairs of the path and the value of each leaf of a tree.
+    """List the leaves of a tree, each paired with its path.
 
     Args:
         tree: nested containers of leaves.
@@ -461,15 +468,17 @@ def tree_map_with_path(
     """Apply a function to the path and the value of each leaf of a tree.
 
     Args:
-        f: function of a path, a leaf, and the corresponding part of each tree in `rest`.
+        f: function `f(path, leaf, *parts)`, where `parts` are the corresponding parts of the trees
+            in `rest`.
         tree: nested containers of leaves.
-        rest: further trees, of which `tree` is a prefix.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
-        is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
+        rest: other trees. Each must have `tree` as a prefix, that is, contain the same containers
+            down to the leaves of `tree`.
+        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
+            this is None, no container is treated as a leaf.
+        is_leaf_takes_path: whether `is_leaf` is called as `f(path, part)`.
 
     Returns:
-        A tree with the structure of `tree` that has the results of `f`.
+        A tree with the structure of `tree` and the results of `f` as leaves.
 
     >>> def label(path, x): return toile.tree_util.keystr(path, simple=True, separator='.')
     >>> toile.tree.map_with_path(label, {'w': 1, 'layers': [2, 3]})
@@ -482,10 +491,11 @@ def flatten_one_level(tree: PyTree) -> tuple[Iterable[PyTree], Hashable]:
     """Split a node into its immediate children and its auxiliary data.
 
     Args:
-        tree: container; not a leaf.
+        tree: a container, not a leaf.
 
     Returns:
-        The children, and what the node has besides them, such as the keys of a dictionary.
+        The children, and the auxiliary data that completes the node, such as the keys of a
+        dictionary.
 
     Raises:
         ValueError: the value is a leaf.
@@ -508,13 +518,13 @@ def flatten_one_level(tree: PyTree) -> tuple[Iterable[PyTree], Hashable]:
 def flatten_one_level_with_keys(
     tree: PyTree,
 ) -> tuple[Iterable[tuple[Hashable, PyTree]], Hashable]:
-    """Split a node into pairs of a path entry and a child, and its auxiliary data.
+    """Split a node into its children, each paired with its path entry, and its auxiliary data.
 
     Args:
-        tree: container; not a leaf.
+        tree: a container, not a leaf.
 
     Returns:
-        The (path entry, child) pairs, and what the node has besides them.
+        The (path entry, child) pairs, and the auxiliary data that completes the node.
 
     Raises:
         ValueError: the value is a leaf.
@@ -539,17 +549,17 @@ def register_pytree_node(
 ) -> None:
     """Register a type as a tree node.
 
-    Transformations such as `grad`, `jit` and `vmap` then look inside such values. Subclasses of the
-    type are not registered with it.
+    Transforms such as `grad`, `jit` and `vmap` then look inside values of this type. Its subclasses
+    are not registered.
 
     Args:
         nodetype: type to register.
-        flatten_func: function of a value that returns its children and auxiliary data. The latter
-            must be hashable and comparable; it is part of the structure.
-        unflatten_func: function of auxiliary data and children that builds the value again. The
-            children may be anything, not only what the constructor would accept.
-        flatten_with_keys_func: like `flatten_func`, with pairs of a path entry and a child; None
-            for children that are named by their position.
+        flatten_func: function `f(value)` that returns the children and the auxiliary data. The
+            auxiliary data is part of the structure and must be hashable and comparable.
+        unflatten_func: function `f(aux, children)` that rebuilds a value. The children may be of
+            any type, including types that the constructor does not accept.
+        flatten_with_keys_func: like `flatten_func`, but returns (path entry, child) pairs in place
+            of the children. If it is None, paths contain the positions of the children.
 
     Raises:
         ValueError: the type is already registered.
@@ -568,8 +578,8 @@ def register_pytree_node_class(cls: Typ) -> Typ:
     """Decorate a class so that its instances are nodes of trees.
 
     Args:
-        cls: class with a method `tree_flatten()` that returns children and auxiliary data, and a
-            class method `tree_unflatten(aux, children)`.
+        cls: class with a method `tree_flatten()` that returns the children and the auxiliary data,
+            and a class method `tree_unflatten(aux, children)` that rebuilds an instance.
 
     Returns:
         The class.
@@ -596,11 +606,11 @@ def register_pytree_with_keys(
 
     Args:
         nodetype: type to register.
-        flatten_with_keys: function of a value that returns pairs of a path entry and a child, and
+        flatten_with_keys: function `f(value)` that returns (path entry, child) pairs and the
             auxiliary data, which must be hashable and comparable.
-        unflatten_func: function of auxiliary data and children that builds the value again.
-        flatten_func: function of a value that returns its children and auxiliary data; None to call
-            `flatten_with_keys` and drop the path entries, which is slower.
+        unflatten_func: function `f(aux, children)` that rebuilds a value.
+        flatten_func: function `f(value)` that returns the children and the auxiliary data. If it is
+            None, `flatten_with_keys` is called and the path entries are dropped, which is slower.
 
     Raises:
         ValueError: the type is already registered.
@@ -627,8 +637,9 @@ def register_pytree_with_keys_class(cls: Typ) -> Typ:
 
     Args:
         cls: class with a method `tree_flatten_with_keys()` that returns (path entry, child) pairs
-            and auxiliary data, and a class method `tree_unflatten(aux, children)`. A method
-            `tree_flatten()` without entries is used if there is one.
+            and the auxiliary data, and a class method `tree_unflatten(aux, children)` that rebuilds
+            an instance. If the class also has a method `tree_flatten()`, which returns the children
+            without path entries, it is used where paths are not needed.
 
     Returns:
         The class.
@@ -654,25 +665,27 @@ def register_dataclass(
     nodetype: Typ, data_fields: Sequence[str] | None = None,
     meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = (),
 ) -> Typ:
-    """Register a dataclass as a tree node, with some fields as children, the rest as structure.
+    """Register a dataclass as a tree node whose fields are children or part of the structure.
 
-    With the field lists left out, this is a decorator: fields made by `toile.tree.static` (or with
-    metadata `static=True`) are structure, and all others are children.
+    Without the lists of fields, this function is a decorator: fields made by `toile.tree.static`
+    (or with the metadata `static=True`) are part of the structure, and all others are children.
 
     Args:
         nodetype: class to register, usually a dataclass.
-        data_fields: names of the fields that are children, such as arrays; None to find them.
-        meta_fields: names of the fields that are structure. They must be hashable and comparable.
-            None to find them.
-        drop_fields: names of fields that are neither, and get their defaults when a value is built
-            again.
+        data_fields: names of the fields that are children, such as arrays; None to infer them.
+        meta_fields: names of the fields that are part of the structure, whose values must be
+            hashable and comparable; None to infer them.
+        drop_fields: names of fields that are ignored. They get their defaults when a value is
+            rebuilt.
 
     Returns:
         The class.
 
     Raises:
-        ValueError: the lists overlap, or together are not the fields of the dataclass.
-        TypeError: only one list is given, or none for a class that is not a dataclass.
+        ValueError: the two lists overlap, or together do not name exactly the fields of the
+            dataclass.
+        TypeError: only one of the two lists is given, or neither is given and the class is not a
+            dataclass.
 
     >>> import dataclasses
     >>> @toile.tree_util.register_dataclass
@@ -734,10 +747,10 @@ def _inferred_fields(
 
 
 def register_static(cls: type[T]) -> type[T]:
-    """Register a hashable class whose instances are part of a tree's structure, not leaves.
+    """Register a class whose instances are part of a tree's structure and not leaves.
 
-    An argument of a jitted function that is such a value is a constant: another value compiles the
-    function again.
+    A jitted function treats an argument of such a class as a constant, and is compiled again for
+    every new value.
 
     Args:
         cls: class whose instances can be hashed and compared.
@@ -762,13 +775,13 @@ class PyTreeRegistry:
         return trees.flatten(tree, is_leaf)
 
     def flatten_one_level(self, tree: PyTree) -> tuple[Iterable[PyTree], Hashable] | None:
-        """Split a node like `flatten_one_level`; None for a leaf."""
+        """Split a node like `flatten_one_level`, but return None for a leaf."""
         return None if trees.is_leaf_tree(tree) else flatten_one_level(tree)
 
     def flatten_one_level_with_keys(
         self, tree: PyTree
     ) -> tuple[Iterable[tuple[Hashable, PyTree]], Hashable] | None:
-        """Split a node like `flatten_one_level_with_keys`; None for a leaf."""
+        """Split a node like `flatten_one_level_with_keys`, but return None for a leaf."""
         return None if trees.is_leaf_tree(tree) else flatten_one_level_with_keys(tree)
 
     def flatten_with_path(
@@ -788,7 +801,7 @@ class PyTreeRegistry:
     def register_dataclass_node(
         self, cls: type, data_fields: Sequence[str], meta_fields: Sequence[str]
     ) -> None:
-        """Make instances of a class nodes, like `register_dataclass` with both lists."""
+        """Register a class as a tree node, like `register_dataclass` with both lists of fields."""
         register_dataclass(cls, data_fields, meta_fields)
 
     def __reduce__(self) -> str:

@@ -1,21 +1,22 @@
 """Types for annotations: array-likes, dtypes, keys, initializers, axes.
 
-`ArrayLike` is anything that the functions of `toile.numpy` accept for one array: arrays, NumPy
-arrays and scalars, Python scalars; not lists. `DTypeLike` is anything that names a dtype. The other
-names are used in annotations of modules, with the few small containers that go with them:
+`ArrayLike` is anything that the functions of `toile.numpy` accept as an array: a toile or NumPy
+array, a NumPy scalar or a Python scalar, but not a list. `DTypeLike` is anything that names a
+dtype. The other names are for annotations in modules, along with a few small containers:
 
-- `Array`, `PRNGKey`, `Dtype`, `Shape`: an array, a random key, a dtype, the sizes of axes.
-- `Initializer`: a function of a key, a shape and a dtype that makes an array.
-- `RNGSequences`: random keys by the names of their streams; `PRNGFoldable`: what can be folded into
-  a key.
+- `Array`, `PRNGKey`, `Dtype`, `Shape`: an array, a random key, a dtype and a shape.
+- `Initializer`: a function `f(key, shape, dtype)` that makes an array.
+- `RNGSequences`: a dict of random keys by stream name.
+- `PRNGFoldable`: a value that can be folded into a key.
 - `PrecisionLike`, `PaddingLike`, `LaxPadding`, `DotGeneralT`, `ConvGeneralDilatedT`, `EinsumT`:
   arguments of linear layers.
-- `VariableDict`, `FrozenVariableDict`, `MutableVariableDict`: variables by collection and name;
-  `Collection`, `MutableCollection`: those of one collection; `Path`, `PathParts`, `Leaf`: where a
-  variable is in them, and what is there.
-- `Axis`, `Axes`, `ScanAxis`, `InOutAxis`, `InOutScanAxis`: axes that transformations map over.
-- `LogicalNames`, `LogicalRules`, `LogicalPartitionSpec`, `Sharding` and the like: how variables are
-  divided among devices.
+- `VariableDict`, `FrozenVariableDict`, `MutableVariableDict`: all variables, by collection and
+  name.
+- `Collection`, `MutableCollection`: the variables of one collection, by name.
+- `Path`, `PathParts`, `Leaf`: the location of a variable in these dicts, and its value.
+- `Axis`, `Axes`, `ScanAxis`, `InOutAxis`, `InOutScanAxis`: the axes that transforms map over.
+- `LogicalNames`, `LogicalRules`, `LogicalPartitionSpec`, `Sharding` and related names: how
+  variables are divided among devices.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ Initializer = initializers.Initializer | Callable[..., Any]
 
 
 class ShapeDtype(Protocol):
-    """The type of objects with a shape and a dtype; it is for annotations only.
+    """The type of objects with a shape and a dtype, for annotations only.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.
@@ -89,7 +90,7 @@ def has_shape_dtype(x: object) -> TypeGuard[ShapeDtype]:
         x: any object.
 
     Returns:
-        True if it has attributes `shape` and `dtype`.
+        True if it has the attributes `shape` and `dtype`.
     """
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
@@ -104,7 +105,7 @@ LaxPadding = str | Sequence[tuple[int, int]]
 
 
 class PromoteDtypeFn(Protocol):
-    """The type of functions that convert arrays to one dtype, like `promote_dtype` of linen.
+    """The type of functions that convert arrays to one dtype, such as `linen.dtypes.promote_dtype`.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.
@@ -119,7 +120,7 @@ class PromoteDtypeFn(Protocol):
 
 
 class Key(Hashable, Protocol):
-    """The type of keys of a tree's children: hashable and ordered; it is for annotations only.
+    """The type of hashable, ordered keys of a tree's children, for annotations only.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.
@@ -129,14 +130,14 @@ class Key(Hashable, Protocol):
 
 
 def is_key_like(x: object) -> TypeGuard[Key]:
-    """Tell whether an object has the methods of a key of a tree's children.
+    """Tell whether an object has the methods that a key of a tree's children needs.
 
     Args:
         x: any object.
 
     Returns:
-        True if it has attributes `__hash__` and `__lt__`. Lists and dictionaries have them as well,
-        though they cannot be hashed.
+        True if it has the attributes `__hash__` and `__lt__`. This includes lists and dictionaries,
+        although they cannot be hashed.
     """
     return hasattr(x, "__hash__") and hasattr(x, "__lt__")
 
@@ -152,7 +153,7 @@ MutableVariableDict = dict[str, MutableCollection]
 
 
 class Missing:
-    """The type of MISSING, which stands for an argument that was not given."""
+    """The type of `MISSING`, which stands for an argument that was not given."""
 
 
 MISSING = Missing()
@@ -174,7 +175,7 @@ PartitionSpecPytree = Any
 
 
 class PytreeDeque(deque[A]):
-    """A deque that is a container of trees, like a list: its elements are its children."""
+    """A deque that is a tree node with its elements as children, like a list."""
 
 
 register_pytree_with_keys(
@@ -186,11 +187,11 @@ register_pytree_with_keys(
 
 
 class HashableMapping(Mapping[HA, HB], Hashable):
-    """A mapping that cannot be changed and has a hash.
+    """An immutable mapping that can be hashed.
 
     Args:
-        mapping: items; the keys are integers and strings.
-        copy: whether the items are copied; False if `mapping` is never changed.
+        mapping: items of the mapping. The keys must be integers or strings.
+        copy: whether the items are copied. Pass False only if `mapping` is never changed.
 
     >>> from toile.typing import HashableMapping
     >>> hash(HashableMapping({"a": 1, "b": 2})) == hash(HashableMapping({"b": 2, "a": 1}))
@@ -227,10 +228,10 @@ class HashableMapping(Mapping[HA, HB], Hashable):
         return repr(self._mapping)
 
     def update(self, other: Mapping[HA, HB]) -> HashableMapping[HA, HB]:
-        """Return a mapping with the items of this one and of another.
+        """Return a mapping with the items of this mapping and of another one.
 
         Args:
-            other: items, which replace those of this mapping with the same keys.
+            other: items to add. An item whose key is already present replaces the old item.
 
         Returns:
             A new mapping.
@@ -240,7 +241,7 @@ class HashableMapping(Mapping[HA, HB], Hashable):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeBytes:
-    """The number of elements and bytes of arrays; sizes can be added.
+    """The numbers of elements and bytes of one or more arrays. Sizes can be added.
 
     Args:
         size: number of elements.
@@ -273,7 +274,7 @@ class SizeBytes:
         """Return the size of all arrays in a tree.
 
         Args:
-            x: tree; leaves without a shape and a dtype are skipped.
+            x: tree of arrays. Leaves without a shape and a dtype are skipped.
 
         Returns:
             The sum of the sizes.
@@ -299,10 +300,11 @@ def bytes_text(count: int) -> str:
 
 
 class BaseConfigContext(abc.ABC):
-    """A setting that can be changed permanently, for a block or for a function.
+    """A setting that can be changed permanently, for a block of code or for one function.
 
-    A subclass defines `get_default` and `get_stack`. `Setting(value)` sets the value at once,
-    `with Setting(value):` for a block, and `@Setting(value)` while a function runs.
+    A subclass defines `get_default` and `get_stack`. If `Setting` is such a subclass,
+    `Setting(value)` changes the value permanently, `with Setting(value):` changes it within the
+    block, and the decorator `@Setting(value)` changes it while the decorated function runs.
 
     Args:
         value: new value.
@@ -311,22 +313,22 @@ class BaseConfigContext(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def get_default(cls) -> Any:
-        """The value while nothing is set."""
+        """Return the value that applies if none was set."""
 
     @classmethod
     @abc.abstractmethod
     def get_stack(cls) -> list[Any]:
-        """The stack of values; usually one list per thread."""
+        """Return the stack of values, usually one list per thread."""
 
     def __init__(self, value: Any, /) -> None:
         stack = self.get_stack()
         self.prev_value = stack[-1] if stack else None
         self.new_value = value
-        stack[-1:] = [value]  # takes effect at once; `with` and decorators restore the old one
+        stack[-1:] = [value]  # takes effect at once; `with` and decorators restore the old value
 
     @classmethod
     def current_value(cls) -> Any:
-        """The current value."""
+        """Return the current value."""
         stack = cls.get_stack()
         return stack[-1] if stack else cls.get_default()
 

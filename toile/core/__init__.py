@@ -1,4 +1,4 @@
-"""Programs, tracers and abstract values, for code that looks inside toile, and variables."""
+"""Scopes, variables and frozen dicts, and names for code that inspects programs and tracers."""
 
 from toile.engine.lazy import attach as _attach
 

@@ -1,7 +1,7 @@
-"""scan over any axis of its arguments and results, with values that are the same in every step.
+"""A scan over any axis of its arguments and results, with values that all steps share.
 
-The body is `(shared, carry, *args) -> (shared, carry, ys)`. The shared values that it returns are
-computed once, before the loop, from values that do not depend on the loop; the loop starts with
+The body has the form `(shared, carry, *args) -> (shared, carry, ys)`. The shared values that it
+returns must not depend on the loop. They are computed once before the loop, and every step gets
 them.
 """
 
@@ -23,7 +23,7 @@ ScanAxis = int | None
 
 
 class _Broadcast:
-    """Marks an argument or a result that every step shares."""
+    """Marks an argument or a result that is the same in every step."""
 
     def __repr__(self) -> str:
         return "broadcast"
@@ -49,7 +49,7 @@ def _chosen(axis: Any, shared: Any, own: Any) -> Any:
 
 
 def _row(x: Any) -> Aval:
-    """What one step sees of a scanned array."""
+    """The abstract value of one slice of a scanned array."""
     aval = aval_of(x)
     return Aval(aval.shape[1:], aval.dtype, aval.weak_type)
 
@@ -64,10 +64,10 @@ def scan(
     _split_transpose: bool = False,
     check_constancy_invariants: bool = True,
 ) -> Callable[..., Any]:
-    """Loop over the axes `in_axes` of arguments; results are stacked along `out_axes`.
+    """Loop over the axes `in_axes` of the arguments, and stack the results along `out_axes`.
 
-    Without `check_constancy_invariants` the body is traced once less: shared values are
-    used unchanged, and results cannot be `broadcast`.
+    Without `check_constancy_invariants`, the body is traced one time fewer, the shared values that
+    it returns are ignored, and `out_axes` cannot contain `broadcast`.
 
     >>> import toile.numpy as jnp
     >>> loop = scan(lambda b, c, x: (b + 2, c + 1, 2 * x), in_axes=0, out_axes=0)
@@ -107,7 +107,7 @@ Array([0, 2, 4], dtype=int32))
 def _shared_results(
     step: Callable[..., Any], shared: Any, init: Any, xs: Any, out_axes: Any
 ) -> tuple[Any, Any]:
-    """The shared values and results with axis `broadcast` of the body, without the loop."""
+    """The body's shared values and its results with axis `broadcast`, computed without the loop."""
     carry, carry_tree = flatten(init)
     rows, rows_tree = flatten(xs)
     rows = [x if isinstance(x, Array) else as_array(x) for x in rows]

@@ -1,7 +1,7 @@
-"""Filters: which collections, or which random streams, something applies to.
+"""Filters, which select collections of variables or random streams by name.
 
-A filter is True (all), False (none), a name, a collection of names, or a DenyList (all but). They
-form an algebra: union, intersection and difference of filters are filters.
+A filter is True (everything), False (nothing), a name, a list or set of names, or a DenyList
+(everything except some names). The union, intersection and difference of two filters are filters.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,11 +18,11 @@ PRNGSequenceFilter = Filter
 
 @dataclass(frozen=True)
 class DenyList:
-    """Filter that matches every collection except some.
+    """A filter that matches every collection except the given ones.
 
     Args:
-        deny: filter of the collections that are not matched: a name, a list of names, or another
-            filter.
+        deny: filter that selects the collections that are not matched: a name, a list of names, or
+            another filter.
 
     >>> from toile.core.filters import DenyList, in_filter
     >>> in_filter(DenyList(["params"]), "batch_stats"), in_filter(DenyList("params"), "params")
@@ -74,7 +74,7 @@ def _takes_all(filter_like: Filter) -> bool:
 
 
 def filter_to_set(x: Filter) -> set[str]:
-    """Return the names of a filter that matches finitely many."""
+    """Return the set of names that a filter matches; the set must be finite."""
     assert x is not True and not isinstance(x, DenyList), "Infinite set"
     if x is False:
         return set()
@@ -86,7 +86,7 @@ def filter_to_set(x: Filter) -> set[str]:
 
 
 def union_filters(a: Filter, b: Filter) -> Filter:
-    """Return a filter of what either filter matches."""
+    """Return a filter that matches the names that `a` or `b` matches."""
     if a is True or b is True:
         return True
     if isinstance(a, DenyList) and isinstance(b, DenyList):
@@ -99,7 +99,7 @@ def union_filters(a: Filter, b: Filter) -> Filter:
 
 
 def subtract_filters(a: Filter, b: Filter) -> Filter:
-    """Return a filter of what `a` matches and `b` does not."""
+    """Return a filter that matches the names that `a` matches and `b` does not."""
     if b is True:
         return False
     if a is True:
@@ -114,7 +114,7 @@ def subtract_filters(a: Filter, b: Filter) -> Filter:
 
 
 def intersect_filters(a: Filter, b: Filter) -> Filter:
-    """Return a filter of what both filters match."""
+    """Return a filter that matches the names that both `a` and `b` match."""
     if a is True:
         return b
     if b is True:
@@ -131,9 +131,9 @@ def intersect_filters(a: Filter, b: Filter) -> Filter:
 def group_collections(
     xs: Any, col_filters: Sequence[CollectionFilter]
 ) -> tuple[dict[str, Any], ...]:
-    """Distribute the collections of `xs`, each to the first filter that matches it.
+    """Group the collections of `xs` by the first filter that matches each of them.
 
-    The dicts of every group are copies, so that changing one does not change `xs`."""
+    The dicts in the groups are copies, so changing them does not change `xs`."""
     left: Iterable[str] = list(xs)
     groups = []
     for col_filter in col_filters:

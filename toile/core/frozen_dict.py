@@ -1,8 +1,8 @@
-"""FrozenDict: a nested dictionary that cannot be changed, and functions that also take plain ones.
+"""FrozenDict, an immutable nested dictionary, and functions that accept both kinds of dictionary.
 
-The levels below the top are plain dicts that no other code holds; reading one wraps it without a
-copy. As a tree its keys are sorted and its path entries are DictKeys, like a dict's; the children
-are plain dicts. `freeze`, `copy` and `pop` share what is already frozen.
+The levels below the top are plain dicts to which no other code has a reference. Reading one wraps
+it without a copy. As a tree, a FrozenDict has sorted keys and DictKey path entries like a dict, and
+its children are plain dicts. `freeze`, `copy` and `pop` do not copy parts that are already frozen.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ V = TypeVar("V")
 
 
 class FrozenKeysView(KeysView[K]):
-    """The keys of a FrozenDict; its repr lists them."""
+    """A view of the keys of a FrozenDict, whose repr lists them."""
 
     def __repr__(self) -> str:
         return f"frozen_dict_keys({list(self)})"
 
 
 class FrozenValuesView(ValuesView[V]):
-    """The values of a FrozenDict; its repr lists them."""
+    """A view of the values of a FrozenDict, whose repr lists them."""
 
     def __repr__(self) -> str:
         return f"frozen_dict_values({list(self)})"
 
 
 class FrozenDict(Mapping[K, V]):
-    """Nested dictionary that cannot be changed.
+    """An immutable nested dictionary.
 
-    It is equal to a dict of the same items, is hashable if its values are, and is a tree like a
-    dict. Dicts inside it are read as `FrozenDict` too.
+    It is equal to a dict with the same items, can be hashed if its values can, and is a tree node
+    like a dict. Reading a dict inside it returns a `FrozenDict` too.
 
     Args:
-        *args: a mapping or pairs of keys and values, as for `dict`.
-        **kwargs: further entries, as for `dict`.
+        *args: a mapping or (key, value) pairs, as for `dict`.
+        **kwargs: additional entries, as for `dict`.
 
     >>> from toile.core import FrozenDict
     >>> variables = FrozenDict({"params": {"kernel": 1.0}, "batch_stats": {"mean": 0.0}})
@@ -109,11 +109,11 @@ class FrozenDict(Mapping[K, V]):
         return self._hash
 
     def get(self, key: K, default: Any = None) -> Any:
-        """Return the value of `key`, or `default` if there is none."""
+        """Return the value of `key`, or `default` if the key is missing."""
         return self[key] if key in self._dict else default
 
     def pretty_repr(self, num_spaces: int = 4) -> str:
-        """Return a text with one line for each entry.
+        """Return a string with one line for each entry.
 
         Args:
             num_spaces: indentation of each level.
@@ -134,34 +134,34 @@ class FrozenDict(Mapping[K, V]):
         return FrozenKeysView(self)
 
     def values(self) -> FrozenValuesView[V]:
-        """Return the values; nested dictionaries are `FrozenDict`."""
+        """Return the values, with nested dictionaries as `FrozenDict`."""
         return FrozenValuesView(self)
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """Iterate over the pairs (key, value)."""
+        """Iterate over the (key, value) pairs."""
         for key, value in self._dict.items():
             yield key, _view(value) if isinstance(value, dict) else value
 
     def pop(self, key: K) -> tuple[FrozenDict[K, V], V]:
-        """Return a `FrozenDict` without `key`, and the value it had."""
+        """Return a `FrozenDict` without `key`, and the value of `key`."""
         value = self[key]
         return self._like({k: v for k, v in self._dict.items() if k != key}), value
 
     def unfreeze(self) -> dict[K, V]:
-        """Return a nested dict with the same entries, which may be changed."""
+        """Return a nested dict with the same entries, which can be changed."""
         return unfreeze(self)
 
     def _like(self, xs: dict[Any, Any]) -> FrozenDict[Any, Any]:
-        """A dictionary of this type with entries that no other code holds."""
+        """A dictionary of this type around a dict to which no other code has a reference."""
         return _view(xs) if type(self) is FrozenDict else type(self)(xs)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Hashable]:
-        """The values in the order of sorted keys, and these keys."""
+        """Return the values, ordered by their keys, and the sorted keys."""
         keys = tuple(sorted(self._dict))
         return tuple([self._dict[key] for key in keys]), keys
 
     def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], Hashable]:
-        """The (path entry, value) pairs in the order of sorted keys, and these keys."""
+        """Return the (path entry, value) pairs, ordered by their keys, and the sorted keys."""
         values, keys = self.tree_flatten()
         return tuple(zip(map(DictKey, sorted(self._dict)), values)), keys
 
@@ -187,7 +187,7 @@ def _view(xs: dict[Any, Any]) -> Any:
 
 
 def _private(xs: Any) -> Any:
-    """Nested dicts copied, so that no caller holds them; frozen ones need no copy."""
+    """A copy of nested dicts to which no caller has a reference; frozen parts are not copied."""
     if isinstance(xs, FrozenDict):
         return xs._dict
     if not isinstance(xs, dict):
@@ -212,7 +212,7 @@ def freeze(xs: Mapping[Any, Any]) -> FrozenDict[Any, Any]:
     """Turn a nested dict into a `FrozenDict`.
 
     Args:
-        xs: the dict; it is copied, except for parts that are frozen already.
+        xs: the dict. It is copied, except for parts that are already frozen.
 
     Returns:
         A `FrozenDict` with the same entries.
@@ -225,13 +225,13 @@ def freeze(xs: Mapping[Any, Any]) -> FrozenDict[Any, Any]:
 
 
 def unfreeze(x: FrozenDict[Any, Any] | dict[str, Any]) -> dict[Any, Any]:
-    """Turn a `FrozenDict` into a nested dict that may be changed.
+    """Turn a `FrozenDict` into a nested dict that can be changed.
 
     Args:
         x: a `FrozenDict`, or a dict, which is copied.
 
     Returns:
-        A dict with the same entries, whose levels are plain dicts.
+        A dict with the same entries, in which all levels are plain dicts.
 
     >>> from toile.core import freeze, unfreeze
     >>> unfreeze(freeze({"a": {"b": 1}}))
@@ -252,14 +252,14 @@ def copy(
     x: FrozenDict[Any, Any] | dict[str, Any],
     add_or_replace: FrozenDict[str, Any] | dict[str, Any] = _EMPTY,
 ) -> FrozenDict[Any, Any] | dict[str, Any]:
-    """Copy a dict or `FrozenDict`, with entries added or replaced.
+    """Copy a dict or `FrozenDict`, and add or replace entries in the copy.
 
     Args:
         x: a `FrozenDict` or a dict.
         add_or_replace: the new entries.
 
     Returns:
-        A dictionary of the same kind as `x`.
+        A dictionary of the same type as `x`.
 
     Raises:
         TypeError: `x` is not a dictionary.
@@ -285,10 +285,10 @@ def pop(
         key: key of the entry to leave out.
 
     Returns:
-        The pair of a dictionary of the same kind as `x`, without the entry, and its value.
+        A dictionary of the same type as `x` without the entry, and the value of the entry.
 
     Raises:
-        KeyError: there is no such entry.
+        KeyError: `x` has no entry with this key.
         TypeError: `x` is not a dictionary.
 
     >>> from toile.core import pop
@@ -303,7 +303,7 @@ def pop(
 
 
 def _plain_copy(name: str, x: Any) -> dict[Any, Any]:
-    """A dict with every container in it rebuilt."""
+    """A copy of a dict in which every container is copied too."""
     if not isinstance(x, dict):
         raise TypeError(f"{name}: Expected FrozenDict or dict, got {type(x)}")
     leaves, treedef = trees.flatten(x)
@@ -311,14 +311,14 @@ def _plain_copy(name: str, x: Any) -> dict[Any, Any]:
 
 
 def pretty_repr(x: object, num_spaces: int = 4) -> str:
-    """Write a nested dictionary on several lines.
+    """Format a nested dictionary as a string with one line for each entry.
 
     Args:
-        x: a `FrozenDict` or a dict; for anything else the result is `repr(x)`.
+        x: a `FrozenDict` or a dict. For any other value, the result is `repr(x)`.
         num_spaces: indentation of each level.
 
     Returns:
-        The text.
+        The string.
 
     >>> from toile.core import pretty_repr
     >>> print(pretty_repr({"a": {"b": 1}}))

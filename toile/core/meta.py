@@ -1,7 +1,8 @@
-"""Boxes around variables that say something about their axes, such as the mesh axis of each.
+"""Boxes around variables, which store information about their axes, such as the mesh axis of each.
 
-A box is a tree node whose child is its value. Lifted transformations that add or remove an axis of
-a variable tell the box; modules see what is in it. `Partitioned` names mesh axes.
+A box is a tree node whose child is its value. Lifted transforms that add or remove an axis of a
+variable call a method of its box. Modules see the value inside the box. `Partitioned` is a box that
+names mesh axes.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ PARTITION_NAME = "partition_name"
 
 
 class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
-    """Base class of boxes that attach information about axes to variables.
+    """Base class of boxes, which attach information about axes to variables.
 
-    A subclass is registered as a tree node whose child is the value inside. Transformations that
+    A subclass must be registered as a tree node whose child is the value inside. Transforms that
     add or remove an axis of a variable call `add_axis` and `remove_axis` of its box.
     """
 
@@ -46,24 +47,24 @@ class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def replace_boxed(self, val: B) -> AxisMetadata[B]:
-        """Return the same box around another value."""
+        """Return a box with the same information around another value."""
 
     @abc.abstractmethod
     def add_axis(self: TAxisMetadata, index: int, params: dict[Any, Any]) -> TAxisMetadata:
-        """Return the box after its value got a new axis.
+        """Return a box for the value after an axis was added to it.
 
         Args:
             index: position of the new axis.
-            params: `metadata_params` of the transformation that adds the axis.
+            params: `metadata_params` of the transform that adds the axis.
         """
 
     @abc.abstractmethod
     def remove_axis(self: TAxisMetadata, index: int, params: dict[Any, Any]) -> TAxisMetadata:
-        """Return the box after an axis was removed from its value: the inverse of `add_axis`.
+        """Return a box for the value after an axis was removed from it: the inverse of `add_axis`.
 
         Args:
             index: position of the axis.
-            params: `metadata_params` of the transformation that removes the axis.
+            params: `metadata_params` of the transform that removes the axis.
         """
 
 
@@ -76,11 +77,11 @@ def map_axis_meta(fn: Callable[[AxisMetadata[Any]], Any], tree: PyTree) -> PyTre
     """Apply a function to each box of a tree.
 
     Args:
-        fn: function of a box, such as an `nn.Partitioned`.
+        fn: function `f(box)`, where the box is, for example, an `nn.Partitioned`.
         tree: tree of arrays, some of them in boxes.
 
     Returns:
-        The tree with `fn(box)` in place of each box; other leaves are unchanged.
+        A tree in which each box is replaced by `fn(box)`. Other leaves are unchanged.
 
     >>> import toile.linen as nn
     >>> from toile.core import map_axis_meta
@@ -98,12 +99,12 @@ def map_axis_meta(fn: Callable[[AxisMetadata[Any]], Any], tree: PyTree) -> PyTre
 
 
 def add_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
-    """The tree with an axis added to each box."""
+    """The tree in which each box has an axis added."""
     return map_axis_meta(lambda box: box.add_axis(index, params), tree)
 
 
 def remove_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
-    """The tree with an axis removed from each box."""
+    """The tree in which each box has an axis removed."""
     return map_axis_meta(lambda box: box.remove_axis(index, params), tree)
 
 
@@ -111,7 +112,7 @@ def unbox(tree: PyTree) -> PyTree:
     """Replace each box of a tree by the value inside it.
 
     Args:
-        tree: tree of arrays, some of them in boxes, or in boxes in boxes.
+        tree: tree of arrays, some of them inside boxes or inside nested boxes.
 
     Returns:
         The tree without boxes.
@@ -124,7 +125,7 @@ def unbox(tree: PyTree) -> PyTree:
 
 
 def replace_boxed(tree: Any, updates: Any) -> Any:
-    """The values of `updates` in the boxes that `tree` has at the same places."""
+    """The tree `updates`, with each value inside the box that `tree` has at the same place."""
 
     def update(old: Any, new: Any) -> Any:
         if isinstance(old, AxisMetadata):
@@ -135,27 +136,27 @@ def replace_boxed(tree: Any, updates: Any) -> Any:
 
 
 def get_global_mesh() -> AbstractMesh | Mesh | None:
-    """The current mesh, or None."""
+    """Return the current mesh, or None if there is none."""
     mesh = get_abstract_mesh()
     return None if mesh.empty else mesh
 
 
 def global_mesh_defined() -> bool:
-    """Whether there is a current mesh."""
+    """Return whether there is a current mesh."""
     return get_global_mesh() is not None
 
 
 class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
-    """Box around an array that names, for each axis, the mesh axis that it is split along.
+    """A box around an array that names, for each axis, the mesh axis along which it is split.
 
-    Initializers that are wrapped by `with_partitioning` make such boxes, and `get_partition_spec`
-    reads them from variables. Modules see the array inside. Under `nn.vmap` and `nn.scan` the new
-    axis is named by `metadata_params={nn.PARTITION_NAME: ...}`.
+    Initializers wrapped by `with_partitioning` make such boxes, and `get_partition_spec` reads them
+    from variables. Modules see the array inside. With `nn.vmap` and `nn.scan`,
+    `metadata_params={nn.PARTITION_NAME: ...}` names the new axis.
 
     Args:
         value: the array.
-        names: name of the axis of the mesh for each axis of the array, or None for an axis that
-            is not split.
+        names: for each axis of the array, the name of a mesh axis, or None for an axis that is not
+            split.
         mesh: the mesh; None for the current mesh.
 
     >>> import toile.linen as nn
@@ -171,10 +172,10 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
     mesh: Mesh | None = struct.field(default=None, pytree_node=False)
 
     def unbox(self, apply_constraint: bool = True) -> A:
-        """Return the array, constrained to its sharding where there is a mesh.
+        """Return the array, with a constraint on its sharding if there is a mesh.
 
         Args:
-            apply_constraint: whether the constraint is applied.
+            apply_constraint: whether to apply the constraint.
 
         Returns:
             The array.
@@ -195,14 +196,14 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         return params[PARTITION_NAME]
 
     def add_axis(self, index: int, params: dict[Any, Any]) -> Partitioned[A]:
-        """Return the box with the name of a new axis.
+        """Return a box with a name for a new axis.
 
         Args:
-            index: position of the new axis; axes before it that have no name get None.
-            params: dict with the name, under `PARTITION_NAME`.
+            index: position of the new axis. Axes before it that have no name get None.
+            params: dict that contains the name under the key `PARTITION_NAME`.
 
         Raises:
-            toile.errors.PartitioningUnspecifiedError: `params` has no name.
+            toile.errors.PartitioningUnspecifiedError: `params` does not contain the name.
         """
         name, names = self._new_name(params), list(self.names)
         names += [None] * (index - len(names))
@@ -210,11 +211,11 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         return self.replace(names=tuple(names))
 
     def remove_axis(self, index: int, params: dict[Any, Any]) -> Partitioned[A]:
-        """Return the box without the name of an axis, which has to be the one in `params`.
+        """Return a box without the name of an axis, which must be the name in `params`.
 
         Args:
             index: position of the axis.
-            params: dict with the name, under `PARTITION_NAME`.
+            params: dict that contains the name under the key `PARTITION_NAME`.
         """
         name, names = self._new_name(params), list(self.names)
         removed = names.pop(index)
@@ -237,12 +238,12 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
 def with_partitioning(
     fn: Callable[..., Any], names: LogicalNames, mesh: Mesh | None = None
 ) -> Callable[..., Partitioned[Any]]:
-    """Wrap an initializer so that its values are `Partitioned` boxes.
+    """Wrap an initializer so that it returns its arrays in `Partitioned` boxes.
 
     Args:
         fn: the initializer.
-        names: name of the axis of the mesh for each axis of the array, or None for an axis that
-            is not split.
+        names: for each axis of the array, the name of a mesh axis, or None for an axis that is not
+            split.
         mesh: the mesh; None for the current mesh.
 
     Returns:
@@ -265,18 +266,18 @@ def with_partitioning(
 def _spec(x: Any) -> PartitionSpec | None:
     if hasattr(x, "get_partition_spec"):
         return x.get_partition_spec()
-    return PartitionSpec() if hasattr(x, "shape") else None  # arrays without a box: everywhere
+    return PartitionSpec() if hasattr(x, "shape") else None  # arrays without a box are replicated
 
 
 def get_partition_spec(tree: PyTree) -> PyTree:
-    """Read the `PartitionSpec` of each array from a tree of variables.
+    """Return the `PartitionSpec` of each array in a tree of variables.
 
     Args:
         tree: tree of arrays, some of them in boxes such as `nn.Partitioned`.
 
     Returns:
-        A tree with a `PartitionSpec` for each box, an empty one for other arrays, and None for
-        other leaves.
+        A tree that contains a `PartitionSpec` for each box, an empty `PartitionSpec` for each other
+        array, and None for each other leaf.
 
     >>> import toile.linen as nn
     >>> tree = {"kernel": nn.Partitioned(jnp.ones((2, 3)), (None, "model")), "bias": jnp.ones(3)}
@@ -287,14 +288,14 @@ def get_partition_spec(tree: PyTree) -> PyTree:
 
 
 def get_sharding(tree: PyTree, mesh: Mesh) -> PyTree:
-    """Read the sharding of each array on a mesh from a tree of variables.
+    """Return the shardings over a mesh of the arrays in a tree of variables.
 
     Args:
         tree: tree of arrays, some of them in boxes such as `nn.Partitioned`.
         mesh: the mesh.
 
     Returns:
-        A tree with a sharding for each array, and None for other leaves.
+        A tree that contains a sharding for each array and None for each other leaf.
 
     >>> import toile.linen as nn
     >>> from toile.sharding import Mesh

@@ -1,7 +1,7 @@
-"""Results that need only part of their arguments, computed without the rest.
+"""Computing the results of a function that do not depend on its unknown arguments.
 
-A function is traced with every argument abstract; what its results do not need is dropped from the
-Program; if an argument that was not given is still used, the results depend on it.
+The function is traced with abstract arguments, and equations that no result needs are removed from
+the program. If a result still uses an unknown argument, it depends on that argument.
 """
 
 import functools
@@ -16,9 +16,9 @@ from toile.engine.trees import flatten, unflatten
 
 
 def constant_outputs(fun: Callable[..., Sequence[Any]], avals: Sequence[Aval]) -> list[Any]:
-    """The flat results of `fun` on unknown arguments; None where one depends on them.
+    """The flat results of `fun` for unknown arguments, or None for a result that depends on them.
 
-    Values that `fun` closes over are known; the results are computed in the current trace."""
+    Values that `fun` closes over are known. The results are computed in the current trace."""
     program, captured = trace_program(fun, avals, name="constants")
     unknown = set(program.inputs[len(captured) :])
     live = _without_effects(program)
@@ -35,7 +35,7 @@ def constant_outputs(fun: Callable[..., Sequence[Any]], avals: Sequence[Aval]) -
 
 
 def _without_effects(program: Program) -> Program:
-    """The Program without equations that have only effects: those belong to the real run."""
+    """The program without equations that have only effects, which belong to the real run."""
     live: set[Any] = set(program.outputs)
     kept = []
     for e in reversed(program.equations):
@@ -54,7 +54,7 @@ def _is_free(program: Program, index: int, unknown: set[Any]) -> bool:
 
 
 def lazy_init(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` for arguments of which some are ShapeDtypeStructs that no result may depend on."""
+    """Let `fn` accept a ShapeDtypeStruct for each argument that no result depends on."""
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -82,6 +82,6 @@ def lazy_init(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _output_aval(fun: Callable[..., Sequence[Any]], avals: Sequence[Aval], index: int) -> Aval:
-    """Shape and dtype of one result, for the error."""
+    """The shape and dtype of one result, for the error message."""
     program, _ = trace_program(fun, avals, name="constants")
     return program.outputs[index].aval

@@ -1,8 +1,8 @@
-"""Random streams of scopes: a key and what is to be folded into it, hashed when it is needed.
+"""Random streams of scopes: a key, and names and counts that are folded into it when it is used.
 
-As in Flax, the names of the path and the number of the draw are hashed with SHA-1 (with separators
-between them if `flax_fix_rng_separator` is set), and the first four bytes of the hash are folded
-into the stream's key.
+As in Flax, the names in the path and the number of the draw are hashed with SHA-1, and the first
+four bytes of the hash are folded into the stream's key. If `flax_fix_rng_separator` is set, the
+hash includes separators.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toile.tree_util import GetAttrKey, register_pytree_with_keys
 
 @functools.lru_cache(maxsize=4096)
 def _digest(data: tuple[Any, ...], separated: bool) -> np.uint32:
-    """The 32 bits that stand for a path and a count."""
+    """The first 32 bits of the hash of a path and a count."""
     text = hashlib.sha1()
     for x in data:
         if separated:
@@ -38,14 +38,14 @@ def _digest(data: tuple[Any, ...], separated: bool) -> np.uint32:
 
 
 def fold_in_static(rng: Any, data: Collection[str | int]) -> Any:
-    """Fold names and counts, known when a program is traced, into a key."""
+    """Fold names and counts that are known during tracing into a key."""
     if not data:
         return rng
     return random.fold_in(rng, _digest(tuple(data), config.flax_fix_rng_separator))
 
 
 class LazyRng:
-    """A key with the names and counts that will be folded into it; a pytree of the key."""
+    """A key, and the names and counts to fold into it; a pytree whose leaf is the key."""
 
     __slots__ = ("rng", "suffix")
 
@@ -54,22 +54,22 @@ class LazyRng:
         self.suffix = suffix
 
     def as_jax_rng(self) -> Any:
-        """The key itself."""
+        """The key with the suffix folded in."""
         return fold_in_static(self.rng, self.suffix)
 
     @staticmethod
     def create(rng: Any, *suffix: str | int) -> LazyRng:
-        """A lazy key from a key, or one with a longer suffix from a lazy key."""
+        """A lazy key made from a key, or from a lazy key whose suffix is extended."""
         if isinstance(rng, LazyRng):
             return LazyRng(rng.rng, rng.suffix + suffix)
         return LazyRng(rng, suffix)
 
     def clear_suffix(self) -> LazyRng:
-        """The stream's key with nothing to fold."""
+        """The same key with an empty suffix."""
         return LazyRng(self.rng, ())
 
     def replace(self, **updates: Any) -> LazyRng:
-        """A copy with other fields."""
+        """A copy with some fields replaced."""
         return LazyRng(**{"rng": self.rng, "suffix": self.suffix, **updates})
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ register_pytree_with_keys(
 
 
 def is_valid_rng(rng: Any) -> bool:
-    """Whether `rng` is one key: typed and of shape (), or two words of uint32."""
+    """Whether `rng` is one key: a typed key of shape (), or an array of two uint32 words."""
     if isinstance(rng, LazyRng):
         return True
     if not isinstance(rng, np.ndarray | Array):
@@ -103,7 +103,7 @@ def is_valid_rng(rng: Any) -> bool:
 
 
 def is_valid_rngs(rngs: Any) -> bool:
-    """Whether `rngs` maps names of streams to keys."""
+    """Whether `rngs` is a dict that maps names of streams to keys."""
     return isinstance(rngs, dict | FrozenDict) and all(
         isinstance(name, str) and is_valid_rng(rng) for name, rng in rngs.items()
     )

@@ -1,8 +1,8 @@
-"""Scopes: where the functions of a network find their variables and random keys.
+"""Scopes, which give the functions of a network access to their variables and random keys.
 
-A Scope is a cursor into one nested dict of variables, owned by the root scope, and into a tree of
-counters of random draws. `init` and `apply` turn functions that take a Scope into pure functions;
-Modules are built on this.
+A Scope refers to one level of a nested dict of variables, which the root scope owns, and of a tree
+of counters of random draws. `init` and `apply` turn functions of a Scope into pure functions.
+Modules are built on scopes.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def _is_valid_collection(col: Any) -> bool:
 
 
 def _is_valid_variables(variables: Mapping[str, Any]) -> bool:
-    """Whether names map to collections, whose contents are not checked."""
+    """Whether the keys are strings and the values are collections, with any contents."""
     return all(
         isinstance(name, str) and _is_valid_collection(col) for name, col in variables.items()
     )
 
 
 def _owned(variables: Mapping[str, Any], mutable: CollectionFilter) -> dict[str, Any]:
-    """Copies of the collections that may change; the others are not copied."""
+    """The variables, in which the collections that may change are copies."""
     return {
         key: unfreeze(value) if in_filter(mutable, key) else value
         for key, value in variables.items()
@@ -73,10 +73,10 @@ def bind(
 
     Args:
         variables: nested dict of collections.
-        rngs: keys by name of stream; None for no keys.
-        mutable: collections that may change: True for all, a name, a list of names, or another
-            filter. They are copied.
-        flags: settings of the call that all its scopes can read, such as `{"initializing": True}`.
+        rngs: dict of keys by stream name; None for no keys.
+        mutable: filter that selects the collections that may change: True for all, a name, a list
+            of names, or a `DenyList`. These collections are copied.
+        flags: settings that all scopes of the call can read, such as `{"initializing": True}`.
 
     Returns:
         A root scope.
@@ -100,7 +100,7 @@ def bind(
 
 
 def _named_streams(rngs: Any, where: str) -> Any:
-    """A single key feeds the stream 'params'."""
+    """A dict of keys by stream name; a single key becomes the stream 'params'."""
     if not is_valid_rng(rngs) and not is_valid_rngs(rngs):
         raise ValueError(
             f"{where} should be a ``jax.PRNGKey`` or a dictionary mapping strings to "
@@ -114,17 +114,17 @@ def apply(
     mutable: CollectionFilter = False,
     flags: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Turn a function of a scope into a function of variables.
+    """Turn a function of a scope into a pure function of variables.
 
     Args:
         fn: function whose first argument is a `Scope`.
-        mutable: collections that may change: True for all, a name, a list of names, or another
-            filter.
-        flags: settings of the call that all its scopes can read.
+        mutable: filter that selects the collections that may change: True for all, a name, a list
+            of names, or a `DenyList`.
+        flags: settings that all scopes of the call can read.
 
     Returns:
-        A function of (variables, *args, rngs=None, **kwargs) that returns the result of `fn`;
-        if `mutable` is not False, the pair (result, changed collections).
+        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`, or, if
+        `mutable` is not False, the pair `(result, mutable collections)`.
 
     >>> from toile.core import apply
     >>> apply(lambda scope, x: scope.get_variable("params", "w") * x)({"params": {"w": 2.0}}, 3.0)
@@ -155,13 +155,13 @@ def init(
 
     Args:
         fn: function whose first argument is a `Scope`.
-        mutable: collections that are created: True for all, a name, a list of names, or another
-            filter.
-        flags: settings of the call that all its scopes can read; `initializing` is added.
+        mutable: filter that selects the collections that are created: True for all, a name, a list
+            of names, or a `DenyList`.
+        flags: settings that all scopes of the call can read. The flag `initializing` is added.
 
     Returns:
-        A function of (rngs, *args, **kwargs) that returns the pair (result, variables). `rngs` is
-        one key, for the stream `params`, or a dict of keys by name of stream.
+        A function `f(rngs, *args, **kwargs)` that returns the pair `(result, variables)`. `rngs` is
+        one key, for the stream `params`, or a dict of keys by stream name.
 
     >>> import toile.linen as nn
     >>> from toile.core import init
@@ -183,17 +183,17 @@ def init(
 def lazy_init(
     fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Turn a function of a scope into one that creates variables without computing a result.
+    """Turn a function of a scope into a function that creates only the variables.
 
     Args:
         fn: function whose first argument is a `Scope`.
-        mutable: collections that are created: True for all, a name, a list of names, or another
-            filter.
-        flags: settings of the call that all its scopes can read; `initializing` is added.
+        mutable: filter that selects the collections that are created: True for all, a name, a list
+            of names, or a `DenyList`.
+        flags: settings that all scopes of the call can read. The flag `initializing` is added.
 
     Returns:
-        A function of (rngs, *args, **kwargs) that returns the variables. A
-        `toile.ShapeDtypeStruct` may stand for an argument whose values no variable depends on.
+        A function `f(rngs, *args, **kwargs)` that returns the variables. An argument can be a
+        `toile.ShapeDtypeStruct` if no variable depends on its values.
 
     >>> import toile.linen as nn
     >>> from toile.core import lazy_init

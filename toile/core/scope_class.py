@@ -1,7 +1,8 @@
-"""The class Scope: a cursor into the variables and random streams of a network.
+"""The class Scope, which gives access to the variables and random streams of a part of a network.
 
-The root owns one nested dict of variables and a tree of counters of random draws; children share
-both by reference. Functions of scopes are in `core.scope`, which is where to import Scope from.
+The root scope owns one nested dict of variables and a tree of counters of random draws. Its
+children share both by reference. `core.scope` contains the functions of scopes; import Scope from
+there.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _EMPTY: FrozenDict = FrozenDict()
 
 
 class _ChildToken:
-    """Marks the counters of a child scope among those of its parent."""
+    """Marks the counters of a child scope among the counters of its parent."""
 
     def __repr__(self) -> str:
         return "child_rng_token"
@@ -41,7 +42,7 @@ no_flag = object()  # `get_flag` was given no default
 
 
 def _put(target: dict[str, Any], key: str, val: Any) -> None:
-    """Write into nested dicts in place: children hold references to the inner ones."""
+    """Write into nested dicts in place, because child scopes refer to the inner dicts."""
     old = target.get(key)
     if isinstance(old, dict) and isinstance(val, Mapping):
         for k, v in val.items():
@@ -51,20 +52,20 @@ def _put(target: dict[str, Any], key: str, val: Any) -> None:
 
 
 class Scope:
-    """Access to the variables and the random streams of one part of a network.
+    """Gives access to the variables and random streams of one part of a network.
 
-    Functions get scopes from `init` and `apply`; modules use them inside. Children see a part of
-    the same nested dict of variables.
+    `init` and `apply` make scopes and pass them to functions. Modules use scopes internally. A
+    child scope sees a part of the same nested dict of variables.
 
     Args:
-        variables: the collections of this place, nested dicts that the scope may change.
-        rngs: keys by name of stream; None for no keys.
-        name: name of this place in its parent; None for a root.
-        mutable: filter of the collections that may change.
-        parent: the scope above; None for a root.
-        path: names from the root to this place.
-        debug_path: the same names with those of transformations; by default `path`.
-        flags: settings of the call that all its scopes can read.
+        variables: the collections of this scope, nested dicts that the scope may change.
+        rngs: dict of keys by stream name; None for no keys.
+        name: name of this scope in its parent; None for a root.
+        mutable: filter that selects the collections that may change.
+        parent: the parent scope; None for a root.
+        path: names from the root to this scope.
+        debug_path: the same names, including the names of transforms; by default, `path`.
+        flags: settings that all scopes of the call can read.
 
     >>> import toile.linen as nn
     >>> from toile.core import init
@@ -113,7 +114,7 @@ class Scope:
         self.reservations: dict[str, set[str | None]] = {}
         self._invalid = False
 
-    # Two scopes are one if they point to the same place of the same variables and counters.
+    # Two scopes are equal if they refer to the same place in the same variables and counters.
 
     def __eq__(self, other: Any) -> bool:
         if self is other:
@@ -134,17 +135,17 @@ class Scope:
 
     @property
     def root(self) -> Scope:
-        """The scope that owns the variables."""
+        """The root scope, which owns the variables."""
         return self if self._root is None else self._root
 
     @property
     def path_text(self) -> str:
-        """The path as text, including the lifted transformations around it."""
+        """The path as a string, including the names of the surrounding lifted transforms."""
         return "/" + "/".join(self.debug_path)
 
     @property
     def rngs(self) -> dict[str, LazyRng]:
-        """The random streams, with the path folded in when a key is made."""
+        """The random streams. The path of the scope is folded in when a key is made."""
         if self._rngs is None:  # most scopes never draw
             above: Any = self.parent  # a root has its streams from the start
             streams = above.rngs.items()
@@ -158,11 +159,11 @@ class Scope:
 
     @property
     def invalid(self) -> bool:
-        """Whether the block that the scope was made for has ended."""
+        """Whether the block for which the scope was made has ended."""
         return self._invalid
 
     def invalidate(self) -> None:
-        """Mark the scope as ended: using it now raises an error."""
+        """Mark the scope as invalid, so that using it raises an error."""
         self._invalid = True
 
     @contextlib.contextmanager
@@ -178,14 +179,18 @@ class Scope:
             raise errors.InvalidScopeError(self.name)
 
     def _check_writable(self, doing: str) -> None:
-        """Refuse to write or draw inside a raw transform: the value would leak out of it."""
+        """Raise an error inside a raw transform, from which the value would leak."""
         if state.trace is not self.trace_level and tracers.is_inside(self.trace_level):
             raise errors.JaxTransformError(self.path_text, doing, tracers.lifted_transform())
 
     # The tree of scopes.
 
     def rewound(self, rewind_rngs: bool = False) -> Scope:
-        """Return a scope of the same place, no names reserved; `rewind_rngs` resets counters."""
+        """Return a copy of the scope in which no names are reserved.
+
+        Args:
+            rewind_rngs: whether to reset the counters of random draws.
+        """
         self._check_valid()
         scope = Scope.__new__(Scope)
         scope._variables = self._variables
@@ -206,12 +211,12 @@ class Scope:
         return scope
 
     def name_reserved(self, name: str, col: str | None = None) -> bool:
-        """Whether a child (`col` None) or a variable of `col` cannot be called `name`."""
+        """Whether `name` is taken for a child (if `col` is None) or for a variable of `col`."""
         taken = self.reservations.get(name)
         return taken is not None and (None in taken or col is None or col in taken)
 
     def reserve(self, name: str, col: str | None = None) -> None:
-        """Reserve a name for a child or a variable; reserving it again raises an error."""
+        """Reserve a name for a child or a variable. Reserving it twice raises an error."""
         if not isinstance(name, str):
             raise TypeError(
                 f'The type of scope "{name}" should be string but it is {type(name)}{here()}'
@@ -228,13 +233,13 @@ class Scope:
         taken.add(col)
 
     def default_name(self, prefix: str) -> str:
-        """The first of prefix0, prefix1, … that is free."""
+        """Return the first unused name among `prefix0`, `prefix1` and so on."""
         return next(
             name for i in itertools.count() if (name := f"{prefix}{i}") not in self.reservations
         )
 
     def push(self, name: str | None = None, prefix: str = "", reuse: bool = False) -> Scope:
-        """Return a child scope; with `reuse`, its name may already be in use."""
+        """Return a new child scope. With `reuse`, the name may already be in use."""
         self._check_valid()
         if name is None:
             name = self.default_name(prefix)
@@ -271,17 +276,17 @@ class Scope:
         named_call: bool = True,
         **partial_kwargs: Any,
     ) -> Callable[..., Any]:
-        """Give a function a child scope as its first argument.
+        """Bind a child scope to the first argument of a function.
 
         Args:
             fn: function whose first argument is a `Scope`.
-            name: name of the child; None makes one from `prefix` and a number.
-            prefix: start of the name; None is the name of the function.
-            named_call: whether operations of the function carry the name of the child.
+            name: name of the child; None makes a name from `prefix` and a number.
+            prefix: prefix of the name; None means the name of the function.
+            named_call: whether to label the operations of the function with the name of the child.
             **partial_kwargs: keyword arguments of `fn`.
 
         Returns:
-            A function of the other arguments; all its calls see the same variables.
+            A function of the other arguments. All calls of it see the same variables.
         """
         if name is None:
             if prefix is None:
@@ -300,26 +305,26 @@ class Scope:
     # Collections.
 
     def mutable_variables(self) -> Any:
-        """The collections that may have changed."""
+        """Return the collections that may have changed."""
         self._populate_collections()
         xs = {k: v for k, v in self._variables.items() if in_filter(self.mutable, k)}
         return freeze(xs) if config.flax_return_frozendict else xs
 
     def variables(self) -> Any:
-        """All collections, as seen from this scope."""
+        """Return this scope's part of all collections."""
         self._populate_collections()
         return freeze(self._variables) if config.flax_return_frozendict else self._variables
 
     def is_mutable_collection(self, col: str) -> bool:
-        """Whether variables of `col` may be created and written."""
+        """Return whether variables of `col` can be created and written."""
         return in_filter(self.mutable, col)
 
     def is_collection_empty(self, col: str) -> bool:
-        """Whether the whole network has no variable in `col`."""
+        """Return whether `col` has no variables in the whole network."""
         return not self.root._variables.get(col)
 
     def _mutable_collection(self, col: str) -> dict[str, Any]:
-        """The part of `col` that is here, made in all parents if it is not there yet."""
+        """This scope's part of `col`, created in all parents if necessary."""
         assert self.is_mutable_collection(col), f"Collection {col} is not mutable"
         if col not in self._variables:
             if self.parent is None:
@@ -330,7 +335,7 @@ class Scope:
         return self._variables[col]
 
     def _collection(self, col: str) -> Mapping[str, Any]:
-        """The part of `col` that is here, empty if there is none."""
+        """This scope's part of `col`, or an empty dict if it has none."""
         found = self._variables.get(col)
         if found is not None:
             return found
@@ -349,11 +354,11 @@ class Scope:
     # Random keys.
 
     def has_rng(self, name: str) -> bool:
-        """Whether there is a stream `name`."""
+        """Return whether there is a random stream `name`."""
         return name in self.rngs
 
     def make_rng(self, name: str = "params") -> Any:
-        """The next key of a stream; a missing stream falls back to 'params'."""
+        """Return the next key of a random stream. If it is missing, the stream 'params' is used."""
         if name not in self.rngs:
             if "params" not in self.rngs:
                 raise errors.InvalidRngError(
@@ -371,11 +376,11 @@ class Scope:
     # Variables.
 
     def get_variable(self, col: str, name: str, default: Any = None) -> Any:
-        """The value of a variable, or `default`."""
+        """Return the value of a variable, or `default` if it does not exist."""
         return self._collection(col).get(name, default)
 
     def has_variable(self, col: str, name: str) -> bool:
-        """Whether there is such a variable here."""
+        """Return whether this scope has a variable `name` in `col`."""
         return name in self._collection(col)
 
     def put_variable(self, col: str, name: str, value: Any) -> None:
@@ -395,14 +400,15 @@ class Scope:
         unbox: bool = True,
         **init_kwargs: Any,
     ) -> Variable[Any]:
-        """Declare a variable; it is created if there is none.
+        """Declare a variable, and create it if it does not exist.
 
         Args:
             col: name of the collection.
             name: name of the variable.
-            init_fn: function that makes the first value; None if the variable must already exist.
+            init_fn: function that returns the initial value; None if the variable must already
+                exist.
             *init_args, **init_kwargs: arguments of `init_fn`.
-            unbox: whether boxes such as `nn.Partitioned` are removed from the value.
+            unbox: whether to remove boxes such as `nn.Partitioned` from the value.
 
         Returns:
             A `Variable`.
@@ -424,19 +430,20 @@ class Scope:
         unbox: bool = True,
         **init_kwargs: Any,
     ) -> Any:
-        """Declare a parameter and return its value; it is created if there is none.
+        """Declare a parameter, create it if it does not exist, and return its value.
 
         Args:
             name: name of the parameter.
-            init_fn: initializer, a function of a key and more arguments.
-            *init_args, **init_kwargs: further arguments of `init_fn`.
-            unbox: whether boxes such as `nn.Partitioned` are removed from the value.
+            init_fn: initializer, a function `f(key, *init_args, **init_kwargs)`.
+            *init_args, **init_kwargs: arguments of `init_fn` after the key.
+            unbox: whether to remove boxes such as `nn.Partitioned` from the value.
 
         Returns:
             The value of the parameter.
 
         Raises:
-            toile.errors.ScopeParamShapeError: the shape of the parameter is not that of `init_fn`.
+            toile.errors.ScopeParamShapeError: the parameter exists, but its shape differs from the
+                shape that `init_fn` returns.
         """
         self.reserve(name, "params")
         params = self._collection("params")
@@ -458,7 +465,7 @@ class Scope:
     def _check_param(
         self, name: str, value: Any, init_fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """The parameter has the shape that `init_fn` would give it."""
+        """Raise an error unless the parameter has the shape that `init_fn` returns."""
         shape = getattr(value, "shape", None)
         if args and not kwargs and getattr(init_fn, "gives_shape", False):
             if shape == args[0]:  # our own initializers return the shape they are given
@@ -470,14 +477,14 @@ class Scope:
                     name, self.path_text, np.shape(val), np.shape(expected)
                 )
 
-    # Flags: settings of the call that all its scopes can read.
+    # Flags: settings that all scopes of the call can read.
 
     def has_flag(self, key: str) -> bool:
-        """Whether the call set a flag."""
+        """Return whether a flag is set."""
         return key in self.flags
 
     def get_flag(self, key: str, default: Any = no_flag) -> Any:
-        """The value of a flag."""
+        """Return the value of a flag, or `default` if it is not set."""
         if key not in self.flags and default is no_flag:
             raise ValueError(f"Flag {key} not present on scope.{here()}")
         return self.flags.get(key, default)

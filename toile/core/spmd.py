@@ -1,7 +1,7 @@
-"""Rules that map logical names of axes to axes of a mesh, and values sharded by such names.
+"""Rules that map logical axis names to mesh axes, and functions that shard values by such names.
 
-A logical axis ("batch", "embed") says what an axis is; a rule maps it to axes of the mesh. Each
-thread has its own current rules.
+A logical axis name ("batch", "embed") says what an axis means, and a rule maps it to one or more
+mesh axes. Each thread has its own current rules.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ _in_force = _Rules()
 
 
 def set_logical_axis_rules(rules: LogicalRules) -> None:
-    """Set the rules that map logical axis names to mesh axes, for this thread.
+    """Set the current thread's rules, which map logical axis names to mesh axes.
 
     Args:
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence.
 
     >>> import toile.linen as nn
     >>> nn.set_logical_axis_rules((("batch", "data"),))
@@ -48,7 +49,8 @@ def get_logical_axis_rules() -> LogicalRules:
     """Return the current rules that map logical axis names to mesh axes.
 
     Returns:
-        Pairs (logical name, axis or axes of the mesh, or None); () if none were set.
+        The (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names, or
+        None. The result is empty if no rules are set.
 
     >>> import toile.linen as nn
     >>> nn.get_logical_axis_rules()
@@ -59,10 +61,11 @@ def get_logical_axis_rules() -> LogicalRules:
 
 @contextlib.contextmanager
 def logical_axis_rules(rules: LogicalRules) -> Iterator[None]:
-    """Set the rules that map logical axis names to mesh axes in a `with` block.
+    """Set the rules that map logical axis names to mesh axes, for the duration of a `with` block.
 
     Args:
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence.
 
     Yields:
         None.
@@ -81,7 +84,7 @@ def logical_axis_rules(rules: LogicalRules) -> Iterator[None]:
 
 
 def composite_rules(rule1: LogicalRules | None, rule2: LogicalRules | None) -> LogicalRules:
-    """The rules of both, which must not contradict each other."""
+    """The union of two sets of rules, which must not contradict each other."""
     if not rule1 or not rule2:
         return rule1 or rule2 or ()
     rules = dict(rule1)
@@ -95,7 +98,7 @@ def composite_rules(rule1: LogicalRules | None, rule2: LogicalRules | None) -> L
 
 
 def map_sharding(f: Callable[[Any], Any], sharding: Any) -> Any:
-    """f of each axis of a PartitionSpec, a tuple, a NamedSharding or a Format."""
+    """Apply `f` to each axis of a PartitionSpec, a tuple, a NamedSharding or a Format."""
     if isinstance(sharding, PartitionSpec | tuple):
         return PartitionSpec(*map(f, sharding))
     if isinstance(sharding, NamedSharding):
@@ -106,25 +109,25 @@ def map_sharding(f: Callable[[Any], Any], sharding: Any) -> Any:
 
 
 def get_mesh(sharding: Any) -> Any:
-    """The mesh of a NamedSharding or a Format of one; None for names of axes."""
+    """The mesh of a NamedSharding, or of a Format that contains one; None for axis names."""
     if isinstance(sharding, Format):
         return get_mesh(sharding.sharding)
     return sharding.mesh if isinstance(sharding, NamedSharding) else None
 
 
 def apply_rules(sharding: Any, sharding_rules: LogicalRules | None) -> Any:
-    """The axes of a sharding renamed by the current rules and the given ones."""
+    """The sharding with its axes renamed by the current rules and the given rules."""
     rules = dict(composite_rules(get_logical_axis_rules(), sharding_rules))
     return map_sharding(lambda axis: rules.get(axis, axis), sharding)
 
 
 def get_pspec(sharding: Any, sharding_rules: LogicalRules | None = None) -> PartitionSpec:
-    """The names of a sharding as a PartitionSpec of mesh axes."""
+    """The axes of a sharding, renamed by the rules, as a PartitionSpec of mesh axes."""
     return apply_rules(sharding, sharding_rules)
 
 
 def from_sharding_rules(sharding: Sharding, sharding_rules: LogicalRules) -> Sharding:
-    """Names of axes renamed by the given rules alone, as a tuple."""
+    """A tuple of axis names, renamed by the given rules only."""
     rules = dict(sharding_rules)
     return tuple(rules[str(s)] if s and str(s) in rules else s for s in sharding)
 
@@ -132,7 +135,7 @@ def from_sharding_rules(sharding: Sharding, sharding_rules: LogicalRules) -> Sha
 def shard_value(
     value: Any, out_sharding: Any, sharding_rules: LogicalRules | None, mesh: Any
 ) -> Any:
-    """A value sharded by names of its axes, over the given mesh or the current one."""
+    """A value sharded by the names of its axes over the given mesh or the current mesh."""
     if not out_sharding:
         return value
     mesh = meta.get_global_mesh() if mesh is None else mesh

@@ -1,4 +1,4 @@
-"""Which transforms surround the current code, and whether one of them is not lifted."""
+"""Finding the transforms around the current code, and those of them that are not lifted."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from toile.transforms.jvp import JVPTrace
 from toile.transforms.linearize import LinearTrace
 from toile.transforms.vmap import BatchTrace
 
-# By the trace of a raw transform: what it is called, and the lifted one to use in its place.
+# For the trace of each raw transform: its name, and the lifted transform to use instead.
 _LIFTED: dict[type[Trace], tuple[str, str]] = {
     BatchTrace: ("vmap", "nn.vmap"),
     JVPTrace: ("jvp", "nn.jvp"),
@@ -25,7 +25,7 @@ def current_trace() -> Trace | None:
     """Return the innermost trace of this thread.
 
     Returns:
-        The trace; None when operations run at once.
+        The trace; None if operations are executed eagerly.
 
     >>> from toile.core import current_trace
     >>> print(current_trace())
@@ -45,7 +45,7 @@ def is_inside(base: Trace | None) -> bool:
 
 
 def lifted_transform() -> str:
-    """The lifted transform to use in place of the raw one that is innermost now."""
+    """Advice on the lifted transform to use in place of the innermost raw transform."""
     trace = state.trace
     while trace is not None:
         kind: Any = trace.__class__
@@ -59,13 +59,13 @@ def lifted_transform() -> str:
 
 
 def check_trace_level(base_level: Trace | None) -> None:
-    """Raise an error if a transformation has been entered since `base_level` was the current trace.
+    """Raise an error if a transform has been entered since `base_level` was the current trace.
 
     Args:
         base_level: an earlier result of `current_trace`.
 
     Raises:
-        toile.errors.JaxTransformError: a transformation was entered.
+        toile.errors.JaxTransformError: a transform was entered.
     """
     if state.trace is not base_level and is_inside(base_level):
         raise errors.JaxTransformError()

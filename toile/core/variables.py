@@ -1,4 +1,4 @@
-"""Variable: a handle on one value of a collection, which modules read and assign."""
+"""The class Variable, a handle through which modules read and assign one value of a collection."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ T = TypeVar("T")
 
 
 class Variable(Generic[T]):
-    """Handle to one variable of a collection; `Module.variable` returns it.
+    """A handle to one variable of a collection, which `Module.variable` returns.
 
-    `value` reads the variable and, where the collection is mutable, writes it.
+    Read the variable through the attribute `value`. If the collection is mutable, assign to `value`
+    to change it.
 
     Args:
-        scope: scope that has the variable.
+        scope: scope that contains the variable.
         collection: name of the collection.
         name: name of the variable.
-        unbox: whether boxes such as `nn.Partitioned` are removed from the value.
+        unbox: whether to remove boxes such as `nn.Partitioned` from the value.
 
     >>> import toile.linen as nn
     >>> class Count(nn.Module):
@@ -45,7 +46,7 @@ class Variable(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The value of the variable, without boxes if `unbox`."""
+        """The value of the variable, without boxes if `unbox` is True."""
         v = self.scope.get_variable(self.collection, self.name)
         return meta.unbox(v) if self.unbox else v
 
@@ -56,7 +57,7 @@ class Variable(Generic[T]):
         self.scope.put_variable(self.collection, self.name, value)
 
     def is_mutable(self) -> bool:
-        """Tell whether `value` may be assigned."""
+        """Tell whether `value` can be assigned."""
         return self.scope.is_mutable_collection(self.collection)
 
     def __repr__(self) -> str:
@@ -65,7 +66,7 @@ class Variable(Generic[T]):
 
 
 def _boxed_like(old: Any, new: Any) -> Any:
-    """`new` in the boxes of `old`, if the trees are the same and there are boxes."""
+    """`new` inside the boxes of `old`, if `old` has boxes and both have the same structure."""
     leaves, tree = trees.flatten(old, is_leaf=meta.is_axis_metadata)
     if not any(map(meta.is_axis_metadata, leaves)):
         return new

@@ -1,6 +1,6 @@
-"""Modules, layers and lifted transformations, with all public names of `flax.linen`.
+"""Modules, layers and lifted transforms, with all public names of `flax.linen`.
 
-A family of layers is imported when one of its names is first used.
+Each group of layers is imported when one of its names is first used.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -22,7 +22,7 @@ class PReLU(Module):
 
     Args:
         param_dtype: dtype of the slope when it is created.
-        negative_slope_init: first value of the slope.
+        negative_slope_init: initial value of the slope.
 
     >>> import toile.linen as nn
     >>> variables = nn.PReLU().init(key(0), jnp.ones(3))

@@ -1,6 +1,7 @@
-"""Values that modules keep in attributes: containers are frozen, modules inside them found.
+"""Handling the values that are assigned to attributes of modules.
 
-A module inside a container is named by the attribute and its keys: `layers_0`, `heads_left_1`.
+Containers are frozen, and the modules inside them are found. The name of a module inside a
+container consists of the attribute and the keys, such as `layers_0` or `heads_left_1`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from toile.core.variables import Variable
 
 Path = tuple[str, ...]
 
-look_inside: dict[type, bool] = {}  # by type of value: whether there may be something
+look_inside: dict[type, bool] = {}  # by type: whether its values must be examined
 
 
 def is_plain(value: Any) -> bool:
-    """Whether an attribute can be kept unchanged: nothing to freeze, no module or Variable."""
+    """Whether a value needs no freezing and contains no module or Variable."""
     kind = value.__class__
     look = look_inside.get(kind)
     if look is None:
@@ -35,7 +36,7 @@ def is_plain(value: Any) -> bool:
 
 
 def freeze_attr(val: Any) -> Any:
-    """Dicts become FrozenDicts and lists tuples, all the way down."""
+    """Convert dicts to FrozenDicts and lists to tuples, recursively."""
     if isinstance(val, dict | FrozenDict):
         return FrozenDict({k: freeze_attr(v) for k, v in val.items()})
     if isinstance(val, tuple):
@@ -48,16 +49,16 @@ def freeze_attr(val: Any) -> Any:
 
 
 def map_leaves(fn: Callable[[str, Any], Any], value: Any) -> Any:
-    """Apply `fn(suffix, leaf)` through dicts, lists, tuples and struct dataclasses; other mappings
-    and subclasses of lists and tuples are leaves.
+    """Apply `fn(suffix, leaf)` to the leaves of dicts, lists, tuples and struct dataclasses.
 
-    Leaves are visited in the order of their keys as text: the first of several places that hold
-    one module names it."""
+    Other mappings and subclasses of lists and tuples are leaves. Leaves are visited in the order of
+    their keys as strings. If several places contain the same module, the first place determines its
+    name."""
     return _rebuilt(value, (), {path: fn(_suffix(path), leaf) for path, leaf in _ordered(value)})
 
 
 def suffixes_and_values(value: Any) -> list[tuple[str, Any]]:
-    """(`_key_key`, leaf) for the leaves of a container; ('', value) for anything else."""
+    """The pairs (`_key_key`, leaf) of a container; the pair ('', value) for any other value."""
     return [(_suffix(path), leaf) for path, leaf in _ordered(value)]
 
 
@@ -66,7 +67,7 @@ def _suffix(path: Path) -> str:
 
 
 def _ordered(value: Any) -> list[tuple[Path, Any]]:
-    """The leaves with their paths, in the order of these."""
+    """The leaves with their paths, sorted by path."""
     return sorted(_leaves(value, ()), key=lambda item: item[0])
 
 
@@ -81,7 +82,7 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _rebuilt(value: Any, path: Path, leaves: Mapping[Path, Any]) -> Any:
-    """The container with new leaves, given by path."""
+    """The container with new leaves, which are given by path."""
     parts = _parts(value)
     if parts is None:
         return leaves[path]
@@ -91,7 +92,7 @@ def _rebuilt(value: Any, path: Path, leaves: Mapping[Path, Any]) -> Any:
 
 
 def _parts(value: Any) -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]] | None:
-    """Keys and values of a container, and a function that makes one with new values; or None."""
+    """The keys and values of a container, and a function that rebuilds it; None for a leaf."""
     if isinstance(value, dict | FrozenDict) and value:
         kind = FrozenDict if isinstance(value, FrozenDict) else dict
         return value.keys(), value.values(), lambda xs: kind(zip(value, xs, strict=True))

@@ -1,9 +1,9 @@
-"""Attention: each position of a sequence takes a weighted mean of the values of others.
+"""Attention: the output at each position is a weighted mean of the values at all positions.
 
-`dot_product_attention` works on projected heads, `MultiHeadDotProductAttention` is the layer with
-its four projections; with `decode=True` it keeps keys and values in the collection `cache` and
-takes one position at a time. Masks are made in `attention_masks`, weights in `attention_weights`;
-both are exported from here too.
+`dot_product_attention` works on projected heads. `MultiHeadDotProductAttention` is the layer with
+its four projections. With `decode=True`, the layer keeps keys and values in the collection `cache`
+and processes one position at a time. The functions for masks are in `attention_masks`, and those
+for weights in `attention_weights`. Both are also exported from here.
 """
 
 from __future__ import annotations
@@ -36,47 +36,48 @@ __all__ = [
 
 
 class MultiHeadDotProductAttention(Module):
-    """Multi-head dot-product attention, with linear projections of the inputs and of the result.
+    """Multi-head dot-product attention, with linear projections of the inputs and the result.
 
     Inputs have shape (*batch, length, features). Each head compares projected queries with
-    projected keys and takes a weighted mean of projected values; the last projection joins the
-    heads. The result has shape (*batch, queries, out_features).
+    projected keys and computes a weighted mean of projected values. The last projection combines
+    the heads. The result has shape (*batch, queries, out_features).
 
-    The parameters are those of four linear layers: `query`, `key` and `value`, each with a
-    `kernel` of shape (features, num_heads, depth) and a `bias` of shape (num_heads, depth), where
-    depth is qkv_features / num_heads; and `out`, with a `kernel` of shape (num_heads, depth,
-    out_features) and a `bias` of shape (out_features,). With `normalize_qk` there are `query_ln`
-    and `key_ln` too.
+    The parameters are those of four linear layers. `query`, `key` and `value` each have a `kernel`
+    of shape (features, num_heads, depth) and a `bias` of shape (num_heads, depth), where
+    `depth = qkv_features / num_heads`. `out` has a `kernel` of shape (num_heads, depth,
+    out_features) and a `bias` of shape (out_features,). With `normalize_qk`, there are also the
+    layers `query_ln` and `key_ln`.
 
     With `decode=True`, `init` on a whole sequence allocates space for its length in the collection
-    `cache`; after that, each `apply` with `mutable=["cache"]` takes the next position, which
-    attends to itself and all positions before it.
+    `cache`. After that, each `apply` with `mutable=["cache"]` processes the next position, which
+    attends to itself and all earlier positions.
 
     Args:
         num_heads: number of heads.
         dtype: dtype to compute in; None for the dtype that the inputs and the parameters promote
             to.
         param_dtype: dtype of the parameters when they are created.
-        qkv_features: features of queries, keys and values, of all heads together; None is the
-            number of features of the queries' input. It must be a multiple of `num_heads`.
-        out_features: features of the result; None is the number of features of the queries'
-            input.
-        broadcast_dropout: whether all examples and heads drop the same weights.
+        qkv_features: total number of features of the queries, keys and values of all heads, a
+            multiple of `num_heads`. None means the number of features of `inputs_q`.
+        out_features: number of features of the result; None means the number of features of
+            `inputs_q`.
+        broadcast_dropout: whether dropout uses the same mask for all examples and heads.
         dropout_rate: probability that an attention weight is dropped.
-        deterministic: whether nothing is dropped; it is given here or to the call, and is needed
-            only where `dropout_rate` is greater than 0.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
-        kernel_init: initializer of the kernels; by default LeCun normal.
-        out_kernel_init: initializer of the kernel of `out`; None is `kernel_init`.
+        deterministic: whether to disable dropout. Pass it either here or to the call. It is
+            required only if `dropout_rate` is greater than 0.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        kernel_init: initializer of the kernels; by default, LeCun normal.
+        out_kernel_init: initializer of the kernel of `out`; None means `kernel_init`.
         bias_init: initializer of the biases.
-        out_bias_init: initializer of the bias of `out`; None is `bias_init`.
+        out_bias_init: initializer of the bias of `out`; None means `bias_init`.
         use_bias: whether the four projections have a bias.
-        attention_fn: function of queries, keys and values of shape (*batch, length, num_heads,
-            depth) to use in place of `dot_product_attention`; it is passed only the options that it
-            has parameters for.
-        decode: whether keys and values are kept in the collection `cache`.
-        normalize_qk: whether a `LayerNorm` is applied to queries and keys.
-        force_fp32_for_softmax: whether the softmax is computed in float32.
+        attention_fn: function `f(query, key, value, **options)` to use in place of
+            `dot_product_attention`. The three arrays have shape (*batch, length, num_heads, depth).
+            The function gets only those options that are among its parameters.
+        decode: whether to keep keys and values in the collection `cache`, to process one position
+            at a time.
+        normalize_qk: whether to apply a `LayerNorm` to queries and keys.
+        force_fp32_for_softmax: whether to compute the softmax in float32.
         qkv_dot_general: function that the projections to queries, keys and values use in place of
             `toile.lax.dot_general`.
         out_dot_general: function that the last projection uses in place of
@@ -84,7 +85,7 @@ class MultiHeadDotProductAttention(Module):
         qkv_dot_general_cls: class whose instances are used as `qkv_dot_general`.
         out_dot_general_cls: class whose instances are used as `out_dot_general`.
         qk_attn_weights_einsum_cls: class whose instances replace `jnp.einsum` for the product of
-            queries and keys; it is given together with `attn_weights_value_einsum_cls`.
+            queries and keys. It requires `attn_weights_value_einsum_cls` too.
         attn_weights_value_einsum_cls: class whose instances replace `jnp.einsum` for the product
             of weights and values.
 
@@ -145,17 +146,19 @@ class MultiHeadDotProductAttention(Module):
         """Attend from each position of `inputs_q` to the positions of `inputs_k`.
 
         Args:
-            inputs_q: input of the queries, of shape (*batch, queries, features).
-            inputs_k: input of the keys, of shape (*batch, keys, features); None is `inputs_q`,
-                which is self-attention.
-            inputs_v: input of the values, of shape (*batch, keys, features); None is `inputs_k`.
-            inputs_kv: deprecated: input of both keys and values.
-            mask: array that broadcasts to (*batch, num_heads, queries, keys); where it is false, a
-                query does not see a key.
-            deterministic: whether nothing is dropped, if it is not a field of the layer.
-            dropout_rng: key for dropout; None is the next key of the stream `dropout`.
-            sow_weights: whether the attention weights are stored in the collection
-                `intermediates`, under the name `attention_weights`.
+            inputs_q: array of shape (*batch, queries, features) from which the queries are
+                computed.
+            inputs_k: array of shape (*batch, keys, features) from which the keys are computed. None
+                means `inputs_q`, which is self-attention.
+            inputs_v: array of shape (*batch, keys, features) from which the values are computed.
+                None means `inputs_k`.
+            inputs_kv: deprecated; array from which both keys and values are computed.
+            mask: array that broadcasts to (*batch, num_heads, queries, keys). It is false where a
+                query must not attend to a key. None for no mask.
+            deterministic: whether to disable dropout, if this is not set as a field of the layer.
+            dropout_rng: key for dropout; None means the next key of the stream `dropout`.
+            sow_weights: whether to store the attention weights in the collection `intermediates`
+                under the name `attention_weights`.
 
         Returns:
             An array of shape (*batch, queries, out_features).
@@ -184,7 +187,7 @@ class MultiHeadDotProductAttention(Module):
             "attn_weights_value_einsum": mix() if mix else None,
         }
         attend = self.attention_fn
-        if attend is not dot_product_attention:  # a user's function takes what it names
+        if attend is not dot_product_attention:  # a user's function
             taken = inspect.signature(attend).parameters
             options = {name: value for name, value in options.items() if name in taken}
         if sow_weights:
@@ -209,7 +212,7 @@ def _shared_options(layer: MultiHeadDotProductAttention) -> dict[str, Any]:
 
 
 def _keys_and_values(q: Array, k: Array | None, v: Array | None, kv: Array | None) -> tuple:
-    """The inputs of keys and values; `kv` is the older name for both."""
+    """The inputs of the keys and values; `kv` is the deprecated name for both."""
     if kv is not None:
         if k is not None or v is not None:
             raise ValueError(
@@ -246,7 +249,7 @@ def _keys_and_values(q: Array, k: Array | None, v: Array | None, kv: Array | Non
 
 
 def _project(module: MultiHeadDotProductAttention, *inputs: Array) -> list[Array]:
-    """Queries, keys and values: (*batch, length, heads, depth)."""
+    """The queries, keys and values, of shape (*batch, length, heads, depth)."""
     features, heads = module.qkv_features or inputs[0].shape[-1], module.num_heads
     if features % heads:
         raise AssertionError(
@@ -275,9 +278,10 @@ def _project(module: MultiHeadDotProductAttention, *inputs: Array) -> list[Array
 def _through_cache(
     module: MultiHeadDotProductAttention, query: Array, key: Array, value: Array, mask: Any
 ) -> tuple[Array, Array, Array | None]:
-    """Store one position in the cache; all keys and values, and a mask that hides later ones.
+    """Store one position in the cache; return all keys and values, and a mask of later positions.
 
-    The first call, which finds no cache, makes it in the size of its inputs and changes nothing.
+    The first call finds no cache. It creates the cache in the size of its inputs, and returns its
+    arguments unchanged.
     """
     filled = module.has_variable("cache", "cached_key")
     keys = module.variable("cache", "cached_key", jnp.zeros, key.shape, key.dtype)
@@ -305,16 +309,16 @@ def _through_cache(
 class MultiHeadAttention(MultiHeadDotProductAttention):
     """`MultiHeadDotProductAttention` under a shorter name.
 
-    The two differ only in the names that submodules get automatically: `MultiHeadAttention_0`.
+    The two differ only in the automatic names of submodules, such as `MultiHeadAttention_0`.
 
     Args:
-        num_heads, dtype, param_dtype, qkv_features, out_features: as for
+        num_heads, dtype, param_dtype, qkv_features, out_features: as in
             `MultiHeadDotProductAttention`, like all other arguments.
-        broadcast_dropout, dropout_rate, deterministic: see there.
-        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: see there.
-        attention_fn, decode, normalize_qk, force_fp32_for_softmax: see there.
-        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: see there.
-        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: see there.
+        broadcast_dropout, dropout_rate, deterministic: as above.
+        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: as above.
+        attention_fn, decode, normalize_qk, force_fp32_for_softmax: as above.
+        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: as above.
+        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: as above.
 
     >>> import toile.linen as nn
     >>> layer = nn.MultiHeadAttention(num_heads=2, use_bias=False)
@@ -327,16 +331,16 @@ class MultiHeadAttention(MultiHeadDotProductAttention):
 
 
 class SelfAttention(MultiHeadDotProductAttention):
-    """`MultiHeadDotProductAttention` of one input; deprecated in favor of that layer.
+    """Self-attention of one input; deprecated in favor of `MultiHeadDotProductAttention`.
 
     Args:
-        num_heads, dtype, param_dtype, qkv_features, out_features: as for
+        num_heads, dtype, param_dtype, qkv_features, out_features: as in
             `MultiHeadDotProductAttention`, like all other arguments.
-        broadcast_dropout, dropout_rate, deterministic: see there.
-        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: see there.
-        attention_fn, decode, normalize_qk, force_fp32_for_softmax: see there.
-        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: see there.
-        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: see there.
+        broadcast_dropout, dropout_rate, deterministic: as above.
+        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: as above.
+        attention_fn, decode, normalize_qk, force_fp32_for_softmax: as above.
+        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: as above.
+        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: as above.
 
     >>> import toile.linen as nn
     >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=False)  # use this
@@ -354,16 +358,16 @@ class SelfAttention(MultiHeadDotProductAttention):
         dropout_rng: PRNGKey | None = None,
         sow_weights: bool = False,
     ) -> Array:
-        """Attend from each position of `inputs_q` to all its positions.
+        """Attend from each position of `inputs_q` to all positions of `inputs_q`.
 
         Args:
             inputs_q: array of shape (*batch, length, features).
-            mask: array that broadcasts to (*batch, num_heads, length, length); where it is false, a
-                query does not see a key.
-            deterministic: whether nothing is dropped, if it is not a field of the layer.
-            dropout_rng: key for dropout; None is the next key of the stream `dropout`.
-            sow_weights: whether the attention weights are stored in the collection
-                `intermediates`, under the name `attention_weights`.
+            mask: array that broadcasts to (*batch, num_heads, length, length). It is false where a
+                query must not attend to a key. None for no mask.
+            deterministic: whether to disable dropout, if this is not set as a field of the layer.
+            dropout_rng: key for dropout; None means the next key of the stream `dropout`.
+            sow_weights: whether to store the attention weights in the collection `intermediates`
+                under the name `attention_weights`.
 
         Returns:
             An array of shape (*batch, length, out_features).

@@ -1,7 +1,7 @@
-"""Masks of attention: which position may see which.
+"""Attention masks, which say which positions each position may attend to.
 
-A mask is (*batch, heads or 1, queries, keys); where it is false or zero, a query does not see a
-key.
+A mask has shape (*batch, heads or 1, queries, keys). It is false or zero where a query must not
+attend to a key.
 """
 
 from collections.abc import Callable
@@ -22,19 +22,20 @@ def make_attention_mask(
 ) -> Array:
     """Make an attention mask from a function of each query and each key.
 
-    By default the mask is true where both the query and the key are not zero: with 1 for words and
-    0 for padding, no position sees padding.
+    By default, the mask is nonzero where both the query and the key are nonzero. If the inputs are
+    1 for words and 0 for padding, no position attends to padding.
 
     Args:
-        query_input: a value for each query, of shape (*batch, queries).
-        key_input: a value for each key, of shape (*batch, keys).
-        pairwise_fn: function of two arrays that broadcast against each other, which gives the
-            mask, such as `jnp.greater_equal`.
+        query_input: array of shape (*batch, queries) with one value for each query.
+        key_input: array of shape (*batch, keys) with one value for each key.
+        pairwise_fn: function `f(query_input, key_input)` that computes the mask, such as
+            `jnp.greater_equal`. Its arguments have shapes (*batch, queries, 1) and (*batch, 1,
+            keys).
         extra_batch_dims: number of axes of size 1 to add at the front.
         dtype: dtype of the mask.
 
     Returns:
-        An array of shape (*batch, 1, queries, keys); the axis of size 1 is for the heads.
+        An array of shape (*batch, 1, queries, keys). The axis of size 1 is for the heads.
 
     >>> import toile.linen as nn
     >>> valid = jnp.array([[1, 1, 0]])
@@ -50,7 +51,7 @@ def make_attention_mask(
 
 
 def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.float32) -> Array:
-    """Make the attention mask in which no position sees a later one.
+    """Make an attention mask in which no position attends to a later position.
 
     Args:
         x: array of shape (*batch, length); only its shape is used.
@@ -73,18 +74,18 @@ def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.flo
 
 
 def combine_masks(*masks: Array | None, dtype: Dtype = jnp.float32) -> Array | None:
-    """Combine attention masks by a logical and.
+    """Combine attention masks with a logical AND.
 
     Args:
-        *masks: masks of the same number of axes, which are broadcast against each other; None
-            is skipped.
+        *masks: masks with the same number of axes, which are broadcast against each other.
+            Arguments that are None are skipped.
         dtype: dtype of the result.
 
     Returns:
         The combined mask; None if no mask is given.
 
     Raises:
-        AssertionError: the masks differ in their number of axes.
+        AssertionError: the masks have different numbers of axes.
 
     >>> import toile.linen as nn
     >>> nn.combine_masks(jnp.array([1, 1, 0]), None, jnp.array([0, 1, 1]))

@@ -1,7 +1,8 @@
-"""Attention on projected heads: weights of keys for each query, and the mean of values by them.
+"""Attention on projected heads: the weights of the keys for each query, and the mean of the values.
 
-Heads are (*batch, length, heads, depth). In half precision attention may be one operation of the
-compiler (`control.attention`); elsewhere it is products around a softmax.
+Projected heads have shape (*batch, length, heads, depth). In half precision, attention can be a
+single operation of the compiler (`control.attention`). Otherwise, it is a softmax between two
+products.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["dot_product_attention", "dot_product_attention_weights"]
 
 
 def _check_heads(**heads: Array) -> None:
-    """Check that the shapes of queries, keys and values, (*batch, length, heads, depth), fit."""
+    """Check that the shapes of the queries, keys and values match each other."""
     shapes = {name: x.shape for name, x in heads.items()}
     q, k, v = shapes["q"], shapes["k"], shapes.get("v", shapes["k"])
     names = ", ".join(heads)
@@ -70,36 +71,37 @@ def dot_product_attention_weights(
     einsum_dot_general: Callable[..., Array] | None = None,
     einsum: Callable[..., Array] | None = None,
 ) -> Array:
-    """Compute the weights of keys for each query: `softmax(query @ key / sqrt(depth) + bias)`.
+    """Compute the attention weights, `softmax(query @ key / sqrt(depth) + bias)`.
 
-    The weights of a query sum to 1. Where the mask lets a query see no key at all, all its weights
-    are equal.
+    The weights of each query sum to 1. If the mask excludes all keys for a query, its weights are
+    all equal.
 
     Args:
         query: array of shape (*batch, queries, heads, depth).
         key: array of shape (*batch, keys, heads, depth).
-        bias: added before the softmax; it broadcasts to (*batch, heads, queries, keys).
-        mask: where it is false, a key gets no weight; it broadcasts to (*batch, heads, queries,
-            keys).
-        broadcast_dropout: whether all examples and heads drop the same weights.
-        dropout_rng: key for dropout; needed if weights are dropped.
-        dropout_rate: probability that a weight is dropped; the others are divided by
-            1 - dropout_rate.
-        deterministic: whether nothing is dropped.
+        bias: array that broadcasts to (*batch, heads, queries, keys) and is added before the
+            softmax; None for no bias.
+        mask: array that broadcasts to (*batch, heads, queries, keys) and is false where a key gets
+            no weight; None for no mask.
+        broadcast_dropout: whether dropout uses the same mask for all examples and heads.
+        dropout_rng: key for dropout; required if weights are dropped.
+        dropout_rate: probability that a weight is dropped. The remaining weights are divided by
+            `1 - dropout_rate`.
+        deterministic: whether to disable dropout.
         dtype: dtype to compute in; None for the dtype that `query` and `key` promote to.
-        precision: precision of the product, see `toile.lax.Precision`; None is the default.
-        module: module in whose collection `intermediates` the weights, before dropout, are
-            stored as `attention_weights`; None to store nothing.
-        force_fp32_for_softmax: whether the softmax is computed in float32.
+        precision: precision of the product (see `toile.lax.Precision`); None means the default.
+        module: module that stores the weights before dropout in its collection `intermediates`
+            under the name `attention_weights`; None to store nothing.
+        force_fp32_for_softmax: whether to compute the softmax in float32.
         einsum_dot_general: function to use in place of `toile.lax.dot_general`.
-        einsum: function to use in place of `jnp.einsum`; not together with `precision` or
+        einsum: function to use in place of `jnp.einsum`. It cannot be combined with `precision` or
             `einsum_dot_general`.
 
     Returns:
         An array of shape (*batch, heads, queries, keys).
 
     Raises:
-        AssertionError: the shapes of `query` and `key` do not fit each other.
+        AssertionError: the shapes of `query` and `key` do not match.
 
     >>> import toile.linen as nn
     >>> q, k = jnp.ones((2, 4, 3, 8)), jnp.ones((2, 5, 3, 8))
@@ -142,11 +144,11 @@ def _sqrt_depth(query: Array) -> np.ndarray:
 
 
 def _masked_logits(weights: Array, bias: Array | None, mask: Array | None, dtype: Dtype) -> Array:
-    """Logits with a bias, low where the mask is false."""
+    """The logits plus the bias, with the lowest finite number where the mask is false."""
     if bias is not None:
         weights = weights + bias
     if mask is not None:
-        # The lowest finite number: where nothing may be seen, all weights are equal, not NaN.
+        # With the lowest finite number, the weights are equal, not NaN, if all keys are masked.
         weights = jnp.where(mask, weights, jnp.finfo(dtype).min)
     return weights
 
@@ -169,28 +171,29 @@ def dot_product_attention(
     qk_attn_weights_einsum: Callable[..., Array] | None = None,
     attn_weights_value_einsum: Callable[..., Array] | None = None,
 ) -> Array:
-    """Compute the mean of the values for each query, weighted by `dot_product_attention_weights`.
+    """Compute attention: for each query, the mean of the values, weighted by the attention weights.
 
     Args:
-        query: array of shape (*batch, queries, heads, depth); there need not be batch axes.
+        query: array of shape (*batch, queries, heads, depth), with any number of batch axes.
         key: array of shape (*batch, keys, heads, depth).
         value: array of shape (*batch, keys, heads, value depth).
-        bias: added before the softmax; it broadcasts to (*batch, heads, queries, keys).
-        mask: where it is false, a key gets no weight; it broadcasts to (*batch, heads, queries,
-            keys).
-        broadcast_dropout: whether all examples and heads drop the same weights.
-        dropout_rng: key for dropout; needed if weights are dropped.
-        dropout_rate: probability that a weight is dropped; the others are divided by
-            1 - dropout_rate.
-        deterministic: whether nothing is dropped.
+        bias: array that broadcasts to (*batch, heads, queries, keys) and is added before the
+            softmax; None for no bias.
+        mask: array that broadcasts to (*batch, heads, queries, keys) and is false where a key gets
+            no weight; None for no mask.
+        broadcast_dropout: whether dropout uses the same mask for all examples and heads.
+        dropout_rng: key for dropout; required if weights are dropped.
+        dropout_rate: probability that a weight is dropped. The remaining weights are divided by
+            `1 - dropout_rate`.
+        deterministic: whether to disable dropout.
         dtype: dtype to compute in; None for the dtype that `query`, `key` and `value` promote to.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
-        module: module in whose collection `intermediates` the weights, before dropout, are
-            stored as `attention_weights`; None to store nothing.
-        force_fp32_for_softmax: whether the softmax is computed in float32.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        module: module that stores the weights before dropout in its collection `intermediates`
+            under the name `attention_weights`; None to store nothing.
+        force_fp32_for_softmax: whether to compute the softmax in float32.
         einsum_dot_general: function to use in place of `toile.lax.dot_general`.
-        qk_attn_weights_einsum: function to use in place of `jnp.einsum` for the product of
-            queries and keys; it is given together with `attn_weights_value_einsum`, and not with
+        qk_attn_weights_einsum: function to use in place of `jnp.einsum` for the product of queries
+            and keys. It requires `attn_weights_value_einsum` too, and cannot be combined with
             `precision` or `einsum_dot_general`.
         attn_weights_value_einsum: function to use in place of `jnp.einsum` for the product of
             weights and values.
@@ -199,7 +202,7 @@ def dot_product_attention(
         An array of shape (*batch, queries, heads, value depth).
 
     Raises:
-        AssertionError: the shapes of `query`, `key` and `value` do not fit each other.
+        AssertionError: the shapes of `query`, `key` and `value` do not match.
 
     >>> import toile.linen as nn
     >>> q, k, v = jnp.ones((2, 4, 3, 8)), jnp.ones((2, 5, 3, 8)), jnp.ones((2, 5, 3, 6))
@@ -238,7 +241,7 @@ def dot_product_attention(
 def _as_one_operation(
     query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None, precision: Any
 ) -> Array | None:
-    """The attention as one operation, for which a backend may have a kernel; or None."""
+    """The attention as one operation, for which a backend may have a kernel; None if impossible."""
     if not wanted(query, key, value):
         return None
     rank = query.ndim

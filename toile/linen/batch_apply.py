@@ -1,4 +1,4 @@
-"""BatchApply: run a function for one batch axis on arrays that have several."""
+"""BatchApply, which calls a function of one batch axis with arrays that have several."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["BatchApply"]
 
 
 def ndim_at_least(x: Any, num_dims: int) -> bool:
-    """Whether an array or a number has that many axes."""
+    """Whether an array or a number has at least `num_dims` axes."""
     return np.ndim(x) >= num_dims
 
 
 def arbitrary_mergeable_leaf(min_num_dims: int, args: Any, kwargs: Any) -> Any:
-    """The first array with enough axes, or None."""
+    """The first array with enough axes, or None if there is none."""
     found = (x for x in leaves((args, kwargs)) if ndim_at_least(x, min_num_dims))
     return next(found, None)
 
 
 def merge_leading_dims(x: Any, num_dims: int) -> Any:
-    """Merge the first axes into one; arrays with fewer axes stay unchanged."""
+    """Merge the first axes into one; arrays with fewer axes are returned unchanged."""
     if not ndim_at_least(x, num_dims):
         return x
     return x.reshape((math.prod(x.shape[:num_dims]), *x.shape[num_dims:]))
@@ -39,13 +39,13 @@ def split_leading_dim(x: Any, to_dim: tuple[int, ...]) -> Any:
 
 
 class BatchApply:
-    """Call a function that expects one batch axis with arrays that have several.
+    """Wraps a function of one batch axis, so that its arguments can have several batch axes.
 
     The leading axes of the arguments are merged into one, and the first axis of the results is
-    split again. Arrays of fewer than `num_dims` axes are passed unchanged.
+    split again. Arrays with fewer than `num_dims` axes are passed unchanged.
 
     Args:
-        f: function of trees of arrays, such as a layer.
+        f: function whose arguments are trees of arrays, such as a layer.
         num_dims: number of leading axes to merge.
 
     >>> import toile.linen as nn
@@ -72,10 +72,10 @@ class BatchApply:
             *args, **kwargs: arguments of the function, trees of arrays.
 
         Returns:
-            The result of the function, a tree of arrays, with its first axis split.
+            The result of the function, a tree of arrays whose first axes are split.
 
         Raises:
-            ValueError: no array has `num_dims` axes.
+            ValueError: no array has at least `num_dims` axes.
         """
         example = arbitrary_mergeable_leaf(self.num_dims, args, kwargs)
         if example is None:

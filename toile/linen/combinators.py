@@ -1,4 +1,4 @@
-"""Layers that combine others: Sequential."""
+"""The layer Sequential, which combines other layers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Sequential"]
 
 
 class Sequential(Module):
-    """Apply layers or functions one after another.
+    """Applies layers or functions one after another.
 
-    A tuple that a layer returns becomes the positional arguments of the next one, a dict its
-    keyword arguments. A function may create layers that depend on the shape of their input. The
-    parameters of layer number i are under `layers_i`.
+    If a layer returns a tuple, its elements become the positional arguments of the next layer. If
+    it returns a dict, its items become the keyword arguments. A function can create layers that
+    depend on the shape of their input. The parameters of layer `i` are under `layers_i`.
 
     Args:
         layers: modules or functions, in order.

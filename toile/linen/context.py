@@ -1,6 +1,6 @@
-"""What modules know about the current call: the stack of modules, interceptors, captures.
+"""Information about the current call of a module: the stack of modules, interceptors and captures.
 
-Everything here belongs to one thread.
+Each thread has separate information.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class CallInfo:
 
 @dataclass
 class CallInfoContext:
-    """The calls recorded so far; `represent` converts the trees of values in them."""
+    """The calls recorded so far. `represent` converts the values that are stored with each call."""
 
     index: int
     calls: list[CallInfo]
     represent: Callable[[Any], Any]
 
     def get_call_index(self) -> int:
-        """A number for the next call, in the order in which they begin."""
+        """Return the number of the next call, counted in the order in which calls begin."""
         self.index += 1
         return self.index - 1
 
@@ -60,7 +60,7 @@ context = DynamicContext()
 
 @contextlib.contextmanager
 def recording_calls(represent: Callable[[Any], Any]) -> Iterator[CallInfoContext]:
-    """Record every call of a module's method in the block."""
+    """Record every call of a module's method in a `with` block."""
     context.call_info_stack.append(CallInfoContext(0, [], represent))
     try:
         yield context.call_info_stack[-1]
@@ -79,8 +79,7 @@ named_calls = _NamedCalls()
 
 
 def call_label(module: Any, method: str) -> str:
-    """The name that operations of a call carry: the module's, and the method's if it is not
-    `__call__`."""
+    """The label of a call: the module's name, and the method's name if it is not `__call__`."""
     label = module.name or type(module).__name__
     return label if method == "__call__" else f"{label}.{method}"
 
@@ -88,7 +87,7 @@ def call_label(module: Any, method: str) -> str:
 def enable_named_call() -> None:
     """Show the names of modules in traced programs and profiles.
 
-    It is on by default, unless the environment variable `FLAX_PROFILE` is false.
+    Names are shown by default, unless the environment variable `FLAX_PROFILE` is false.
 
     >>> import toile.linen as nn
     >>> nn.enable_named_call()
@@ -97,7 +96,7 @@ def enable_named_call() -> None:
 
 
 def disable_named_call() -> None:
-    """Leave the names of modules out of traced programs and profiles.
+    """Do not show the names of modules in traced programs and profiles.
 
     >>> import toile.linen as nn
     >>> nn.disable_named_call()
@@ -108,10 +107,10 @@ def disable_named_call() -> None:
 
 @contextlib.contextmanager
 def override_named_call(enable: bool = True) -> Iterator[None]:
-    """Enable or disable the names of modules in a `with` block.
+    """Show or hide the names of modules in programs that are traced in a `with` block.
 
     Args:
-        enable: whether the operations of a module carry its name.
+        enable: whether to label the operations of a module with its name.
 
     Yields:
         None.
@@ -134,12 +133,12 @@ def override_named_call(enable: bool = True) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class InterceptorContext:
-    """What an interceptor is told about a call.
+    """Information about a call, which is passed to an interceptor.
 
     Args:
         module: the module that is called.
         method_name: name of the method.
-        orig_method: the method, bound to the module, without other interceptors.
+        orig_method: the method bound to the module. Calling it bypasses the other interceptors.
     """
 
     module: Any
@@ -151,16 +150,15 @@ class InterceptorContext:
 def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
     """Intercept all calls of module methods in a `with` block.
 
-    The interceptor is called instead and decides what happens: it may change the arguments or the
-    result of the method, or not call it at all. Where blocks are nested, the interceptor of the
-    outer block is called first, and its `next_fun` calls the interceptor of the inner block.
-    `setup` is intercepted too.
+    The interceptor is called in place of each method. It can change the arguments or the result of
+    the method, or not call the method at all. If blocks are nested, the interceptor of the outer
+    block is called first, and its `next_fun` calls the interceptor of the inner block. Calls of
+    `setup` are intercepted too.
 
     Args:
-        interceptor: function of (next_fun, args, kwargs, context); what it returns becomes the
-            result of the call. `next_fun(*args, **kwargs)` calls the method; `context` has the
-            attributes `module`, `method_name` and `orig_method`, the method without other
-            interceptors.
+        interceptor: function `f(next_fun, args, kwargs, context)` whose result becomes the result
+            of the call. `next_fun(*args, **kwargs)` calls the method, and `context` is an
+            `InterceptorContext`.
 
     Yields:
         None.
@@ -184,7 +182,7 @@ def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
 
 
 def run_interceptors(method: Callable[..., Any], module: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a method through all interceptors, the last registered innermost."""
+    """Call a method through all interceptors; the one registered last is innermost."""
     fun: Callable[..., Any] = functools.partial(method, module)
     told = InterceptorContext(module, function_name(method), fun)
     for interceptor in reversed(context.interceptors):
@@ -203,14 +201,14 @@ def _intercepted(
 
 
 def function_name(fn: Any) -> str:
-    """The name of a function, or of the function in a partial."""
+    """The name of a function, or of the function inside a `functools.partial`."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__name__", "unnamed_function")
 
 
 class Sentinel:
-    """Stands for "no parent was given"; a singleton, also when it is copied or pickled."""
+    """Stands for a parent that was not given. It stays a singleton when it is copied or pickled."""
 
     def __copy__(self) -> Sentinel:
         return self

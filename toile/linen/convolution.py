@@ -1,8 +1,9 @@
 """Convolutions over the spatial axes of channels-last inputs: Conv, ConvLocal, ConvTranspose.
 
-An input is (*batch, *space, features), with any number of batch axes, none included; a kernel is
-(*space, input features, features). Padding that `toile.lax` does not know is done on the input
-(CIRCULAR, REFLECT, CAUSAL) or, transposed, on the result.
+An input has shape (*batch, *space, input features), with any number of batch axes. A kernel has
+shape (*space, input features, features). `toile.lax` does not support the paddings CIRCULAR,
+REFLECT and CAUSAL. Conv and ConvLocal apply them to the input, and ConvTranspose applies CIRCULAR
+to the result.
 """
 
 import math
@@ -32,23 +33,23 @@ from toile.typing import (
 
 
 def _conv_dimension_numbers(input_shape: Sequence[int]) -> Any:
-    """Channels-last inputs and results; kernels with input, then output features last."""
+    """Dimension numbers for channels-last inputs and results, and kernels (*space, in, out)."""
     return channels_last(len(input_shape))
 
 
 def canonicalize_padding(padding: PaddingLike, rank: int) -> LaxPadding:
-    """Write padding as a name, or as a list of pairs (low, high), one for each axis.
+    """Convert padding to a name or to a list with a pair (low, high) for each axis.
 
     Args:
-        padding: a name, which is returned unchanged; an int for both sides of all axes; or for
-            each axis an int for both sides or a pair (low, high).
+        padding: a name, which is returned unchanged; an int for both sides of all axes; or a
+            sequence that contains, for each axis, an int for both sides or a pair (low, high).
         rank: number of axes.
 
     Returns:
         The name, or a list of `rank` pairs.
 
     Raises:
-        ValueError: `padding` is none of these.
+        ValueError: `padding` has none of these forms.
 
     >>> from toile.linen.linear import canonicalize_padding
     >>> canonicalize_padding((1, (2, 0)), 2)
@@ -73,7 +74,7 @@ def _sizes(x: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _for_each(layer: "_Conv | ConvTranspose", name: str, rank: int) -> tuple[int, ...]:
-    """A field as a number for each spatial axis; None means 1."""
+    """The value of a field as a tuple with one number for each spatial axis; None means 1."""
     x = getattr(layer, name)
     if x is None or isinstance(x, int):
         return (1 if x is None else x,) * rank
@@ -86,7 +87,7 @@ def _for_each(layer: "_Conv | ConvTranspose", name: str, rank: int) -> tuple[int
 
 
 def _with_one_batch_axis(layer: Module, inputs: Any, rank: int) -> tuple[Any, Any]:
-    """The input with its batch axes made one, and their sizes (None if they are one already)."""
+    """The input with its batch axes merged into one, and their sizes (None if there was one)."""
     n_batch = inputs.ndim - rank - 1
     if n_batch == 1:
         return inputs, None
@@ -171,7 +172,7 @@ class _Conv(Module):
 
     @property
     def shared_weights(self) -> bool:
-        """Whether all positions of the output use one kernel."""
+        """Whether all positions of the output use the same kernel."""
         raise NotImplementedError
 
     @compact
@@ -179,7 +180,7 @@ class _Conv(Module):
         """Convolve `inputs` with the kernel and add the bias.
 
         Args:
-            inputs: array of shape (*batch, *space, n); there may be no batch axis, or several.
+            inputs: array of shape (*batch, *space, n); the number of batch axes is arbitrary.
 
         Returns:
             An array of shape (*batch, *new space, features).
@@ -208,7 +209,7 @@ class _Conv(Module):
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         options["precision"] = self.precision
         if shared:
-            # By position what conv_general_dilated takes by position in users' replacements of it.
+            # Users' replacements of conv_general_dilated get these two arguments by position.
             strides, padding = options.pop("window_strides"), options.pop("padding")
             options["feature_group_count"] = self.feature_group_count
             y = convolve(inputs, kernel, strides, padding, **options)
@@ -221,7 +222,7 @@ class _Conv(Module):
 
     @nowrap
     def _shared_shapes(self, inputs: Any, kernel_size: Any, convolve: Any, options: Any) -> Any:
-        """Shapes of the kernel and the bias that all positions use."""
+        """The shapes of the kernel and the bias that all positions use."""
         shape = grouped_kernel_shape(
             type(self).__name__, inputs.shape, kernel_size, self.feature_group_count, self.features
         )
@@ -229,7 +230,7 @@ class _Conv(Module):
 
     @nowrap
     def _local_shapes(self, inputs: Any, kernel_size: Any, convolve: Any, options: Any) -> Any:
-        """Shapes of kernels and biases with one of each for every position of the output."""
+        """The shapes of the kernels and biases, with one of each for every output position."""
         if self.feature_group_count != 1:
             raise NotImplementedError(
                 "`lax.conv_general_dilated_local` does not support `feature_group_count != 1`, got "
@@ -242,46 +243,46 @@ class _Conv(Module):
 
 
 class Conv(_Conv):
-    """Convolution over the spatial axes, with one kernel for all positions.
+    """Convolution over the spatial axes, with the same kernel at all positions.
 
-    An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
-    and any number of batch axes, including none. The result has shape (*batch, *new space,
-    features). The parameters are `kernel` of shape (*kernel_size, n // feature_group_count,
-    features) and `bias` of shape (features,).
+    An input has shape (*batch, *space, n), with one spatial axis for each entry of `kernel_size`
+    and any number of batch axes. The result has shape (*batch, *new space, features). The
+    parameters are `kernel` of shape (*kernel_size, n // feature_group_count, features) and `bias`
+    of shape (features,).
 
     Args:
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
-        strides: step between windows along each spatial axis; an int for all; None is 1.
-        padding: what is added around the input. `"SAME"` gives an output of the size of the
-            input divided by the strides, rounded up; `"VALID"` adds nothing; `"CIRCULAR"` repeats
-            the input periodically, and `"REFLECT"` mirrors it; `"CAUSAL"`, for one spatial axis,
-            adds zeros before the start, so that no output depends on later inputs. An int adds
-            that many zeros on all sides; a sequence has for each spatial axis an int or a pair
-            (low, high).
-        input_dilation: distance between elements of the input, with zeros between them; an int
-            for all spatial axes; None is 1.
-        kernel_dilation: distance between elements of the kernel; an int for all spatial axes;
-            None is 1.
-        feature_group_count: number of groups that the input features are divided into; each
-            group is convolved to its own share of the output features.
-        use_bias: whether a bias is added.
+        strides: step between windows along each spatial axis, or an int for all axes; None means 1.
+        padding: padding of the input. With `"SAME"`, the size of the output is the size of the
+            input divided by the strides, rounded up. `"VALID"` adds no padding. `"CIRCULAR"`
+            continues the input periodically, and `"REFLECT"` mirrors it. `"CAUSAL"`, for one
+            spatial axis, adds zeros before the start, so that no output depends on later inputs. An
+            int adds this number of zeros on all sides. A sequence contains an int or a pair (low,
+            high) for each spatial axis.
+        input_dilation: distance between elements of the input along each spatial axis, or an int
+            for all axes. Zeros are inserted between the elements. None means 1.
+        kernel_dilation: distance between elements of the kernel along each spatial axis, or an int
+            for all axes; None means 1.
+        feature_group_count: number of groups into which the input and output features are divided.
+            Each group of output features depends only on one group of input features.
+        use_bias: whether to add a bias.
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
-        kernel_init: initializer of the kernel; by default LeCun normal.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that converts the arrays to a common dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         conv_general_dilated: function to use in place of `toile.lax.conv_general_dilated`.
-        conv_general_dilated_cls: class, or function without arguments, that makes the function to
-            use in place of `toile.lax.conv_general_dilated`; it takes precedence over
+        conv_general_dilated_cls: class, or function without arguments, that returns the function to
+            use in place of `toile.lax.conv_general_dilated`. It takes precedence over
             `conv_general_dilated`.
 
     Raises:
-        ValueError: the input has too few axes; the shape of `mask` is not that of the kernel; or
-            the padding is `"CAUSAL"` and there are several spatial axes.
+        ValueError: the input has too few axes, the shape of `mask` differs from that of the kernel,
+            or the padding is `"CAUSAL"` and there are several spatial axes.
 
     >>> import toile.linen as nn
     >>> layer = nn.Conv(features=4, kernel_size=(3,), padding="VALID")
@@ -291,7 +292,7 @@ class Conv(_Conv):
     >>> layer.apply(variables, jnp.ones((1, 8, 3))).shape
     (1, 6, 4)
 
-    An image without a batch axis, continued periodically:
+    The next example convolves an image without a batch axis, which is continued periodically:
 
     >>> around = nn.Conv(features=4, kernel_size=(3, 3), strides=2, padding="CIRCULAR")
     >>> y, variables = around.init_with_output(key(0), jnp.ones((6, 8, 3)))
@@ -301,41 +302,41 @@ class Conv(_Conv):
 
     @property
     def shared_weights(self) -> bool:
-        """All positions of the output use one kernel."""
+        """True: all positions of the output use the same kernel."""
         return True
 
 
 class ConvLocal(_Conv):
     """Convolution with a separate kernel and bias for each position of the output.
 
-    An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
-    and any number of batch axes, including none. The result has shape (*batch, *new space,
-    features). The parameters are `kernel` of shape (*new space, prod(kernel_size) * n, features)
-    and `bias` of shape (*new space, features): the layer works for one size of input.
+    An input has shape (*batch, *space, n), with one spatial axis for each entry of `kernel_size`
+    and any number of batch axes. The result has shape (*batch, *new space, features). The
+    parameters are `kernel` of shape (*new space, prod(kernel_size) * n, features) and `bias` of
+    shape (*new space, features), so the layer works only for one size of input.
 
     Args:
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
-        strides: step between windows along each spatial axis; an int for all; None is 1.
-        padding: as for `Conv`.
-        input_dilation: distance between elements of the input, with zeros between them; an int
-            for all spatial axes; None is 1.
-        kernel_dilation: distance between elements of the kernel; an int for all spatial axes;
-            None is 1.
+        strides: step between windows along each spatial axis, or an int for all axes; None means 1.
+        padding: padding of the input, as in `Conv`.
+        input_dilation: distance between elements of the input along each spatial axis, or an int
+            for all axes. Zeros are inserted between the elements. None means 1.
+        kernel_dilation: distance between elements of the kernel along each spatial axis, or an int
+            for all axes; None means 1.
         feature_group_count: must be 1.
-        use_bias: whether a bias is added.
+        use_bias: whether to add a bias.
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
-        kernel_init: initializer of the kernel; by default LeCun normal.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that converts the arrays to a common dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        conv_general_dilated: function that determines the shape of the output; the output itself is
-            always that of `toile.lax.conv_general_dilated_local`.
-        conv_general_dilated_cls: class, or function without arguments, that makes
-            `conv_general_dilated`.
+        conv_general_dilated: function that determines the shape of the output. The output itself is
+            always computed by `toile.lax.conv_general_dilated_local`.
+        conv_general_dilated_cls: class, or function without arguments, that returns the function to
+            use as `conv_general_dilated`.
 
     Raises:
         NotImplementedError: `feature_group_count` is not 1.
@@ -351,44 +352,45 @@ class ConvLocal(_Conv):
 
     @property
     def shared_weights(self) -> bool:
-        """Every position of the output has its own kernel."""
+        """False: each position of the output has a separate kernel."""
         return False
 
 
 class ConvTranspose(Module):
     """Transposed convolution, which enlarges the spatial axes by the strides.
 
-    An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
-    and any number of batch axes, including none. The result has shape (*batch, *new space,
-    features); with the paddings `"SAME"` and `"CIRCULAR"` the size of each spatial axis is
-    multiplied by its stride. The parameters are `kernel` of shape (*kernel_size, n, features), with
-    `transpose_kernel` (*kernel_size, features, n), and `bias` of shape (features,).
+    An input has shape (*batch, *space, n), with one spatial axis for each entry of `kernel_size`
+    and any number of batch axes. The result has shape (*batch, *new space, features). With the
+    paddings `"SAME"` and `"CIRCULAR"`, the size of each spatial axis is multiplied by its stride.
+    The parameters are `kernel` of shape (*kernel_size, n, features), or (*kernel_size, features, n)
+    with `transpose_kernel`, and `bias` of shape (features,).
 
     Args:
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
-        strides: distance between elements of the input along each spatial axis; an int for all;
-            None is 1.
-        padding: `"SAME"`, `"VALID"`, `"CIRCULAR"` (periodic), an int for all sides, or for each
-            spatial axis an int or a pair (low, high).
-        kernel_dilation: distance between elements of the kernel; an int for all spatial axes;
-            None is 1.
-        use_bias: whether a bias is added.
+        strides: distance between elements of the input along each spatial axis, or an int for all
+            axes; None means 1.
+        padding: `"SAME"`, `"VALID"`, `"CIRCULAR"` (periodic), an int for all sides, or a sequence
+            with an int or a pair (low, high) for each spatial axis.
+        kernel_dilation: distance between elements of the kernel along each spatial axis, or an int
+            for all axes; None means 1.
+        use_bias: whether to add a bias.
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
-        kernel_init: initializer of the kernel; by default LeCun normal.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
-        transpose_kernel: whether the kernel is that of the convolution whose transpose this is, so
-            that its spatial axes are flipped and its feature axes are exchanged.
-        promote_dtype: function that converts the arrays to a common dtype; it is called as
+        transpose_kernel: whether to use the kernel of the corresponding convolution. Its spatial
+            axes are then flipped and its feature axes are exchanged.
+        promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        preferred_element_type: dtype of the sums and of the result; None is the dtype of the
+        preferred_element_type: dtype of the sums and of the result; None means the dtype of the
             computation.
 
     Raises:
-        ValueError: the input has too few axes, or the shape of `mask` is not that of the kernel.
+        ValueError: the input has too few axes, or the shape of `mask` differs from that of the
+            kernel.
 
     >>> import toile.linen as nn
     >>> layer = nn.ConvTranspose(features=4, kernel_size=(3,), padding="VALID")
@@ -423,7 +425,7 @@ class ConvTranspose(Module):
         """Convolve `inputs` with the kernel and add the bias.
 
         Args:
-            inputs: array of shape (*batch, *space, n); there may be no batch axis, or several.
+            inputs: array of shape (*batch, *space, n); the number of batch axes is arbitrary.
 
         Returns:
             An array of shape (*batch, *new space, features).
@@ -453,10 +455,11 @@ class ConvTranspose(Module):
 
 
 def _wrapped_around(y: Any, periods: Sequence[int], extra_right: bool) -> Any:
-    """Sum elements a whole number of periods apart, along each spatial axis of a full result.
+    """Sum the elements that are a whole number of periods apart, along each spatial axis.
 
-    The result is centered on a multiple of two periods first, so that position 0 of the sum is
-    position 0 of the input; of an odd number of zeros to add, the kernel's flip decides the side.
+    The full result is first padded to an odd multiple of the period, so that position 0 of the sum
+    is position 0 of the input. If the number of zeros to add is odd, `extra_right` selects the side
+    that gets one more.
     """
     pads = [(0, 0)]
     for n, period in zip(y.shape[1:-1], periods, strict=True):

@@ -1,8 +1,9 @@
 """How subclasses of Module become dataclasses.
 
-Python's own transform makes the fields; equality, hash and `__init__` are toile's. The `__init__`
-writes directly into the instance's `__dict__`; otherwise Module's `__setattr__` would be called for
-every field of every layer, which is a third of the time needed to construct one.
+`dataclasses.dataclass` makes the fields, and toile makes the equality, hash and `__init__` methods.
+`__init__` writes directly into the instance's `__dict__`. Otherwise, Module's `__setattr__` would
+be called for every field of every layer, which takes a third of the time needed to construct a
+layer.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def transform(cls: Any, kw_only: bool, parent_type: Any, own_post_init: bool) ->
 
 
 def _add_methods(cls: Any, kw_only: bool, own_post_init: bool) -> None:
-    """Fields by Python's transform, which writes no methods; then the methods."""
+    """Make the fields with `dataclasses.dataclass`, and then add the methods."""
     own = cls.__dict__
     own_init, own_hash, own_doc = "__init__" in own, "__hash__" in own, cls.__doc__
     cls.__doc__ = own_doc or "fields"
@@ -77,7 +78,7 @@ def _add_methods(cls: Any, kw_only: bool, own_post_init: bool) -> None:
 
 
 class _Factory:
-    """The default of a field that has a function to make it."""
+    """The default of a field that has a default factory."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -87,7 +88,7 @@ _missing = _Factory()
 
 
 def _quick_init(cls: Any, own_post_init: bool) -> Callable[..., None]:
-    """An `__init__` with the parameters of a dataclass's, which writes the dict at once."""
+    """An `__init__` with the parameters of a dataclass, which writes directly into `__dict__`."""
     fields = [f for f in cls.__dataclass_fields__.values() if _is_variable(f)]
     known: dict[str, Any] = {"_missing": _missing, "_look": look_inside.get, "_cls": cls}
     body, passed = ["_dict = self.__dict__"], []
@@ -98,7 +99,7 @@ def _quick_init(cls: Any, own_post_init: bool) -> Callable[..., None]:
         line = _assignment(cls, f, known)
         if line:
             body.append(line)
-    if not own_post_init:  # a `__post_init__` of the user's may change fields
+    if not own_post_init:  # a user's `__post_init__` may change fields
         body += _candidates(cls, fields)
     body.append(f"self.__post_init__({', '.join(passed)})")
     by_position = [f for f in fields if f.init and not f.kw_only]
@@ -106,7 +107,7 @@ def _quick_init(cls: Any, own_post_init: bool) -> Callable[..., None]:
     parameters = ["self", *[_parameter(f, known) for f in by_position]]
     parameters += ["*", *[_parameter(f, known) for f in by_name]] if by_name else []
     text = f"def __init__({', '.join(parameters)}):\n  " + "\n  ".join(body)
-    exec(compile(text, __file__, "exec"), known)  # a frame of toile's, not of the user's
+    exec(compile(text, __file__, "exec"), known)  # a frame of toile, not of the user
     init = known["__init__"]
     init.__module__, init.__qualname__ = cls.__module__, f"{cls.__qualname__}.__init__"
     init.__annotations__ = {f.name: f.type for f in (*by_position, *by_name)} | {"return": None}
@@ -118,7 +119,7 @@ def _is_variable(f: Any) -> bool:
 
 
 def _check_order(fields: list[Any]) -> None:
-    """Fields without a default come first."""
+    """Raise an error if a field without a default follows one with a default."""
     optional = False
     for f in fields:
         if f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING:
@@ -128,9 +129,9 @@ def _check_order(fields: list[Any]) -> None:
 
 
 def _candidates(cls: type, fields: list[Any]) -> list[str]:
-    """Lines of `__init__` that note which fields may hold containers or modules.
+    """The lines of `__init__` that record which fields may contain containers or modules.
 
-    Most fields of most layers have their defaults, which are known to be plain."""
+    Most fields of most layers have their default values, which are known to contain neither."""
     lines = []
     for f in fields:
         if not f.init or f._field_type.name == _INITVAR or f.name in ("parent", "name"):
@@ -142,7 +143,7 @@ def _candidates(cls: type, fields: list[Any]) -> list[str]:
             value = "self"  # a descriptor has it
         noted = f"_dict['_candidates'] += ('{f.name}',)"
         lines.append(f"  if {test}_look({value}.__class__, True): {noted}")
-    # A subclass with an `__init__` of its own may have set further fields before it came here.
+    # A subclass that defines `__init__` may have set other fields before this call.
     return ["if self.__class__ is _cls:", "  _dict['_candidates'] = ()", *lines]
 
 
@@ -157,7 +158,7 @@ def _parameter(f: Any, known: dict[str, Any]) -> str:
 
 
 def _assignment(cls: type, f: Any, known: dict[str, Any]) -> str:
-    """The line of `__init__` that sets a field; none for what the class holds."""
+    """The line of `__init__` that sets a field; empty if `__init__` does not set it."""
     value = f.name
     if f.default_factory is not dataclasses.MISSING:
         known[f"_factory_{f.name}"] = f.default_factory
@@ -173,7 +174,7 @@ def _assignment(cls: type, f: Any, known: dict[str, Any]) -> str:
 
 
 def _checked_hash(hash_fn: Callable[..., int]) -> Callable[..., int]:
-    """A hash function that refuses bound modules, and names the module if hashing fails."""
+    """A hash function that raises an error for bound modules and names the module in errors."""
     if hasattr(hash_fn, "__wrapped__"):
         return hash_fn
 

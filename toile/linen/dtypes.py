@@ -1,6 +1,7 @@
-"""The dtype that a layer computes in: what inputs and parameters promote to, or what it is told.
+"""Functions that choose the dtype in which a layer computes.
 
-Layers call `promote_dtype` in every call, so arrays that already agree are returned immediately.
+This is the given dtype, or the dtype that the inputs and parameters promote to. Layers call
+`promote_dtype` in every call, so arrays that already have the same dtype are returned immediately.
 """
 
 from __future__ import annotations
@@ -36,16 +37,17 @@ _NAMED = {
 def canonicalize_dtype(
     *args: ArrayLike | None, dtype: Dtype | None = None, inexact: bool = True
 ) -> Dtype:
-    """Choose the dtype that a layer computes in.
+    """Choose the dtype in which a layer computes.
 
     Args:
-        *args: arrays and numbers, such as the input and the parameters; None is skipped.
-        dtype: the dtype to use; None is the dtype that `args` promote to.
+        *args: arrays and numbers, such as the input and the parameters. Arguments that are None are
+            skipped.
+        dtype: the dtype to use; None means the dtype that `args` promote to.
         inexact: whether the result must be floating or complex. Integers then promote to a
             floating dtype.
 
     Returns:
-        The dtype; `dtype` itself, if it is given.
+        The dtype, which is `dtype` itself if it is given.
 
     Raises:
         ValueError: with `inexact`, `dtype` is neither floating nor complex.
@@ -81,16 +83,16 @@ def _converted(args: tuple[Any, ...], dtype: Any) -> list[Any]:
 def promote_dtype(
     *args: ArrayLike | None, dtype: Dtype | None = None, inexact: bool = True
 ) -> list[Any]:
-    """Convert arrays to one dtype, the one that `canonicalize_dtype` chooses.
+    """Convert arrays to the common dtype that `canonicalize_dtype` chooses.
 
     Args:
-        *args: arrays and numbers; None stays None.
-        dtype: the dtype to convert to; None is the dtype that `args` promote to.
+        *args: arrays and numbers. Arguments that are None stay None.
+        dtype: the dtype to convert to; None means the dtype that `args` promote to.
         inexact: whether the dtype must be floating or complex. Integers then promote to a
             floating dtype.
 
     Returns:
-        A list with an array, or None, for each argument.
+        A list with an array or None for each argument.
 
     Raises:
         ValueError: with `inexact`, `dtype` is neither floating nor complex.

@@ -1,4 +1,4 @@
-"""Embed: a vector for each integer, and the same vectors as the weights of an output layer."""
+"""The layer Embed, which maps integers to vectors and can also serve as an output layer."""
 
 from toile import numpy as jnp
 from toile.core.nn.linear import default_embed_init
@@ -9,22 +9,23 @@ from toile.typing import Array, Dtype, Initializer
 
 
 class Embed(Module):
-    """Table of vectors that are looked up by integers.
+    """A table of trainable vectors that are looked up by integers.
 
-    Integers of shape (...) give an array of shape (..., features). The parameter is `embedding` of
-    shape (num_embeddings, features). Negative integers count from the end; integers outside
-    the table give NaN. A table of one vector gives that vector for every integer. The table can
-    also be the weights of an output layer: see `attend`.
+    For an input of shape (...), the result has shape (..., features). The parameter is `embedding`
+    of shape (num_embeddings, features). Negative integers count from the end of the table, and
+    integers outside the table yield NaN. If the table has only one vector, the result is that
+    vector for every integer. The table can also serve as the weights of an output layer; see
+    `attend`.
 
     Args:
         num_embeddings: number of vectors.
         features: length of a vector.
-        dtype: dtype of the result; None is that of the table.
+        dtype: dtype of the result; None means the dtype of the table.
         param_dtype: dtype of the table when it is created.
-        embedding_init: initializer of the table; by default normal, with a variance of
-            1 / features.
-        promote_dtype: function that converts arrays to a common dtype; it is called as
-            `promote_dtype(embedding, dtype=dtype, inexact=False)`, and by `attend` as
+        embedding_init: initializer of the table; by default, a normal distribution with variance
+            `1 / features`.
+        promote_dtype: function that converts arrays to a common dtype. The layer calls it as
+            `promote_dtype(embedding, dtype=dtype, inexact=False)`, and `attend` calls it as
             `promote_dtype(query, embedding, dtype=dtype)`.
 
     Raises:
@@ -75,7 +76,9 @@ class Embed(Module):
         return jnp.take(embedding, inputs, axis=0)
 
     def attend(self, query: Array) -> Array:
-        """Multiply vectors by all vectors of the table, as an output layer does.
+        """Compute the inner products of the queries with all vectors of the table.
+
+        Use it to share the weights of the table with an output layer.
 
         Args:
             query: array of shape (..., features).

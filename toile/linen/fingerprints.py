@@ -1,7 +1,7 @@
-"""Fingerprints: everything that a trace of a module depends on, except arrays.
+"""Fingerprints, which contain everything that a trace of a module depends on, except arrays.
 
-A fingerprint is flat, (path, value) for every field and for the state of the module and its scope,
-so that two of them can be compared and what changed can be named. `nn.jit` caches by them.
+A fingerprint is a flat tuple of (path, value) pairs for the fields of a module, its state and its
+scope. Comparing two fingerprints shows what changed. `nn.jit` uses fingerprints as cache keys.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toile.linen.module_functional import Functional
 Path = tuple[str, ...]
 Item = tuple[Path, Any]
 
-# Types of values without parts: most of what fields hold.
+# Types of values without parts, which most fields have.
 _ATOMS = {str, bytes, bool, int, float, type(None), type, FunctionType}
 _STATE = ("in_compact_method", "in_setup", "setup_called", "is_initialized", "autoname_cursor")
 _SCOPE = ("mutable", "flags", "rng_counters", "reservations")
@@ -37,13 +37,13 @@ _ABSENT = _Absent()
 
 @functools.cache
 def _states() -> Any:
-    """The registry of state dicts; it loads msgpack, which few programs need."""
+    """The registry of state dicts, loaded on demand because few programs need it."""
     with loading:
         return importlib.import_module("toile.serialization.states")
 
 
 def fingerprint(module: Functional) -> tuple[Item, ...]:
-    """Everything about a module that its Python code can depend on, except arrays."""
+    """The fingerprint of a module."""
     return tuple(_items(module, (), {}))
 
 
@@ -58,7 +58,7 @@ def _items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
         yield path, DenyList
         yield from _items(obj.deny, (*path, "deny"), seen)
     elif obj.__class__ in _states().registered and not isinstance(obj, Mapping | list | tuple):
-        yield path, type(obj)  # by what it says its state is, without its hash
+        yield path, type(obj)  # compared by its state dict, not by its hash
         yield from _items(_states().to_state_dict(obj), path, seen)
     elif dataclasses.is_dataclass(obj) and not isinstance(obj, type):
         yield path, type(obj)
@@ -70,7 +70,7 @@ def _items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
 
 
 def _plain_items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
-    """Items of Python's own containers, and of values without parts."""
+    """The items of Python's built-in containers, and of values without parts."""
     if isinstance(obj, Mapping):
         yield path, len(obj)
         for key, value in obj.items():
@@ -101,7 +101,7 @@ def _module_items(module: Any, path: Path, seen: dict[int, int]) -> Iterator[Ite
     for f in dataclasses.fields(module):
         if f.name in ("parent", "name"):
             continue
-        # Not through getattr, which would run `setup` for what is set there.
+        # Not through getattr, which would run `setup` for attributes that are set there.
         value = module.__dict__.get(f.name, getattr(type(module), f.name, _ABSENT))
         if value is not _ABSENT:
             yield from _items(value, (*path, f.name), seen)
@@ -125,7 +125,7 @@ def _hashable(x: Any, path: Path) -> Any:
 
 
 def changes(old: tuple[Item, ...], new: tuple[Item, ...]) -> list[str]:
-    """Which fields differ between two fingerprints, in words."""
+    """A description of each field that differs between two fingerprints."""
     label = new[0][1].__name__
     before, after = _by_path(old), _by_path(new)
     found = []
@@ -138,7 +138,7 @@ def changes(old: tuple[Item, ...], new: tuple[Item, ...]) -> list[str]:
 
 
 def _by_path(items: tuple[Item, ...]) -> dict[Path, Any]:
-    """Values by path; those of one path together."""
+    """The values by path; several values of one path are combined in a tuple."""
     found: dict[Path, Any] = {}
     for path, value in items:
         if path and path[-1] == "key":

@@ -1,9 +1,10 @@
-"""Products of matrices in eight-bit floats, with scales that adapt to the data.
+"""Matrix products in eight-bit floats, with scales that adapt to the data.
 
-Each operand x is divided by a scale, clipped and rounded to float8 (`quantize`). The scale comes
-from the largest magnitudes of the last steps: new_scale = max(amax_history) / (largest float8).
-Scales and histories are variables of the collection `_overwrite_with_gradient`, and the "gradient"
-that the functions here give for them is their new value: an optimizer overwrites them with it.
+Each operand is divided by a scale, clipped and rounded to float8 (`quantize`). The scale is
+computed from the largest absolute values of the last steps:
+`new_scale = max(amax_history) / fp8_max`, where `fp8_max` is the largest float8 number. Scales and
+histories are variables of the collection `_overwrite_with_gradient`. The "gradient" of such a
+variable is its new value, with which the training step overwrites it.
 """
 
 from __future__ import annotations
@@ -41,25 +42,25 @@ _FLOAT8 = (jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.float8_e4m3fnuz, jnp.float8_e
 
 
 def get_fp8_max(fp8_dtype: DType, out_dtype: DType) -> Any:
-    """Return the largest number of a float8 dtype, in another dtype."""
+    """Return the largest finite number of a float8 dtype as a number of another dtype."""
     assert fp8_dtype in _FLOAT8, f"get_fp8_max: needed a float8 dtype of products, got {fp8_dtype}"
     return jnp.finfo(fp8_dtype).max.astype(out_dtype)
 
 
 def quantize(x: Any, q_dtype: DType, scale: Any, compute_dtype: DType) -> Any:
-    """Divide `x` by `scale`, clip it to the range of `q_dtype` and round it to that."""
+    """Divide `x` by `scale`, clip it to the range of `q_dtype` and round it to that dtype."""
     bound = get_fp8_max(q_dtype, compute_dtype)
     scaled = x / jnp.broadcast_to(scale.astype(compute_dtype), x.shape)
     return jnp.clip(scaled, -bound, bound).astype(q_dtype)
 
 
 def dequantize(x: Any, dq_dtype: DType, scale: Any) -> Any:
-    """Multiply `x` by `scale`, in `dq_dtype`."""
+    """Convert `x` to `dq_dtype` and multiply it by `scale`."""
     return x.astype(dq_dtype) * jnp.broadcast_to(scale.astype(dq_dtype), x.shape)
 
 
 def qdq(x: Any, q_dtype: DType, scale: Any, compute_dtype: DType) -> Any:
-    """Round `x` to float8 and return it in its own dtype."""
+    """Round `x` to float8 and convert it back to its dtype."""
     return dequantize(quantize(x, q_dtype, scale, compute_dtype), x.dtype, scale)
 
 
@@ -67,10 +68,10 @@ def qdq(x: Any, q_dtype: DType, scale: Any, compute_dtype: DType) -> Any:
 
 
 def compute_scale(amax: Any, scale: Any, fp8_max: Any, margin: int = 0) -> Any:
-    """The scale that brings `amax` to fp8_max / 2**margin; the old one if amax is 0 or not finite.
+    """The scale that brings `amax` to `fp8_max / 2**margin`.
 
-    It is computed from its reciprocal, which is what other libraries call the scale: the rounding
-    of both divisions is part of the result."""
+    If `amax` is 0 or not finite, this is the old scale. The scale is computed from its reciprocal,
+    which other libraries call the scale, so the rounding of both divisions affects the result."""
     old = 1.0 / scale
     found = (fp8_max / amax) / (2**margin)
     found = jnp.where(amax > 0.0, found, old)
@@ -78,13 +79,13 @@ def compute_scale(amax: Any, scale: Any, fp8_max: Any, margin: int = 0) -> Any:
 
 
 def compute_amax_history(x: Any, amax_history: Any) -> Any:
-    """The history after one more step: the largest magnitude in x first, the oldest removed."""
+    """The history in which the largest absolute value of `x` replaces the oldest entry."""
     newest = jnp.max(jnp.abs(x)).astype(amax_history.dtype)
     return jnp.roll(amax_history, shift=-1, axis=0).at[0].set(newest)
 
 
 def update_fp8_meta(x: Any, q_dtype: DType, scale: Any, amax_history: Any) -> tuple[Any, Any]:
-    """(new scale, new history): the scale from the history before x, the history with x."""
+    """The new scale, computed from the old history, and the new history, which includes `x`."""
     bound = get_fp8_max(q_dtype, jnp.float32)
     new_scale = compute_scale(jnp.max(amax_history, axis=0), scale, bound)
     return new_scale, compute_amax_history(x, amax_history)
@@ -93,7 +94,7 @@ def update_fp8_meta(x: Any, q_dtype: DType, scale: Any, amax_history: Any) -> tu
 def quantize_dequantize_update(
     x: Any, q_dtype: DType, scale: Any, amax_history: Any, compute_dtype: DType
 ) -> tuple[Any, Any, Any]:
-    """(x rounded to float8 by the new scale, new scale, new history)."""
+    """The input rounded to float8 with the new scale, the new scale, and the new history."""
     new_scale, new_history = update_fp8_meta(x, q_dtype, scale, amax_history)
     return qdq(x, q_dtype, new_scale, compute_dtype), new_scale, new_history
 
@@ -103,20 +104,20 @@ def quantize_dequantize_update(
 
 @functools.partial(custom_vjp, nondiff_argnums=(0, 1))
 def in_qdq(compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any) -> Any:
-    """Round an operand to float8 and back; its cotangent passes unchanged."""
+    """Round an operand to float8 and convert it back; its cotangent is unchanged."""
     return quantize_dequantize_update(inp, q_dtype, scale, amax_history, compute_dtype)[0]
 
 
 def in_qdq_fwd(
     compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any
 ) -> tuple[Any, Any]:
-    """The operand, and the gradients of scale and history."""
+    """The rounded operand, and the "gradients" of the scale and the history."""
     out, *new = quantize_dequantize_update(inp, q_dtype, scale, amax_history, compute_dtype)
     return out, tuple(new)
 
 
 def in_qdq_bwd(compute_dtype: DType, q_dtype: DType, res: Any, g: Any) -> tuple[Any, Any, Any]:
-    """(cotangent, new scale, new history)."""
+    """The cotangent, the new scale and the new history."""
     return (g, *res)
 
 
@@ -125,19 +126,19 @@ in_qdq.defvjp(in_qdq_fwd, in_qdq_bwd)
 
 @functools.partial(custom_vjp, nondiff_argnums=(0, 1))
 def out_qdq(compute_dtype: DType, q_dtype: DType, out: Any, scale: Any, amax_history: Any) -> Any:
-    """Return a result unchanged; its cotangent is rounded to float8."""
+    """Return a result unchanged, but round its cotangent to float8."""
     return out
 
 
 def out_qdq_fwd(
     compute_dtype: DType, q_dtype: DType, out: Any, scale: Any, amax_history: Any
 ) -> tuple[Any, Any]:
-    """The result, and what rounds its cotangent."""
+    """The result, and the scale and history that are needed to round its cotangent."""
     return out, (scale, amax_history)
 
 
 def out_qdq_bwd(compute_dtype: DType, q_dtype: DType, res: Any, g: Any) -> tuple[Any, Any, Any]:
-    """(rounded cotangent, new scale, new history)."""
+    """The rounded cotangent, the new scale and the new history."""
     scale, amax_history = res
     return quantize_dequantize_update(g, q_dtype, scale, amax_history, compute_dtype)
 
@@ -149,20 +150,20 @@ out_qdq.defvjp(out_qdq_fwd, out_qdq_bwd)
 def in_q(
     compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any
 ) -> tuple[Any, Any]:
-    """(an operand in float8, its new scale); no cotangent passes: `quantized_dot` makes it."""
+    """An operand in float8, and its new scale. `quantized_dot` computes the cotangent instead."""
     return in_q_fwd(compute_dtype, q_dtype, inp, scale, amax_history)[0]
 
 
 def in_q_fwd(
     compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any
 ) -> tuple[Any, Any]:
-    """The results, and the gradients of scale and history."""
+    """The results, and the "gradients" of the scale and the history."""
     new = update_fp8_meta(inp, q_dtype, scale, amax_history)
     return (quantize(inp, q_dtype, new[0], compute_dtype), new[0]), new
 
 
 def in_q_bwd(compute_dtype: DType, q_dtype: DType, res: Any, _: Any) -> tuple[Any, Any, Any]:
-    """(nothing, new scale, new history)."""
+    """None, the new scale and the new history."""
     return (None, *res)
 
 
@@ -171,17 +172,17 @@ in_q.defvjp(in_q_fwd, in_q_bwd)
 
 @functools.partial(custom_vjp, nondiff_argnums=(0,))
 def out_dq(dq_type: DType, lhs_scale: Any, rhs_scale: Any, out: Any) -> Any:
-    """The product of scaled operands, multiplied by both scales; its cotangent is unchanged."""
+    """Multiply the product of scaled operands by both scales; its cotangent is unchanged."""
     return dequantize(out, dq_type, lhs_scale * rhs_scale)
 
 
 def out_dq_fwd(dq_type: DType, lhs_scale: Any, rhs_scale: Any, out: Any) -> tuple[Any, None]:
-    """The result; nothing is kept."""
+    """The result, without residuals."""
     return out_dq(dq_type, lhs_scale, rhs_scale, out), None
 
 
 def out_dq_bwd(dq_type: DType, _: None, g: Any) -> tuple[None, None, Any]:
-    """The cotangent of the product alone."""
+    """The cotangent of the product; the scales have none."""
     return None, None, g
 
 
@@ -200,19 +201,20 @@ def dot_general_transpose_lhs(
     g: Any, x: Any, y: Any, *, dimension_numbers: Dims, precision: Any,
     preferred_element_type: DTypeLike | None, swap_ans: bool = False,
 ) -> Any:  # fmt: skip
-    """The cotangent of x in dot_general(x, y), or with `swap_ans` in dot_general(y, x).
+    """The cotangent of `x` in `dot_general(x, y)` or, with `swap_ans`, in `dot_general(y, x)`.
 
-    It is the product of g and y over the axes of y that x does not have."""
+    It is the product of `g` and `y` over the axes of `y` that are neither contracted nor batch
+    axes."""
     (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
     x_kept = _without(jnp.ndim(x), x_contract, x_batch)
     y_kept = _without(jnp.ndim(y), y_contract, y_batch)
-    first = len(x_batch) + (0 if swap_ans else len(x_kept))  # g: batch, then what is left of each
+    first = len(x_batch) + (0 if swap_ans else len(x_kept))  # g: batch, then kept axes of both
     g_y = range(first, first + len(y_kept))
     dims = ((g_y, y_kept), (range(len(x_batch)), y_batch))
     product = lax.dot_general(
         g, y, dims, precision=precision, preferred_element_type=preferred_element_type
     )
-    contracted = [x_contract[i] for i in np.argsort(y_contract)]  # what is left of y is in order
+    contracted = [x_contract[i] for i in np.argsort(y_contract)]  # those of y are in order
     return lax.transpose(product, tuple(np.argsort([*x_batch, *x_kept, *contracted]).tolist()))
 
 
@@ -220,7 +222,7 @@ def dot_general_transpose_rhs(
     g: Any, x: Any, y: Any, *, dimension_numbers: Dims, precision: Any,
     preferred_element_type: DTypeLike | None,
 ) -> Any:  # fmt: skip
-    """The cotangent of y in dot_general(x, y)."""
+    """The cotangent of `y` in `dot_general(x, y)`."""
     (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
     return dot_general_transpose_lhs(
         g, y, x, dimension_numbers=((y_contract, x_contract), (y_batch, x_batch)),
@@ -234,9 +236,10 @@ def quantized_dot(
     out_grad_scale: Any, out_grad_amax_history: Any, dimension_numbers: Dims,
     preferred_element_type: DType = None,
 ) -> Any:  # fmt: skip
-    """The product of the float8 operands; gradients go to the operands they were made from.
+    """The product of the float8 operands, whose gradients are passed to the original operands.
 
-    Scales of the operands are this step's, scale and history of the cotangent the last one's."""
+    The scales of the operands belong to the current step. The scale and the history of the
+    cotangent belong to the previous step."""
     return lax.dot_general(
         q_lhs, q_rhs, dimension_numbers, preferred_element_type=preferred_element_type,
         precision=lax.Precision.DEFAULT,
@@ -244,14 +247,14 @@ def quantized_dot(
 
 
 def quantized_dot_fwd(*args: Any) -> tuple[Any, Any]:
-    """The product, and all operands."""
+    """The product, and all operands as residuals."""
     return quantized_dot(*args), args[:8]
 
 
 def quantized_dot_bwd(
     dimension_numbers: Dims, preferred_element_type: DType, res: Any, g: Any
 ) -> tuple[Any, ...]:
-    """Products with the cotangent in float8_e5m2, which has the range that cotangents need."""
+    """The gradients, computed with the cotangent in float8_e5m2, which has a sufficient range."""
     lhs, q_lhs, lhs_scale, rhs, q_rhs, rhs_scale, *of_grad = res
     new_scale, new_history = update_fp8_meta(g, jnp.float8_e5m2, *of_grad)
     q_g = quantize(g, jnp.float8_e5m2, new_scale, preferred_element_type)
@@ -279,7 +282,7 @@ def fp8_scaled_dot_general(
     lhs_amax_history: Any = None, rhs_amax_history: Any = None, grad_amax_history: Any = None,
     quantize_compute_type: DType = jnp.float32,
 ) -> Any:  # fmt: skip
-    """Multiply operands in float8_e4m3fn, which are scaled before and after."""
+    """Multiply operands in float8_e4m3fn, scaled before the product and scaled back after it."""
     if precision is not None:
         warnings.warn(
             'The function fp8_scaled_dot_general will set the "precision" and disregard any '
@@ -305,7 +308,7 @@ def dot_general_with_precision(
     precision: Any = None,
     preferred_element_type: DType = None,
 ) -> Any:
-    """Multiply in the default precision, and differentiate in the highest."""
+    """Multiply in the default precision, and compute derivatives in the highest precision."""
     if precision is not None or preferred_element_type is not None:
         warnings.warn(
             "The function dot_general_with_precision will set the precision/"
@@ -333,7 +336,7 @@ def dot_general_with_precision_jvp(
 
 
 def _operands(name: str, args: tuple[Any, ...]) -> tuple[Any, Any, Dims, DType]:
-    """Operands in the dtype of the second, which is the one that its layer computes in."""
+    """The operands in the dtype of the second one, in which the layer computes."""
     if len(args) != 3:
         raise AssertionError(
             f"{name}: needed (lhs, rhs, dimension_numbers), got {len(args)} arguments{here()}"
@@ -343,12 +346,13 @@ def _operands(name: str, args: tuple[Any, ...]) -> tuple[Any, Any, Dims, DType]:
 
 
 class Fp8DotGeneralBase(Module):
-    """Scales and histories of a product: of its operands, and of the cotangent of its result.
+    """Base class with the scales and histories of the operands and the gradient of a product.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes determine the scales.
+        amax_history_length: number of past steps whose largest absolute values determine the
+            scales.
         e4m3_dtype: float8 dtype of the operands.
-        e5m2_dtype: float8 dtype of the cotangent of the result.
+        e5m2_dtype: float8 dtype of the gradient of the output.
     """
 
     amax_history_length: int = 1024
@@ -357,7 +361,7 @@ class Fp8DotGeneralBase(Module):
 
     def setup(self) -> None:
         """Declare the scales and the histories."""
-        key = random.PRNGKey(0)  # of initializers that draw nothing
+        key = random.PRNGKey(0)  # for initializers that use no random numbers
         history = (initializers.zeros_init(), key, (self.amax_history_length,), jnp.float32)
         scale = (initializers.ones_init(), key, (1,), jnp.float32)
         variable = functools.partial(self.variable, OVERWRITE_WITH_GRADIENT)
@@ -384,15 +388,16 @@ class Fp8DotGeneralBase(Module):
 
 
 class Fp8DotGeneralOp(Fp8DotGeneralBase):
-    """`dot_general` of operands that are rounded to float8 and back; deprecated.
+    """A `dot_general` whose operands are rounded to float8 and back; deprecated.
 
-    Use `Fp8DirectDotGeneralOp` or `Fp8Einsum` instead. It is passed to a layer as
-    `dot_general_cls`. Its variables, in the collection `_overwrite_with_gradient`, are a scale of
-    shape (1,) and a history of shape (amax_history_length,) for the input, the kernel and the
-    gradient of the output; the "gradients" of these variables are their new values.
+    Use `Fp8DirectDotGeneralOp` or `Fp8Einsum` instead. Pass this class to a layer as
+    `dot_general_cls`. Its variables are in the collection `_overwrite_with_gradient`. They are a
+    scale of shape (1,) and a history of shape (amax_history_length,) for each of the input, the
+    kernel and the gradient of the output. The "gradients" of these variables are their new values.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes determine the scales.
+        amax_history_length: number of past steps whose largest absolute values determine the
+            scales.
         e4m3_dtype: float8 dtype of the operands.
         e5m2_dtype: float8 dtype of the gradient of the output.
 
@@ -420,9 +425,9 @@ class Fp8DotGeneralOp(Fp8DotGeneralBase):
         """Multiply two arrays.
 
         Args:
-            *args: the operands and the dimension numbers of `toile.lax.dot_general`; the result has
-                the dtype of the second operand.
-            **kwargs: no effect: `precision` and `preferred_element_type` are chosen here.
+            *args: the operands and the dimension numbers, as in `toile.lax.dot_general`. The result
+                has the dtype of the second operand.
+            **kwargs: not used; this class chooses `precision` and `preferred_element_type`.
 
         Returns:
             The product.
@@ -439,10 +444,11 @@ class Fp8DotGeneralOp(Fp8DotGeneralBase):
 class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
     """An `Fp8DotGeneralOp` with the float8 dtypes that have no infinities and no negative zero.
 
-    It is passed to a layer as `dot_general_cls`. Its variables are those of `Fp8DotGeneralOp`.
+    Pass this class to a layer as `dot_general_cls`. Its variables are those of `Fp8DotGeneralOp`.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes determine the scales.
+        amax_history_length: number of past steps whose largest absolute values determine the
+            scales.
         e4m3_dtype: float8 dtype of the operands.
         e5m2_dtype: float8 dtype of the gradient of the output.
 
@@ -460,17 +466,18 @@ class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
 
 
 class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
-    """`dot_general` of operands in float8, with scales that adapt to the data.
+    """A `dot_general` of operands in float8, with scales that adapt to the data.
 
-    It is passed to a layer as `dot_general_cls`. Its variables, in the collection
-    `_overwrite_with_gradient`, are a scale of shape (1,) and a history of shape
-    (amax_history_length,) for the input, the kernel and the gradient of the output; the "gradients"
-    of these variables are their new values, which `TrainState.apply_gradients` stores.
+    Pass this class to a layer as `dot_general_cls`. Its variables are in the collection
+    `_overwrite_with_gradient`. They are a scale of shape (1,) and a history of shape
+    (amax_history_length,) for each of the input, the kernel and the gradient of the output. The
+    "gradients" of these variables are their new values, which `TrainState.apply_gradients` stores.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes determine the scales.
-        e4m3_dtype: no effect: operands are float8_e4m3fn.
-        e5m2_dtype: no effect: the gradient of the output is float8_e5m2.
+        amax_history_length: number of past steps whose largest absolute values determine the
+            scales.
+        e4m3_dtype: not used; the operands are always float8_e4m3fn.
+        e5m2_dtype: not used; the gradient of the output is always float8_e5m2.
 
     >>> import toile.linen as nn
     >>> layer = nn.Dense(2, dot_general_cls=nn.Fp8DirectDotGeneralOp)
@@ -486,9 +493,9 @@ class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
         """Multiply two arrays.
 
         Args:
-            *args: the operands and the dimension numbers of `toile.lax.dot_general`; the result has
-                the dtype of the second operand.
-            **kwargs: no effect: `precision` and `preferred_element_type` are chosen here.
+            *args: the operands and the dimension numbers, as in `toile.lax.dot_general`. The result
+                has the dtype of the second operand.
+            **kwargs: not used; this class chooses `precision` and `preferred_element_type`.
 
         Returns:
             The product.
@@ -504,15 +511,17 @@ Fp8DotGeneral = Fp8DirectDotGeneralOp
 class Fp8Einsum(Fp8DotGeneralBase):
     """Einstein sum of two operands in float8, with scales that adapt to the data.
 
-    The second operand is the kernel, and has the dtype to compute in. Its variables, in the
-    collection `_overwrite_with_gradient`, are a scale of shape (1,) and a history of shape
-    (amax_history_length,) for the input, the kernel and the gradient of the output; the "gradients"
-    of these variables are their new values, which `TrainState.apply_gradients` stores.
+    The second operand is the kernel, whose dtype is the dtype of the computation. The variables of
+    the module are in the collection `_overwrite_with_gradient`. They are a scale of shape (1,) and
+    a history of shape (amax_history_length,) for each of the input, the kernel and the gradient of
+    the output. The "gradients" of these variables are their new values, which
+    `TrainState.apply_gradients` stores.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes determine the scales.
-        e4m3_dtype: no effect: operands are float8_e4m3fn.
-        e5m2_dtype: no effect: the gradient of the output is float8_e5m2.
+        amax_history_length: number of past steps whose largest absolute values determine the
+            scales.
+        e4m3_dtype: not used; the operands are always float8_e4m3fn.
+        e5m2_dtype: not used; the gradient of the output is always float8_e5m2.
 
     >>> import toile.linen as nn
     >>> x, kernel = jnp.ones((4, 3)), jnp.ones((3, 2))
@@ -534,10 +543,10 @@ class Fp8Einsum(Fp8DotGeneralBase):
         """Compute the Einstein sum of two operands.
 
         Args:
-            eqn: equation, as for `jnp.einsum`.
+            eqn: equation, as in `jnp.einsum`.
             lhs: the input; it is converted to the dtype of `rhs`.
             rhs: the kernel.
-            precision: no effect; a value other than None gives a warning.
+            precision: not used; a value other than None causes a warning.
             preferred_element_type: dtype of the sums and of the result.
 
         Returns:

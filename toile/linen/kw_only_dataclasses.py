@@ -1,7 +1,7 @@
-"""Keyword-only fields of modules, under Flax's names, over Python's own `dataclasses`.
+"""Keyword-only fields of modules, under Flax's names, based on Python's `dataclasses`.
 
-What Python does not do by itself: a field that a base class made keyword-only stays so when a
-subclass gives it another default, and fields can be added from outside the class body.
+This file adds two features to `dataclasses`. A field that a base class made keyword-only stays
+keyword-only if a subclass changes its default, and fields can be added from outside the class body.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ __all__ = ["KW_ONLY", "dataclass", "field"]
 
 
 def field(*, metadata: Any = None, kw_only: Any = dataclasses.MISSING, **kwargs: Any) -> Any:
-    """A dataclass field; one that is `kw_only` needs a default, because modules have defaults."""
+    """Make a dataclass field. A field that is `kw_only` must have a default."""
     if kw_only is True and not {"default", "default_factory"} & set(kwargs):
         raise ValueError("Keyword-only fields with no default are not supported.")
     return dataclasses.field(metadata=metadata, kw_only=kw_only, **kwargs)
 
 
 def dataclass(cls: Any = None, extra_fields: Any = None, **kwargs: Any) -> Any:
-    """`dataclasses.dataclass` with the two additions; `extra_fields`: (name, type, field)."""
+    """Make a dataclass with the two additional features.
+
+    `extra_fields` is a list of (name, type, field) tuples."""
 
     def wrap(cls: type) -> type:
         add_fields(cls, extra_fields or ())
@@ -33,7 +35,7 @@ def dataclass(cls: Any = None, extra_fields: Any = None, **kwargs: Any) -> Any:
 
 
 def add_fields(cls: type, fields: Any) -> None:
-    """Declare fields as if the class body did, after its own."""
+    """Declare fields as if they were at the end of the class body."""
     annotations = dict(inspect.get_annotations(cls))
     for row in fields:
         if len(row) != 3 or not isinstance(row[0], str) or not isinstance(row[2], _FIELD):
@@ -49,7 +51,7 @@ _FIELD: type = dataclasses.Field
 
 
 def keep_kw_only(cls: type) -> None:
-    """Keep fields keyword-only that a base class declares so, if `cls` declares them again."""
+    """Make a field of `cls` keyword-only if it is keyword-only in a base class."""
     by_name: dict[str, bool] = {}
     for base in reversed(cls.__mro__[1:]):
         for f in getattr(base, "__dataclass_fields__", {}).values():

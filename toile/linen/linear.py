@@ -1,7 +1,7 @@
-"""Linear layers: Dense, DenseGeneral, Einsum; and, from their own files, convolutions and Embed.
+"""Linear layers: Dense, DenseGeneral and Einsum. Convolutions and Embed are also exported here.
 
 A layer declares its parameters, promotes them and the inputs to one dtype, and calls one function
-of `toile.lax` or `toile.numpy`, which the user may replace. In files of layers, annotations are
+of `toile.lax` or `toile.numpy`, which the user can replace. In files of layers, annotations are
 real types, because Module turns them into fields.
 """
 
@@ -59,34 +59,36 @@ __all__ = [
 
 
 def _normalize_axes(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    """Axes counted from the front, in order."""
+    """The axes as sorted, non-negative numbers."""
     return tuple(sorted(ax if ax >= 0 else ndim + ax for ax in axes))
 
 
 class DenseGeneral(Module):
-    """Linear map from any axes of the input to any number of new axes at the end.
+    """Linear map that replaces some axes of the input by new axes at the end.
 
-    The axes `axis` are summed over and disappear; the result has the batch axes, the axes that
-    are left, in order, and then the axes of `features`. The parameter `kernel` has the sizes of
-    the batch axes, of the axes summed over and of `features`; `bias` has those of the batch axes
+    The axes in `axis` are summed over. The result has the batch axes, the remaining axes in their
+    order, and then the axes of `features`. The parameter `kernel` has the sizes of the batch axes,
+    of the axes summed over and of `features`. The parameter `bias` has the sizes of the batch axes
     and of `features`.
 
     Args:
-        features: size of the new axis, or sizes of several.
+        features: size of the new axis, or the sizes of several new axes.
         axis: axis or axes of the input to sum over; negative numbers count from the end.
-        batch_dims: leading axes (0, 1, ...) with a separate kernel and bias for each index.
-        use_bias: whether a bias is added.
+        batch_dims: leading axes (0, 1, ...) that have a separate kernel and bias for each index.
+        use_bias: whether to add a bias.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        kernel_init: initializer of the kernel; it is called with the shape of a matrix (batch
-            and summed axes, features), and its result is reshaped.
-        bias_init: initializer of the bias; it is called with the shape of a vector.
-        precision: precision of the product, see `toile.lax.Precision`; None is the default.
-        promote_dtype: function that converts the arrays to a common dtype; it is called as
+        kernel_init: initializer of the kernel. It is called with the shape of a matrix whose rows
+            are the batch and summed axes and whose columns are the features, and its result is
+            reshaped.
+        bias_init: initializer of the bias. It is called with the shape of a vector, and its result
+            is reshaped.
+        precision: precision of the product (see `toile.lax.Precision`); None means the default.
+        promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         dot_general: function to use in place of `toile.lax.dot_general`.
-        dot_general_cls: class, or function without arguments, that makes the function to use in
-            place of `toile.lax.dot_general`; it takes precedence over `dot_general`.
+        dot_general_cls: class, or function without arguments, that returns the function to use in
+            place of `toile.lax.dot_general`. It takes precedence over `dot_general`.
 
     Raises:
         ValueError: `batch_dims` are not the leading axes.
@@ -118,10 +120,11 @@ class DenseGeneral(Module):
         """Contract the axes of `inputs` with the kernel and add the bias.
 
         Args:
-            inputs: array that has the axes `axis` and `batch_dims`.
+            inputs: array that includes the axes `axis` and `batch_dims`.
 
         Returns:
-            An array of the batch axes, the axes that are left and the axes of `features`.
+            An array with the batch axes, the remaining axes of the input and the axes of
+            `features`.
         """
         features = as_tuple(self.features)
         axis = _normalize_axes(as_tuple(self.axis), inputs.ndim)
@@ -154,22 +157,22 @@ class DenseGeneral(Module):
 class Dense(Module):
     """Linear map over the last axis of the input: `inputs @ kernel + bias`.
 
-    An input of shape (..., n) gives a result of shape (..., features). The parameters are `kernel`
-    of shape (n, features) and `bias` of shape (features,).
+    For an input of shape (..., n), the result has shape (..., features). The parameters are
+    `kernel` of shape (n, features) and `bias` of shape (features,).
 
     Args:
         features: number of output features.
-        use_bias: whether a bias is added.
+        use_bias: whether to add a bias.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the product, see `toile.lax.Precision`; None is the default.
-        kernel_init: initializer of the kernel; by default LeCun normal.
+        precision: precision of the product (see `toile.lax.Precision`); None means the default.
+        kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that converts the arrays to a common dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         dot_general: function to use in place of `toile.lax.dot_general`.
-        dot_general_cls: class, or function without arguments, that makes the function to use in
-            place of `toile.lax.dot_general`; it takes precedence over `dot_general`.
+        dot_general_cls: class, or function without arguments, that returns the function to use in
+            place of `toile.lax.dot_general`. It takes precedence over `dot_general`.
 
     Raises:
         IndexError: the input is a scalar.
@@ -220,31 +223,31 @@ class Dense(Module):
 
 
 class Einsum(Module):
-    """Einstein sum of the input with a kernel, plus a bias over the remaining axes of the kernel.
+    """Einstein sum of the input and a kernel, plus a bias over the remaining axes of the kernel.
 
-    The parameters are `kernel` of shape `shape`, and `bias`, whose shape has the sizes of those
-    axes of the kernel that the result keeps, in the order of the result.
+    The parameters are `kernel` of shape `shape`, and `bias`. The axes of the bias are the axes of
+    the kernel that remain in the result, in the order of the result.
 
     Args:
         shape: shape of the kernel.
         einsum_str: equation such as `"abc,cde->abde"`, with `->` and two operands, the input and
-            the kernel; None if it is given to the call.
-        use_bias: whether a bias is added.
+            the kernel. None if it is passed to the call.
+        use_bias: whether to add a bias.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
-        kernel_init: initializer of the kernel; by default LeCun normal.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that converts the arrays to a common dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        preferred_element_type: dtype of the sums and of the result; None is the dtype of the
+        preferred_element_type: dtype of the sums and of the result; None means the dtype of the
             computation.
 
     Raises:
-        ValueError: the equation has no `->` or does not have two operands; or it is given both here
-            and in the call, or in neither.
-        AssertionError: there is a bias, and the equation does not have one label for each axis of
-            the kernel.
+        ValueError: the equation has no `->` or does not have two operands, or it is not passed
+            exactly once, either here or to the call.
+        AssertionError: `use_bias` is True, and the equation does not have a distinct label for each
+            axis of the kernel.
 
     >>> import toile.linen as nn
     >>> layer = nn.Einsum((5, 6, 7), "abc,cde->abde")
@@ -271,11 +274,11 @@ class Einsum(Module):
         """Compute the Einstein sum of `inputs` and the kernel, and add the bias.
 
         Args:
-            inputs: array whose axes are those of the first operand of the equation.
-            einsum_str: the equation, if it is not a field of the layer.
+            inputs: array with the axes of the first operand of the equation.
+            einsum_str: the equation, if it is not set as a field of the layer.
 
         Returns:
-            An array whose axes are those of the result of the equation.
+            An array with the axes of the result of the equation.
         """
         equation = module.merge_param("einsum_str", self.einsum_str, einsum_str).replace(" ", "")
         if "->" not in equation:
@@ -303,7 +306,7 @@ class Einsum(Module):
     def _get_bias_shape(
         self, einsum_str: str, lhs: Array, rhs: Array
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Sizes of the kernel's axes that the result keeps, and the same with 1 for the others."""
+        """The shape of the bias, and the shape in which it broadcasts against the result."""
         return _bias_shapes(einsum_str, (jnp.ndim(lhs), jnp.ndim(rhs)), tuple(self.shape))
 
 
@@ -311,7 +314,7 @@ class Einsum(Module):
 def _bias_shapes(
     equation: str, ranks: tuple[int, int], shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shape of the bias, and its shape among the axes of the result."""
+    """The shape of the bias, and the shape in which it broadcasts against the result."""
     named = equation.partition("->")[0].split(",")[1]
     letters = named.replace("...", "")
     if len(set(letters)) != len(letters) or (letters == named and len(named) != len(shape)):

@@ -1,7 +1,7 @@
-"""Methods of modules: what `compact` and `nowrap` mark, and the wrappers that manage state.
+"""Methods of modules: the decorators `compact` and `nowrap`, and the wrappers that manage state.
 
 Every method that a user defines is wrapped once, when the class is made, so that `setup` runs
-before it and submodules know their parent; descriptors are wrapped for their error messages.
+before it and submodules know their parent. Descriptors are wrapped to improve their error messages.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ _NOT_WRAPPED = ("__eq__", "__repr__", "__init__", "__hash__", "__post_init__")
 
 
 def _marked(fun: Any, **marks: Any) -> Any:
-    """A function with attributes that say how modules treat it."""
+    """Set attributes of a function that say how modules treat it, and return the function."""
     for name, value in marks.items():
         setattr(fun, name, value)
     return fun
 
 
 def compact(fun: F) -> F:
-    """Mark a method in which submodules and parameters may be created where they are used.
+    """Mark a method in which submodules and parameters can be created where they are used.
 
-    Without it, submodules are created in `setup`. A submodule that is given no `name` is named
-    after its class and numbered: `Dense_0`, `Dense_1`. Each call starts again from 0, so that
-    calling the method twice uses the same parameters. So do two such methods of one module that
-    are called one after the other: `compact_name_scope` keeps them apart.
+    In methods without this mark, submodules must be created in `setup`. A submodule without a
+    `name` is named after its class and numbered, as in `Dense_0` and `Dense_1`. The numbers start
+    from 0 in each call, so calling the method twice uses the same parameters. If a module has two
+    compact methods, their submodules share parameters in the same way. Use `compact_name_scope` to
+    keep them separate.
 
     Args:
         fun: a method of a module.
@@ -56,10 +57,10 @@ def compact(fun: F) -> F:
 
 
 def nowrap(fun: F) -> F:
-    """Mark a method as a plain function, in which the module does not manage its state.
+    """Mark a method that runs as a plain function, without the module's state management.
 
-    Such a method can be called on a module that is not bound to variables, and does not run
-    `setup`.
+    A method with this mark can be called on a module that is not bound to variables, and does not
+    run `setup`.
 
     Args:
         fun: a method of a module.
@@ -82,9 +83,9 @@ def nowrap(fun: F) -> F:
 
 
 def compact_name_scope(fun: F) -> F:
-    """Mark a method as compact, with its submodules under the name of the method.
+    """Mark a method as compact, and put its submodules under the name of the method.
 
-    A module may have several such methods, whose submodules do not share parameters.
+    A module can have several methods with this mark. Their submodules do not share parameters.
 
     Args:
         fun: a method of a module.
@@ -119,7 +120,7 @@ def compact_name_scope(fun: F) -> F:
 
 
 def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a module manage its state around calls of `fun`, unless it is already wrapped."""
+    """Wrap `fun` so that modules manage their state around calls, unless it is already wrapped."""
     if hasattr(fun, "method_handler_wrapped"):
         return fun
 
@@ -127,7 +128,7 @@ def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fun)
     def managed(*args: Any, **kwargs: Any) -> Any:
-        # Something callable in a class body need not be a method: its first argument tells.
+        # A callable in a class body need not be a method, so look at its first argument.
         if args and hasattr(args[0].__class__, "_call_wrapped_method"):
             return args[0]._call_wrapped_method(fun, name, is_compact, args[1:], kwargs)
         return fun(*args, **kwargs)
@@ -136,18 +137,18 @@ def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class DescriptorWrapper:
-    """Wraps a user's descriptor: an AttributeError in it must not look like a missing attribute."""
+    """Wraps a descriptor, whose AttributeErrors would otherwise look like a missing attribute."""
 
 
 def wrap_descriptor_once(descriptor: Any) -> Any:
-    """Wrap a property or another descriptor, once."""
+    """Wrap a property or another descriptor, unless it is already wrapped."""
     if isinstance(descriptor, DescriptorWrapper):
         return descriptor
     return _wrapper_class(descriptor)(descriptor)
 
 
 def _wrapper_class(descriptor: Any) -> type:
-    """A class with just those descriptor methods that `descriptor` has."""
+    """A wrapper class with exactly the descriptor methods that `descriptor` has."""
 
     def initialize(self: Any, wrapped: Any) -> None:
         self.wrapped = wrapped
@@ -178,7 +179,7 @@ def _wrapper_class(descriptor: Any) -> type:
 
 
 def local_methods(cls: type, exclude: Iterable[str] = ()) -> tuple[str, ...]:
-    """Names of the methods that `cls` itself defines."""
+    """The names of the methods that `cls` itself defines."""
     return tuple(
         name
         for name, value in cls.__dict__.items()
@@ -190,7 +191,7 @@ def local_methods(cls: type, exclude: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def _local_descriptors(cls: type, exclude: Iterable[str]) -> set[str]:
-    """Names of the descriptors that `cls` itself defines."""
+    """The names of the descriptors that `cls` itself defines."""
     return {
         name
         for name, value in cls.__dict__.items()
@@ -201,7 +202,7 @@ def _local_descriptors(cls: type, exclude: Iterable[str]) -> set[str]:
 
 
 def wrap_attributes(cls: type) -> None:
-    """Wrap the methods and descriptors that `cls` defines, except what `nowrap` marks."""
+    """Wrap the methods and descriptors that `cls` defines, except those marked by `nowrap`."""
     fields = [f.name for f in dataclasses.fields(cls)]
     for key in local_methods(cls, (*fields, *_NOT_WRAPPED)):
         method = getattr(cls, key)
@@ -214,7 +215,7 @@ def wrap_attributes(cls: type) -> None:
 
 
 def find_compact_name_scopes(cls: type) -> tuple[str, ...]:
-    """Names of all `compact_name_scope` methods, inherited ones too."""
+    """The names of all `compact_name_scope` methods, including inherited ones."""
     marked = {
         name
         for base in cls.__mro__
@@ -225,7 +226,7 @@ def find_compact_name_scopes(cls: type) -> tuple[str, ...]:
 
 
 def unbound_function(method_or_fn: Any, module_type: type) -> Callable[..., Any]:
-    """The function behind a method, which takes the module as its first argument."""
+    """The function of a method, whose first argument is the module."""
     if inspect.ismethod(method_or_fn) and isinstance(method_or_fn.__self__, module_type):
         method_or_fn = method_or_fn.__func__
     if hasattr(method_or_fn, "method_handler_wrapped"):

@@ -1,9 +1,10 @@
-"""Module: the base class of layers and models.
+"""Module, the base class of layers and models.
 
-A Module is a dataclass of hyperparameters. Bound to a Scope (by `init`, `apply`, `bind`, or by the
-parent it is created in), it finds its variables there. This file handles its life cycle:
-construction, attachment to a parent, `setup`, calls of methods. The methods for variables are in
-`module_variables`, running and cloning in `module_functional`, summaries in `module_summaries`.
+A Module is a dataclass of hyperparameters. `init`, `apply`, `bind` or the parent module binds it to
+a Scope, which contains its variables. This file handles the life cycle of a module: construction,
+attachment to a parent, `setup` and calls of methods. The methods for variables are in
+`module_variables`, those for running and cloning in `module_functional`, and those for summaries in
+`module_summaries`.
 """
 
 from __future__ import annotations
@@ -72,12 +73,12 @@ _COPY_PROTOCOL = frozenset(
     ("__getstate__", "__setstate__", "__getnewargs_ex__", "__reduce__", "__reduce_ex__",
      "__copy__", "__deepcopy__")
 )  # fmt: skip
-# And notebooks for these, a dozen of them for each display.
+# Notebooks look for these, about a dozen for each display.
 _NOTEBOOK_PROTOCOL = ("_repr_", "_ipython_")
 
 
 class SetupState(enum.IntEnum):
-    """The progress of `setup`; TRANSFORMED: it ran outside the current transform."""
+    """The progress of `setup`. TRANSFORMED means that it ran outside the current transform."""
 
     NEW = 0
     TRANSFORMED = 1
@@ -85,7 +86,7 @@ class SetupState(enum.IntEnum):
 
 
 class ModuleState:
-    """What a module keeps while it is used, as opposed to its fields."""
+    """The state that a module has while it is used, in addition to its fields."""
 
     __slots__ = (
         "in_compact_method", "in_setup", "setup_called", "is_initialized", "autoname_cursor",
@@ -102,7 +103,7 @@ class ModuleState:
         self.containers: list[str] = []  # fields with containers or modules in them
 
     def reset(self) -> None:
-        """Clear the state of one call of a method."""
+        """Clear the state that belongs to one call of a method."""
         self.in_compact_method = False
         self.in_setup = False
         self.autoname_cursor = {}
@@ -123,7 +124,7 @@ class ModuleState:
 
 
 class ParentDescriptor:
-    """`parent`, held by a weak reference: modules that refer to each other would stay in memory."""
+    """The field `parent`, a weak reference, so that modules do not keep each other in memory."""
 
     def __get__(self, obj: Any, objtype: Any = None) -> Any:
         if obj is None:
@@ -136,7 +137,7 @@ class ParentDescriptor:
 
 
 class _NoAttribute(AttributeError):
-    """A module does not have an attribute; the message is made when the error is shown."""
+    """The error for a missing attribute, whose message is made when it is shown."""
 
     def __init__(self, module: Module, name: str, place: str):
         super().__init__(name=name, obj=module)
@@ -165,13 +166,14 @@ class ModuleBase:
 
 
 class Module(Functional, Variables, Summarized, ModuleBase):
-    """Base class of all layers and models: a dataclass whose methods may use variables.
+    """Base class of all layers and models: a dataclass whose methods can use variables.
 
-    The annotated attributes of a subclass are its fields, and the arguments of its constructor.
+    The annotated attributes of a subclass are its fields and the arguments of its constructor.
     Every module also has the fields `name` and `parent`, which are set automatically. An instance
-    holds no arrays: `init` creates its variables and returns them, `apply` calls it on variables.
+    contains no arrays: `init` creates and returns its variables, and `apply` calls a method with
+    given variables.
 
-    Submodules are declared in `setup`, or where they are used in a method marked `compact`.
+    Declare submodules in `setup`, or directly where they are used in a method marked `compact`.
 
     >>> import toile.linen as nn
     >>> class MLP(nn.Module):
@@ -191,7 +193,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     (2, 4)
     """
 
-    if TYPE_CHECKING:  # the fields that every subclass gets, and what comes of its calls
+    if TYPE_CHECKING:  # the fields that every subclass gets, and its call
         parent: Any = kw_only_dataclasses.field(default=None, kw_only=True)
         name: str | None = kw_only_dataclasses.field(default=None, kw_only=True)
         __call__: ClassVar[Callable[..., Any]]
@@ -202,7 +204,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     scope: ClassVar[Any] = None  # a Scope, once the module is bound
     _own_fields: ClassVar[tuple[str, ...]] = ()
     _compact_name_scope_methods: ClassVar[tuple[str, ...]] = ()
-    _has_setup: ClassVar[bool] = False  # whether binding has more to do than to adopt the fields
+    _has_setup: ClassVar[bool] = False  # whether binding must do more than adopt the fields
 
     @classmethod
     def __init_subclass__(cls, kw_only: bool = False, **kwargs: Any) -> None:
@@ -225,7 +227,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         d["_id"] = uuid()
         d["_state"] = state = ModuleState()
         parent = d.get("_parent_ref")
-        if parent.__class__ is weakref.ref:  # attached before: this is the second time
+        if parent.__class__ is weakref.ref:  # the module was attached before
             parent = parent()
         if parent is unspecified_parent:
             parent = context.module_stack[-1]
@@ -250,7 +252,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         state.is_initialized = True
 
     def _attach(self, parent: Module) -> bool:
-        """Take a name and a scope under `parent`; False if that waits for `__setattr__`."""
+        """Take a name and a scope under `parent`; False if this must wait for `__setattr__`."""
         outer = parent._state
         d = self.__dict__
         name = d.get("name")
@@ -271,7 +273,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
                 f"{type(parent).__name__} (make submodules in `setup`, or in a method that runs "
                 f"under init, apply or bind){here()}"
             )
-        # What `setup` makes again inside a transform is the same as outside.
+        # Inside a transform, `setup` makes the same submodules again as outside.
         reuse = outer.in_setup and outer.setup_called == SetupState.TRANSFORMED
         if not reuse and name in parent.scope.reservations:
             raise errors.NameInUseError("submodule", name, type(parent).__name__)
@@ -285,7 +287,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
             if state.is_initialized and not name.startswith("__"):
                 raise errors.SetAttributeFrozenModuleError(type(self).__name__, name, val)
             object.__setattr__(self, name, val)
-            self.__dict__.pop("_candidates", None)  # it may be a field, and hold a module now
+            self.__dict__.pop("_candidates", None)  # it may be a field that now contains a module
             return
         fields = self.__dataclass_fields__
         if name in fields and fields[name].init:
@@ -295,10 +297,10 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         else:
             self._register_submodules(name, val)
 
-    if not TYPE_CHECKING:  # to checkers, attributes are those that are assigned somewhere
+    if not TYPE_CHECKING:  # type checkers see only attributes that are assigned
 
         def __getattr__(self, name: str) -> Any:
-            """Attributes that `setup` defines: run it first."""
+            """Run `setup` first, which may define the attribute."""
             if name in _COPY_PROTOCOL or name.startswith(_NOTEBOOK_PROTOCOL):
                 raise AttributeError(name)
             self._try_setup()
@@ -320,7 +322,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         return module_html(self)
 
     def __changes_since__(self, other: Module) -> list[str]:
-        """For `jit(...).why()`, where modules are static arguments: which fields changed."""
+        """The fields that changed, for `jit(...).why()` when modules are static arguments."""
         return changes(fingerprint(other), fingerprint(self))
 
     def _register_submodules(self, name: str, val: Any) -> None:
@@ -335,7 +337,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
                 return value
             own_name, kept = value.name, None
             if value.parent is None:
-                # From outside: cloned once for each call, so that what was shared stays shared.
+                # A module from outside is cloned once per call, so that shared modules stay shared.
                 if preserve:
                     kept = own_name
                 found = adopted.get(value._id)
@@ -359,14 +361,14 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     # Setup.
 
     def setup(self) -> None:
-        """Declare submodules and variables as attributes; override it.
+        """Declare submodules and variables as attributes. Subclasses override this method.
 
-        It runs once for each bound instance, before the first method that is called and before the
-        first attribute that it defines is read.
+        It runs once for each bound instance, before the first call of a method and before the first
+        access to an attribute that it defines.
         """
 
     def _try_setup(self, shallow: bool = False) -> None:
-        """Run `setup` if the module is bound and it has not run; shallow: adopt fields only."""
+        """Run `setup` unless the module is unbound or it has run; if shallow, only adopt fields."""
         state = self._state
         if self.scope is None or state.setup_called is SetupState.DONE or state.in_setup:
             return
@@ -386,7 +388,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
                 state.setup_called = SetupState.DONE
 
     def _add_name_scopes(self) -> None:
-        """A child for each method that has its own scope."""
+        """Make a child for each method that has a separate scope."""
         me: Any = weakref.ref(self)
         self._compact_name_scope_modules = {
             name: CompactNameScope(getattr(type(self), name).inner_fun, me, name=name)
@@ -394,7 +396,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         }
 
     def _validate_setup(self) -> None:
-        """Run `setup` on shapes only: its errors come before those of a transform around it."""
+        """Run `setup` on shapes only, so that its errors come before those of the transform."""
 
         def run_setup_only(x: Any) -> Any:
             wrapped_id = wrap_method_once(lambda m, x: x)
@@ -414,9 +416,9 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         self, fun: Callable[..., Any], fun_name: str, is_compact: bool, args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:  # fmt: skip
-        """Call a user's method, after `setup` and with this module on the stack."""
+        """Call a user's method, after `setup`, with this module on the stack."""
         state = self._state
-        # A method may call its parent class's: only the outermost call ends the naming.
+        # A method may call that of its base class; only the outermost call ends the naming.
         ends_naming = False
         if fun_name == "setup":
             ends_naming = self._enter_setup()
@@ -458,7 +460,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     def _observed_call(
         self, fun: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A call that interceptors, captured intermediates or a summary record."""
+        """Call a method that interceptors, captured intermediates or a summary observe."""
         table = context.call_info_stack[-1] if context.call_info_stack else None
         if name == "setup":
             table = None
@@ -486,7 +488,7 @@ _ParentType = Module | Scope | Sentinel | None
 
 
 class TestScope(Scope):
-    """A scope for running `setup` on nothing: every key is the same."""
+    """A scope for a trial run of `setup`, in which all keys are equal."""
 
     __test__ = False
     __slots__ = ()
@@ -496,7 +498,7 @@ class TestScope(Scope):
 
 
 class CompactNameScope(Module):
-    """The child that holds the submodules of a `compact_name_scope` method."""
+    """The child that contains the submodules of a `compact_name_scope` method."""
 
     fn: Callable[..., Any]
     module_fn: Callable[[], Module]
@@ -508,17 +510,18 @@ class CompactNameScope(Module):
 
 
 def share_scope(module: Module, other: Module, /) -> None:
-    """Let two modules share their variables, so that wrapping a module adds no level to the names.
+    """Make two modules share one scope, so that a wrapper adds no level to the variables.
 
-    `module` takes the place of `other` in the tree of variables; if `other` is below `module`,
-    `other` takes the place of `module`. Call it in `setup`.
+    `module` takes the place of `other` in the tree of variables. If `other` is a submodule of
+    `module`, it takes the place of `module` instead. Call this function in `setup`.
 
     Args:
         module: a bound module, such as `self` in `setup`.
         other: another bound module.
 
     Raises:
-        toile.errors.CallShareScopeOnUnboundModuleError: a module is not bound to variables.
+        toile.errors.CallShareScopeOnUnboundModuleError: one of the modules is not bound to
+            variables.
 
     >>> import toile.linen as nn
     >>> class Wrapped(nn.Module):
@@ -556,10 +559,10 @@ def merge_param(name: str, a: T | None, b: T | None) -> T:
         b: the argument; None if it is not given.
 
     Returns:
-        The one that is not None.
+        The value that is not None.
 
     Raises:
-        ValueError: both are None, or neither.
+        ValueError: both values are None, or neither is None.
 
     >>> import toile.linen as nn
     >>> class Layer(nn.Module):

@@ -1,4 +1,4 @@
-"""From modules to pure functions: init, apply, bind, clone and their relatives."""
+"""The methods that run, bind and clone modules, and functions such as `nn.init` and `nn.apply`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ M = TypeVar("M", bound="Functional")
 
 
 def capture_call_intermediates(module: Any, method_name: str) -> bool:
-    """Tell whether `capture_intermediates=True` stores a method's results: `__call__` alone."""
+    """The filter for `capture_intermediates=True`, which selects the method `__call__`."""
     return method_name == "__call__"
 
 
 class Functional:
-    """Running, binding and cloning."""
+    """The methods of a module for running, binding and cloning."""
 
     scope: ClassVar[Any]
     name: str | None
@@ -46,7 +46,7 @@ class Functional:
             raise errors.IncorrectPostInitOverrideError()
 
     def _streams(self, rngs: Any, optional: bool = False) -> Any:
-        """Random streams by name; a single key feeds 'params'."""
+        """The random streams by name; a single key becomes the stream 'params'."""
         if isinstance(rngs, dict | FrozenDict) or (optional and rngs is None):
             return rngs
         if not is_valid_rng(rngs):
@@ -83,25 +83,25 @@ class Functional:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """Call a method of the module on given variables.
+        """Call a method of the module with given variables.
 
         Args:
             variables: nested dict of collections, such as the result of `init`.
             *args: positional arguments of the method.
-            rngs: one key, for the stream `params`; or a dict of keys by name of stream, such as
-                `{"dropout": key}`; None for no keys.
-            method: the method to call: its name, the method itself, or a function whose first
-                argument is the module; None is `__call__`.
-            mutable: collections that the call may change: True for all, a name, a list of names, or
-                another filter.
-            capture_intermediates: whether the results of every `__call__` are stored in the
-                collection `intermediates`; or a function of (module, name of method) that selects
-                the results to store.
+            rngs: one key, for the stream `params`, or a dict of keys by stream name, such as
+                `{"dropout": key}`. None for no keys.
+            method: the method to call, as its name, as the method itself, or as a function whose
+                first argument is the module. None means `__call__`.
+            mutable: filter that selects the collections that the call may change: True for all, a
+                name, a list of names, or a `DenyList`.
+            capture_intermediates: whether to store the result of every `__call__` in the collection
+                `intermediates`. If this is a function `f(module, method_name)`, the results of all
+                methods for which it returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
-            The result of the method; if `mutable` is not False, or intermediates are captured, the
-            pair (result, changed collections).
+            The result of the method. If `mutable` is not False or intermediates are captured, the
+            pair `(result, mutable collections)`.
 
         >>> import toile.linen as nn
         >>> variables = {"params": {"kernel": jnp.eye(2)}}
@@ -123,21 +123,22 @@ class Functional:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """Create the variables of the module by a call, and return its result too.
+        """Create the variables of the module by a call, and also return the result of the call.
 
         Args:
-            rngs: one key, for the stream `params`; or a dict of keys by name of stream.
+            rngs: one key, for the stream `params`, or a dict of keys by stream name.
             *args: positional arguments of the method.
-            method: the method to call: its name, the method itself, or a function whose first
-                argument is the module; None is `__call__`.
-            mutable: collections that are created; by default all but `intermediates`.
-            capture_intermediates: whether the results of every `__call__` are stored in the
-                collection `intermediates`; or a function of (module, name of method) that selects
-                the results to store.
+            method: the method to call, as its name, as the method itself, or as a function whose
+                first argument is the module. None means `__call__`.
+            mutable: filter that selects the collections to create; by default, all except
+                `intermediates`.
+            capture_intermediates: whether to store the result of every `__call__` in the collection
+                `intermediates`. If this is a function `f(module, method_name)`, the results of all
+                methods for which it returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
-            The pair (result, variables).
+            The pair `(result, variables)`.
         """
         Functional._module_checks(self)
         rngs = self._streams(rngs)
@@ -154,21 +155,23 @@ class Functional:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """Create the variables of the module, by a call with example arguments.
+        """Create the variables of the module by a call with example arguments.
 
         Args:
-            rngs: one key, for the stream `params`; or a dict of keys by name of stream.
+            rngs: one key, for the stream `params`, or a dict of keys by stream name.
             *args: positional arguments of the method.
-            method: the method to call: its name, the method itself, or a function whose first
-                argument is the module; None is `__call__`.
-            mutable: collections that are created; by default all but `intermediates`.
-            capture_intermediates: whether the results of every `__call__` are stored in the
-                collection `intermediates`; or a function of (module, name of method) that selects
-                the results to store.
+            method: the method to call, as its name, as the method itself, or as a function whose
+                first argument is the module. None means `__call__`.
+            mutable: filter that selects the collections to create; by default, all except
+                `intermediates`.
+            capture_intermediates: whether to store the result of every `__call__` in the collection
+                `intermediates`. If this is a function `f(module, method_name)`, the results of all
+                methods for which it returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
-            The variables, a nested dict: by collection, then by submodules, then by name.
+            The variables, as a nested dict whose keys are the collections, then the submodules,
+            then the names.
 
         >>> import toile.linen as nn
         >>> variables = nn.Dense(4).init(key(0), jnp.ones((1, 3)))
@@ -193,16 +196,17 @@ class Functional:
         """Create the variables of the module without computing its result.
 
         Args:
-            rngs: one key, for the stream `params`; or a dict of keys by name of stream.
-            *args: positional arguments of the method; a `toile.ShapeDtypeStruct` may stand for an
-                array whose values no variable depends on.
-            method: the method to call, or a function whose first argument is the module; None is
+            rngs: one key, for the stream `params`, or a dict of keys by stream name.
+            *args: positional arguments of the method. An argument can be a `toile.ShapeDtypeStruct`
+                if no variable depends on its values.
+            method: the method to call, or a function whose first argument is the module. None means
                 `__call__`.
-            mutable: collections that are created; by default all but `intermediates`.
+            mutable: filter that selects the collections to create; by default, all except
+                `intermediates`.
             **kwargs: keyword arguments of the method.
 
         Returns:
-            The variables, as from `init`.
+            The variables, in the form that `init` returns.
 
         >>> import toile.linen as nn
         >>> x = toile.ShapeDtypeStruct((1, 3), jnp.float32)
@@ -219,17 +223,18 @@ class Functional:
     def bind(
         self: M, variables: Any, *args: Any, rngs: Any = None, mutable: CollectionFilter = False
     ) -> M:
-        """Copy the module and attach variables to it, to call it and look into it interactively.
+        """Return a copy of the module with variables attached, for interactive use.
 
         Args:
             variables: nested dict of collections, such as the result of `init`.
-            *args: no effect.
-            rngs: one key, for the stream `params`; or a dict of keys by name of stream; None for
-                no keys.
-            mutable: collections that calls may change; see `apply`.
+            *args: not used.
+            rngs: one key, for the stream `params`, or a dict of keys by stream name; None for no
+                keys.
+            mutable: filter that selects the collections that calls may change; see `apply`.
 
         Returns:
-            A bound module. Its `variables` are those given, with the changes that calls made.
+            A bound module. Its attribute `variables` contains the given variables, with the changes
+            that calls have made.
 
         >>> import toile.linen as nn
         >>> model = nn.Dense(2, use_bias=False)
@@ -245,10 +250,10 @@ class Functional:
     def unbind(self: M) -> tuple[M, Any]:
         """Separate a bound module from its variables: the inverse of `bind`.
 
-        It turns a part of a bound model into a separate model.
+        Use it to turn a part of a bound model into a separate model.
 
         Returns:
-            The pair of an unbound copy of the module and its variables.
+            An unbound copy of the module, and its variables.
 
         Raises:
             toile.errors.CallUnbindOnUnboundModuleError: the module is not bound.
@@ -274,12 +279,12 @@ class Functional:
         _reset_names: bool = False,
         **updates: Any,
     ) -> M:
-        """Create a module with the same fields, some of them changed.
+        """Copy a module, and change some of its fields in the copy.
 
         Args:
             parent: parent of the new module; None for an unbound module.
-            _deep_clone: whether submodules in fields are cloned too.
-            _reset_names: whether cloned submodules lose their names.
+            _deep_clone: whether to clone submodules in fields too.
+            _reset_names: whether to remove the names of cloned submodules.
             **updates: new values of fields.
 
         Returns:
@@ -289,7 +294,7 @@ class Functional:
         attrs["name"] = self.name
         attrs.update(parent=parent, **updates)
         if _deep_clone is not False:
-            # Each submodule is cloned once, so that one that is used twice stays one.
+            # Each submodule is cloned once, so that a submodule used twice stays one object.
             cache = {} if _deep_clone is True else _deep_clone
 
             def clone_once(suffix: str, m: Any) -> Any:
@@ -309,11 +314,11 @@ class Functional:
     def copy(
         self: M, *, parent: Any = unspecified_parent, name: str | None = None, **updates: Any
     ) -> M:
-        """Create a submodule of the running module with the same fields, some of them changed.
+        """Copy a module as a submodule of the running module, and change some of its fields.
 
         Args:
-            parent: parent of the copy; by default the module whose method runs.
-            name: name of the copy; None for one that is made automatically.
+            parent: parent of the copy; by default, the module whose method is running.
+            name: name of the copy; None for an automatic name.
             **updates: new values of fields.
 
         Returns:
@@ -325,7 +330,7 @@ class Functional:
 def _scope_function(
     fn: Callable[..., Any], module: Any, mutable: CollectionFilter, capture: Any
 ) -> tuple[Callable[..., Any], CollectionFilter]:
-    """`fn` of a bound module as a function of a scope, and the filter of mutable collections."""
+    """A function of a bound module as a function of a scope, and the filter `mutable`."""
     if capture is True:
         capture = capture_call_intermediates
     if capture:
@@ -348,20 +353,20 @@ def apply(
     mutable: CollectionFilter = False,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """Turn a function of a bound module into a function of variables.
+    """Turn a function of a bound module into a pure function of variables.
 
     Args:
-        fn: function whose first argument is a module that is bound to variables.
+        fn: function whose first argument is a bound module.
         module: the module.
-        mutable: collections that the call may change: True for all, a name, a list of names, or
-            another filter.
-        capture_intermediates: whether the results of every `__call__` are stored in the collection
-            `intermediates`; or a function of (module, name of method) that selects the results to
-            store.
+        mutable: filter that selects the collections that the call may change: True for all, a name,
+            a list of names, or a `DenyList`.
+        capture_intermediates: whether to store the result of every `__call__` in the collection
+            `intermediates`. If this is a function `f(module, method_name)`, the results of all
+            methods for which it returns True are stored instead.
 
     Returns:
-        A function of (variables, *args, rngs=None, **kwargs) that returns the result of `fn`; if
-        collections are mutable, the pair (result, changed collections).
+        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`, or, if
+        collections are mutable, the pair `(result, mutable collections)`.
 
     >>> import toile.linen as nn
     >>> run = nn.apply(lambda m, x: m(x).sum(), nn.Dense(2, use_bias=False))
@@ -378,18 +383,19 @@ def init_with_output(
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """Turn a function of a bound module into one that creates variables and returns its result too.
+    """Turn a function of a bound module into a function that returns its result and new variables.
 
     Args:
-        fn: function whose first argument is a module that is bound to variables.
+        fn: function whose first argument is a bound module.
         module: the module.
-        mutable: collections that are created; by default all but `intermediates`.
-        capture_intermediates: whether the results of every `__call__` are stored in the collection
-            `intermediates`; or a function of (module, name of method) that selects the results to
-            store.
+        mutable: filter that selects the collections to create; by default, all except
+            `intermediates`.
+        capture_intermediates: whether to store the result of every `__call__` in the collection
+            `intermediates`. If this is a function `f(module, method_name)`, the results of all
+            methods for which it returns True are stored instead.
 
     Returns:
-        A function of (rngs, *args, **kwargs) that returns the pair (result, variables).
+        A function `f(rngs, *args, **kwargs)` that returns the pair `(result, variables)`.
 
     >>> import toile.linen as nn
     >>> run = nn.init_with_output(lambda m, x: m(x).shape, nn.Dense(2))
@@ -407,18 +413,19 @@ def init(
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """Turn a function of a bound module into one that creates variables.
+    """Turn a function of a bound module into a function that creates its variables.
 
     Args:
-        fn: function whose first argument is a module that is bound to variables.
+        fn: function whose first argument is a bound module.
         module: the module.
-        mutable: collections that are created; by default all but `intermediates`.
-        capture_intermediates: whether the results of every `__call__` are stored in the collection
-            `intermediates`; or a function of (module, name of method) that selects the results to
-            store.
+        mutable: filter that selects the collections to create; by default, all except
+            `intermediates`.
+        capture_intermediates: whether to store the result of every `__call__` in the collection
+            `intermediates`. If this is a function `f(module, method_name)`, the results of all
+            methods for which it returns True are stored instead.
 
     Returns:
-        A function of (rngs, *args, **kwargs) that returns the variables.
+        A function `f(rngs, *args, **kwargs)` that returns the variables.
 
     >>> import toile.linen as nn
     >>> run = nn.init(lambda m, x: m(x), nn.Dense(2))

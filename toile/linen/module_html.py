@@ -1,8 +1,8 @@
-"""Modules as HTML: a folded tree of submodules with their fields, and the variables of bound ones.
+"""Modules as HTML: a collapsible tree of submodules with their fields and, if bound, variables.
 
-For a bound module only `setup` is run, as `dir` does. Submodules that are created by a call are
-known by their variables: they have names, shapes and counts, but no class. Module loads this file
-in notebooks; this file does not import Module.
+For a bound module, only `setup` is run, as in `dir`. Submodules that a call creates are known only
+by their variables, so they are shown with names, shapes and counts but without a class. Module
+loads this file in notebooks. This file does not import Module.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOT_FIELDS = ("parent", "name")
 
 
 def module_html(module: Any, lines: int = MOST_LINES) -> str:
-    """The HTML of a module, whose first level is unfolded."""
+    """The HTML of a module, with the first level expanded."""
     title, inner = _entry(module, _variables(module), lines)
     return box(fold(title, inner, is_open=True))
 
@@ -40,7 +40,7 @@ def _is_module(value: Any) -> bool:
 
 
 def _is_bound(module: Any) -> bool:
-    """Whether `bind` has made it; others that have a scope are in the middle of a call."""
+    """Whether `bind` made the module. Other modules with a scope are in the middle of a call."""
     return module.scope is not None and module.scope.get_flag("interactive", False)
 
 
@@ -59,7 +59,7 @@ def _below(variables: dict[str, Branch], name: str) -> dict[str, Branch]:
 
 
 def _entry(module: Any, variables: dict[str, Branch], lines: int) -> tuple[str, str]:
-    """The title of a module and what is below it."""
+    """The title of a module, and the HTML below it."""
     if _is_bound(module):
         module._try_setup()
     own, defaults = _fields(module)
@@ -78,7 +78,7 @@ def _entry(module: Any, variables: dict[str, Branch], lines: int) -> tuple[str, 
 
 
 def _children(module: Any, variables: dict[str, Branch], lines: int) -> str:
-    """Folds of the submodules, including those known only by their variables."""
+    """The collapsible HTML of the submodules, including those known only by their variables."""
     modules = _submodules(module)
     names = dict.fromkeys([*modules, *(n for b in variables.values() for n in b.branches)])
 
@@ -115,7 +115,7 @@ def _counts(variables: dict[str, Branch]) -> str:
 
 
 def _submodules(module: Any) -> dict[str, Any]:
-    """The submodules of a bound module, or those in the fields of an unbound one."""
+    """The submodules of a bound module, or the modules in the fields of an unbound module."""
     if module.scope is not None:
         return {n: m for n, m in module._state.children.items() if _is_module(m)}
     return {
@@ -153,7 +153,7 @@ def _is_default(f: Any, value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    """The value of a field; modules by class, arrays by dtype and shape."""
+    """The value of a field as text; modules by their class, arrays by dtype and shape."""
     if _is_module(value):
         return type(value).__name__
     if hasattr(value, "shape") and hasattr(value, "dtype"):

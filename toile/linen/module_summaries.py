@@ -1,6 +1,6 @@
-"""The summaries of a module, for `Module` to inherit.
+"""The methods that summarize a module, which `Module` inherits.
 
-They load `summary` when they are first called: it is large, and few programs need it.
+They load `summary` when they are first called, because it is large and few programs need it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Summarized:
-    """The summaries of a module."""
+    """The methods that summarize a module."""
 
     def tabulate(
         self,
@@ -33,24 +33,26 @@ class Summarized:
         compute_vjp_flops: bool = False,
         **kwargs: Any,
     ) -> str:
-        """Summarize the module in a table, from shapes only.
+        """Summarize the module in a table. Only shapes are computed.
 
         Args:
-            rngs: one key, for the stream `params`; or a dict of keys by name of stream.
-            *args: positional arguments of `__call__`; arrays or `toile.ShapeDtypeStruct`.
-            depth: number of levels of submodules that have rows; the variables of deeper ones are
-                counted in the deepest row above them. None for all.
-            show_repeated: whether every call of a module has a row, or only the first.
-            mutable: collections that are created; by default all but `intermediates`.
-            console_kwargs, table_kwargs, column_kwargs: options of the Console, the Table and
-                `add_column` of the package rich.
-            compute_flops: whether there is a column with the number of floating-point operations.
-            compute_vjp_flops: whether there is a column with the number of floating-point
-                operations of the call and its vector-Jacobian product.
+            rngs: one key, for the stream `params`, or a dict of keys by stream name.
+            *args: positional arguments of `__call__`, arrays or `toile.ShapeDtypeStruct`.
+            depth: number of levels of submodules that have rows; None for all levels. The variables
+                of deeper submodules are counted in the lowest row above them.
+            show_repeated: whether every call of a module has a row; if False, only the first call
+                has one.
+            mutable: filter that selects the collections to create; by default, all except
+                `intermediates`.
+            console_kwargs, table_kwargs, column_kwargs: options for `Console`, `Table` and
+                `Table.add_column` of the package rich.
+            compute_flops: whether to add a column with the number of floating-point operations.
+            compute_vjp_flops: whether to add a column with the number of floating-point operations
+                of the call and its vector-Jacobian product.
             **kwargs: keyword arguments of `__call__`.
 
         Returns:
-            The table, as text.
+            The table as a string.
 
         >>> import toile.linen as nn
         >>> class Scale(nn.Module):
@@ -82,15 +84,16 @@ class Summarized:
         """List the modules that a call uses.
 
         Args:
-            rngs: one key, for the stream `params`; or a dict of keys by name of stream.
-            *args: positional arguments of `__call__`; arrays or `toile.ShapeDtypeStruct`.
+            rngs: one key, for the stream `params`, or a dict of keys by stream name.
+            *args: positional arguments of `__call__`, arrays or `toile.ShapeDtypeStruct`.
             show_repeated: whether a later call of a module replaces its entry.
-            mutable: collections that are created; by default all but `intermediates`.
+            mutable: filter that selects the collections to create; by default, all except
+                `intermediates`.
             **kwargs: keyword arguments of `__call__`.
 
         Returns:
-            A dict of unbound modules by path, such as `"encoder/Dense_0"`; the module itself is
-            `""`.
+            A dict that maps paths, such as `"encoder/Dense_0"`, to unbound modules. The path of the
+            module itself is `""`.
 
         >>> import toile.linen as nn
         >>> model = nn.Sequential([nn.Dense(4), nn.Dense(2)])

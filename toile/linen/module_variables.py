@@ -1,4 +1,4 @@
-"""The methods of a bound module for variables and random keys, which users call most."""
+"""The methods of a bound module for variables and random keys."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from toile.engine.trees import tree_map
 
 
 def append(xs: tuple[Any, ...], x: Any) -> tuple[Any, ...]:
-    """The default function with which `sow` adds a new value to the stored ones."""
+    """The default `reduce_fn` of `sow`, which appends the new value to a tuple."""
     return (*xs, x)
 
 
 def no_values() -> tuple[Any, ...]:
-    """The default initial value of `sow`."""
+    """The default `init_fn` of `sow`, which returns an empty tuple."""
     return ()
 
 
 class Variables:
-    """Declaring, reading and writing variables; drawing keys."""
+    """The methods of a module that declare, read and write variables and draw keys."""
 
     scope: ClassVar[Any]
     _state: ClassVar[Any]
     _initialization_allowed: bool
 
     def _bound(self, doing: str) -> Scope:
-        """The scope, or an error that says how to bind."""
+        """The scope; raises an error that says how to bind the module if it is unbound."""
         if self.scope is None:
             cls = type(self).__name__
             raise ValueError(
@@ -41,7 +41,7 @@ class Variables:
         return self.scope
 
     def _declare(self, kind: str, name: str, col: str) -> Scope:
-        """Check that a variable may be declared now under this name."""
+        """Check that a variable can be declared now under this name, and return the scope."""
         if self.scope is None or not self._initialization_allowed:
             what = "Parameters" if kind == "param" else "Variables"
             raise ValueError(
@@ -60,16 +60,17 @@ class Variables:
         unbox: bool = True,
         **init_kwargs: Any,
     ) -> Any:
-        """Declare a parameter, in `setup` or a compact method, and return its value.
+        """Declare a parameter and return its value.
 
-        Under `init` the parameter is created by `init_fn(key, *init_args, **init_kwargs)`;
-        otherwise it is read from the collection `params`.
+        Call this method in `setup` or in a compact method. Under `init`, the call
+        `init_fn(key, *init_args, **init_kwargs)` creates the parameter. Otherwise, the parameter is
+        read from the collection `params`.
 
         Args:
             name: name of the parameter.
-            init_fn: initializer, a function of a key and more arguments.
-            *init_args: further arguments of `init_fn`, usually shape and dtype.
-            unbox: whether boxes such as `nn.Partitioned` are removed from the value.
+            init_fn: initializer, a function `f(key, *init_args, **init_kwargs)`.
+            *init_args: arguments of `init_fn` after the key, usually the shape and the dtype.
+            unbox: whether to remove boxes such as `nn.Partitioned` from the value.
             **init_kwargs: keyword arguments of `init_fn`.
 
         Returns:
@@ -85,7 +86,7 @@ class Variables:
         """
         scope = self.scope
         if scope is not None and not init_kwargs and name not in scope.reservations:
-            # The common case in one go: an array that is there, of the shape the initializer gives.
+            # The common case, handled quickly: the array exists and has the initializer's shape.
             value = scope._collection("params").get(name)
             if (
                 isinstance(value, Array)
@@ -111,19 +112,23 @@ class Variables:
         unbox: bool = True,
         **init_kwargs: Any,
     ) -> Variable[Any]:
-        """Declare a variable of a collection, in `setup` or a compact method.
+        """Declare a variable of a collection.
+
+        Call this method in `setup` or in a compact method.
 
         Args:
             col: name of the collection, such as `batch_stats`.
             name: name of the variable.
-            init_fn: function that makes the first value, where there is none and the collection is
-                mutable; it is not given a key. None if the variable must already exist.
+            init_fn: function that returns the initial value. It is called without a key if the
+                variable does not exist and the collection is mutable. None if the variable must
+                already exist.
             *init_args: arguments of `init_fn`.
-            unbox: whether boxes such as `nn.Partitioned` are removed from the value.
+            unbox: whether to remove boxes such as `nn.Partitioned` from the value.
             **init_kwargs: keyword arguments of `init_fn`.
 
         Returns:
-            A `Variable`, whose `value` is read and, where the collection is mutable, assigned.
+            A `Variable`. Its attribute `value` can be read and, if the collection is mutable,
+            assigned.
 
         >>> import toile.linen as nn
         >>> class Count(nn.Module):
@@ -143,12 +148,12 @@ class Variables:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Names of the modules from the top to this one; () for the top."""
+        """The names of the modules from the root to this one, an empty tuple for the root."""
         return self._bound("Can't access module paths").path
 
     @property
     def variables(self) -> Any:
-        """The variables of this module and of those below it, by collection."""
+        """The variables of this module and its submodules, by collection."""
         return self._bound("Can't access variables").variables()
 
     def get_variable(self, col: str, name: str, default: Any = None) -> Any:
@@ -157,7 +162,7 @@ class Variables:
         Args:
             col: name of the collection.
             name: name of the variable, or of a submodule.
-            default: what to return where there is none.
+            default: value to return if the variable does not exist.
 
         Returns:
             The value of the variable, or `default`.
@@ -185,12 +190,12 @@ class Variables:
             name: name of the variable.
 
         Returns:
-            True if it does.
+            True if the variable exists.
         """
         return self._bound("Can't access variables").has_variable(col, name)
 
     def is_mutable_collection(self, col: str) -> bool:
-        """Tell whether the variables of collection `col` may be written in this call."""
+        """Tell whether the variables of collection `col` can be written in this call."""
         return self._bound("Can't check mutability").is_mutable_collection(col)
 
     def has_rng(self, name: str) -> bool:
@@ -201,18 +206,19 @@ class Variables:
         """Draw the next key of a random stream.
 
         Args:
-            name: name of the stream; where there is no such stream, `params` is used.
+            name: name of the stream. If there is no such stream, `params` is used.
 
         Returns:
-            A key. It depends on the stream's key, the module's path and the number of keys drawn.
+            A key, which depends on the stream's key, the module's path and the number of keys drawn
+            so far.
 
         Raises:
-            toile.errors.InvalidRngError: there is neither the stream nor `params`.
+            toile.errors.InvalidRngError: neither this stream nor `params` exists.
         """
         return self._bound("Can't use RNGs").make_rng(name)
 
     def is_initializing(self) -> bool:
-        """Tell whether this is a call of `init`."""
+        """Tell whether the module is running under `init`."""
         return self._bound("Can't check if running under init()").get_flag("initializing", False)
 
     def sow(
@@ -223,18 +229,21 @@ class Variables:
         reduce_fn: Callable[[Any, Any], Any] = append,
         init_fn: Callable[[], Any] = no_values,
     ) -> bool:
-        """Store a value in a collection, if it is mutable; values under one name are collected.
+        """Store a value in a collection if the collection is mutable.
+
+        Several values can be stored under one name. By default, they are collected in a tuple.
 
         Args:
             col: name of the collection, usually `intermediates`.
-            name: name to store the value under.
+            name: name under which the value is stored.
             value: the value, a tree of arrays.
-            reduce_fn: function of what is stored and the new value that returns what to store; by
-                default it appends to a tuple.
-            init_fn: function that makes what `reduce_fn` starts from; by default an empty tuple.
+            reduce_fn: function `f(stored, value)` that combines the stored value with the new
+                value. By default, it appends the new value to a tuple.
+            init_fn: function `f()` that returns the initial stored value, by default an empty
+                tuple.
 
         Returns:
-            Whether the value was stored.
+            True if the value was stored.
 
         >>> import toile.linen as nn
         >>> class Model(nn.Module):
@@ -258,15 +267,16 @@ class Variables:
         return True
 
     def perturb(self, name: str, value: Any, collection: str = "perturbations") -> Any:
-        """Add a variable that is zero to a value, to get the gradient with respect to that value.
+        """Add a zero variable to a value, to make the gradient with respect to the value available.
 
-        `init` creates the variable; the gradient with respect to it is that of the value. Where
-        `apply` is given no such collection, the value is returned unchanged.
+        `init` creates the variable. The gradient with respect to the variable is the gradient with
+        respect to the value. If the variables passed to `apply` do not include the collection, the
+        value is returned unchanged.
 
         Args:
             name: name of the variable.
             value: a tree of arrays.
-            collection: collection of the variable.
+            collection: name of the variable's collection.
 
         Returns:
             The value plus the variable.

@@ -1,9 +1,9 @@
 """Normalization layers: BatchNorm, LayerNorm, RMSNorm, GroupNorm, InstanceNorm.
 
-They differ in the axes that statistics are taken over; the mathematics is shared with
-`toile.core.nn.normalization`. Statistics are computed in float32 or wider, unless an option of the
-layer says otherwise. SpectralNorm and WeightNorm, which normalize the parameters of another layer,
-are in `weight_normalization`.
+They differ in the axes over which the statistics are taken, and share the mathematics with
+`toile.core.nn.normalization`. The statistics are computed in at least float32, unless an option of
+the layer says otherwise. SpectralNorm and WeightNorm, which normalize the parameters of another
+layer, are in `weight_normalization`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _stats(
     use_mean: bool = True, use_fast_variance: bool = True, mask: Any = None,
     force_float32_reductions: bool = True,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """`statistics`, in the dtype that they are computed in."""
+    """Call `statistics` with the input converted to the dtype of the computation."""
     x = jnp.asarray(x)
     if dtype is None:
         dtype = x.dtype
@@ -63,7 +63,7 @@ def _normalized(
     layer: Any, x: Any, stats: tuple[Any, Any], kept: tuple[int, ...],
     features: tuple[int, ...], sizes: tuple[int, ...], use_bias: bool,
 ) -> Any:  # fmt: skip
-    """`normalized` with parameters of `layer` of shape `sizes`, in the layer's dtype."""
+    """Call `normalized` with parameters of shape `sizes`, and convert to the layer's dtype."""
     scale = bias = None
     if layer.use_scale:
         scale = _parameter(layer, "scale", layer.scale_init, sizes, x.shape, features)
@@ -79,7 +79,7 @@ def _normalized(
 def _parameter(
     layer: Any, name: str, init: Any, sizes: tuple[int, ...], shape: Any, features: tuple[int, ...]
 ) -> Any:
-    """A parameter of shape `sizes`, in the shape of the axes `features`."""
+    """A parameter of shape `sizes`, reshaped to the sizes of the axes `features`."""
     value = layer.param(name, init, sizes, layer.param_dtype)
     if len(sizes) != len(features):
         value = value.reshape([shape[axis] for axis in features])
@@ -87,7 +87,7 @@ def _parameter(
 
 
 def _layer_stats(layer: Any, x: Any, axes: Axes, mask: Any, use_mean: bool = True) -> Any:
-    """`_stats` with the fields of a layer."""
+    """Call `_stats` with the fields of a layer."""
     return _stats(
         x, axes, layer.dtype, layer.axis_name, layer.axis_index_groups, use_mean,
         layer.use_fast_variance, mask, layer.force_float32_reductions,
@@ -104,38 +104,41 @@ def _normalize_along(
 
 
 class BatchNorm(Module):
-    """Normalize each feature over the batch, and keep averages for evaluation.
+    """Normalizes each feature over the batch, and keeps running averages for evaluation.
 
-    In training, the mean and the variance of the batch are used, and the running averages of them,
-    in the collection `batch_stats`, are updated; that needs `mutable=["batch_stats"]`. In
-    evaluation, the averages are used and stay unchanged. `init` does not update them either.
+    In training, the layer normalizes with the mean and the variance of the batch and updates their
+    running averages in the collection `batch_stats`, which requires `mutable=["batch_stats"]`. In
+    evaluation, it normalizes with the running averages and does not change them. `init` does not
+    update them either.
 
-    The result has the shape of the input. The parameters `scale` and `bias`, and the averages
-    `mean` and `var`, have the sizes of the axes `axis`.
+    The result has the shape of the input. The parameters `scale` and `bias` and the running
+    averages `mean` and `var` have the sizes of the axes `axis`.
 
     Args:
-        use_running_average: whether the averages are used instead of the batch: True in
-            evaluation, False in training. It is given here or to the call.
-        axis: axis or axes of the features; statistics are taken over all other axes.
-        momentum: how much of the averages remains at each update; the rest comes from the batch.
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        use_running_average: whether to normalize with the running averages instead of the
+            statistics of the batch: True in evaluation, False in training. Pass it either here or
+            to the call.
+        axis: axis or axes of the features; the statistics are taken over all other axes.
+        momentum: decay rate of the running averages, the fraction of the old value that each update
+            keeps.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        use_bias: whether a bias is added.
-        use_scale: whether the result is multiplied by a scale.
+        use_bias: whether to add a bias.
+        use_scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken, so
-            that several devices normalize as one; None for no such axis.
-        axis_index_groups: groups of indices of that axis that share statistics; None for a single
-            group.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
-            faster but less accurate than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 or wider.
+        axis_name: name of an axis of `vmap` or `pmap` over which the statistics are also taken, so
+            that several devices share their statistics; None for no mapped axis.
+        axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
+            None means a single group.
+        use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
+            faster but less accurate than `E[(x - E[x])²]`.
+        force_float32_reductions: whether to compute the statistics in at least float32.
 
     Raises:
-        toile.errors.ModifyScopeVariableError: the batch is used, and `batch_stats` is not
-            mutable.
+        toile.errors.ModifyScopeVariableError: `use_running_average` is False, and `batch_stats` is
+            not mutable.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (5, 6))
@@ -172,11 +175,11 @@ class BatchNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array that has the feature axes.
-            use_running_average: whether the averages are used instead of the batch, if it is not a
-                field of the layer.
-            mask: array that broadcasts to the shape of `x`; only elements where it is true count
-                for the statistics. None for all.
+            x: array that includes the feature axes.
+            use_running_average: whether to normalize with the running averages, if this is not set
+                as a field of the layer.
+            mask: array that broadcasts to the shape of `x`. Only elements for which it is true are
+                included in the statistics. None includes all elements.
 
         Returns:
             An array of the shape of `x`.
@@ -215,28 +218,28 @@ class BatchNorm(Module):
 
 
 class LayerNorm(Module):
-    """Normalize each example over its features.
+    """Normalizes each example over its features.
 
     The result has the shape of the input, with mean 0 and variance 1 over `reduction_axes` before
     the scale and the bias. The parameters `scale` and `bias` have the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        use_bias: whether a bias is added.
-        use_scale: whether the result is multiplied by a scale.
+        use_bias: whether to add a bias.
+        use_scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        reduction_axes: axis or axes that statistics are taken over.
-        feature_axes: axis or axes that the scale and the bias have.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken; None
-            for no such axis.
-        axis_index_groups: groups of indices of that axis that share statistics; None for a single
-            group.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
-            faster but less accurate than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 or wider.
+        reduction_axes: axis or axes over which the statistics are taken.
+        feature_axes: axis or axes along which the scale and the bias vary.
+        axis_name: name of an axis of `vmap` or `pmap` over which the statistics are also taken;
+            None for no mapped axis.
+        axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
+            None means a single group.
+        use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
+            faster but less accurate than `E[(x - E[x])²]`.
+        force_float32_reductions: whether to compute the statistics in at least float32.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (3, 4, 5))
@@ -267,9 +270,9 @@ class LayerNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array that has the axes of the layer.
-            mask: array that broadcasts to the shape of `x`; only elements where it is true count
-                for the statistics. None for all.
+            x: array that includes the axes `reduction_axes` and `feature_axes`.
+            mask: array that broadcasts to the shape of `x`. Only elements for which it is true are
+                included in the statistics. None includes all elements.
 
         Returns:
             An array of the shape of `x`.
@@ -282,24 +285,24 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Divide each example by the root of the mean square of its features, without centering.
+    """Divides each example by the root mean square of its features, without centering.
 
     The result has the shape of the input. The parameter `scale` has the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the mean square, to avoid division by zero.
+        epsilon: small number that is added to the mean square to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the scale when it is created.
-        use_scale: whether the result is multiplied by a scale.
+        use_scale: whether to multiply the result by a scale.
         scale_init: initializer of the scale.
-        reduction_axes: axis or axes that the mean square is taken over.
-        feature_axes: axis or axes that the scale has.
-        axis_name: name of an axis of `vmap` or `pmap` over which the mean is also taken; None for
-            no such axis.
-        axis_index_groups: groups of indices of that axis that share the mean; None for a single
-            group.
-        use_fast_variance: no effect on the result: the mean is not subtracted.
-        force_float32_reductions: whether the mean square is computed in float32 or wider.
+        reduction_axes: axis or axes over which the mean square is taken.
+        feature_axes: axis or axes along which the scale varies.
+        axis_name: name of an axis of `vmap` or `pmap` over which the mean square is also taken;
+            None for no mapped axis.
+        axis_index_groups: groups of indices of the mapped axis. Each group has a separate mean
+            square. None means a single group.
+        use_fast_variance: not used, since the mean is not subtracted.
+        force_float32_reductions: whether to compute the mean square in at least float32.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (5, 6))
@@ -328,9 +331,9 @@ class RMSNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array that has the axes of the layer.
-            mask: array that broadcasts to the shape of `x`; only elements where it is true count
-                for the mean square. None for all.
+            x: array that includes the axes `reduction_axes` and `feature_axes`.
+            mask: array that broadcasts to the shape of `x`. Only elements for which it is true are
+                included in the mean square. None includes all elements.
 
         Returns:
             An array of the shape of `x`.
@@ -343,34 +346,35 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalize each example over groups of channels and over all axes before the channels.
+    """Normalizes each group of channels of each example over all axes except the batch axis.
 
-    Channels are the last axis, and the first axis is the batch. The result has the shape of the
-    input. The parameters `scale` and `bias` have the number of channels as their shape.
+    The first axis is the batch axis, and the last axis contains the channels. The result has the
+    shape of the input. The parameters `scale` and `bias` have shape (channels,).
 
     Args:
         num_groups: number of groups; None if `group_size` is given.
         group_size: number of channels in a group; None if `num_groups` is given.
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        use_bias: whether a bias is added.
-        use_scale: whether the result is multiplied by a scale.
+        use_bias: whether to add a bias.
+        use_scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        reduction_axes: axes that statistics are taken over, the last one among them; None is all
-            but the first. It is needed for inputs with several batch axes.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken; None
-            for no such axis.
-        axis_index_groups: groups of indices of that axis that share statistics; None for a single
-            group.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
-            faster but less accurate than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 or wider.
+        reduction_axes: axes over which the statistics are taken, which must include the last axis.
+            None means all axes except the first. It is required for inputs with several batch axes.
+        axis_name: name of an axis of `vmap` or `pmap` over which the statistics are also taken;
+            None for no mapped axis.
+        axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
+            None means a single group.
+        use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
+            faster but less accurate than `E[(x - E[x])²]`.
+        force_float32_reductions: whether to compute the statistics in at least float32.
 
     Raises:
-        ValueError: both or neither of `num_groups` and `group_size` are given; the channels are
-            not a multiple of them; or `reduction_axes` lacks the last axis.
+        ValueError: both or neither of `num_groups` and `group_size` are given, the number of
+            channels is not a multiple of the given one, or `reduction_axes` does not include the
+            last axis.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (3, 4, 5, 6))
@@ -403,8 +407,9 @@ class GroupNorm(Module):
 
         Args:
             x: array of shape (batch, ..., channels).
-            mask: array that broadcasts to the shape of `x` and has its last axis; only elements
-                where it is true count for the statistics. None for all.
+            mask: array that broadcasts to the shape of `x` and has the same last axis. Only
+                elements for which it is true are included in the statistics. None includes all
+                elements.
 
         Returns:
             An array of the shape of `x`.
@@ -433,31 +438,31 @@ class GroupNorm(Module):
 
 
 class InstanceNorm(Module):
-    """Normalize each channel of each example over all other axes.
+    """Normalizes each channel of each example over all other axes.
 
-    The result has the shape of the input, whose first axis is the batch. The parameters `scale`
-    and `bias` have the sizes of `feature_axes`.
+    The first axis of the input is the batch axis. The result has the shape of the input. The
+    parameters `scale` and `bias` have the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        use_bias: whether a bias is added.
-        use_scale: whether the result is multiplied by a scale.
+        use_bias: whether to add a bias.
+        use_scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        feature_axes: axis or axes of the channels; statistics are taken over all other axes but
-            the first.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken; None
-            for no such axis.
-        axis_index_groups: groups of indices of that axis that share statistics; None for a single
-            group.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
-            faster but less accurate than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 or wider.
+        feature_axes: axis or axes of the channels; the statistics are taken over all other axes
+            except the first.
+        axis_name: name of an axis of `vmap` or `pmap` over which the statistics are also taken;
+            None for no mapped axis.
+        axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
+            None means a single group.
+        use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
+            faster but less accurate than `E[(x - E[x])²]`.
+        force_float32_reductions: whether to compute the statistics in at least float32.
 
     Raises:
-        ValueError: `feature_axes` has the first axis.
+        ValueError: `feature_axes` includes the first axis.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (2, 3, 4, 5))  # batch, height, width, channels
@@ -487,9 +492,9 @@ class InstanceNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array of shape (batch, ...) that has the axes of the layer.
-            mask: array that broadcasts to the shape of `x`; only elements where it is true count
-                for the statistics. None for all.
+            x: array of shape (batch, ...) that includes the axes `feature_axes`.
+            mask: array that broadcasts to the shape of `x`. Only elements for which it is true are
+                included in the statistics. None includes all elements.
 
         Returns:
             An array of the shape of `x`.

@@ -1,8 +1,8 @@
-"""Logical names of axes, stored beside variables: an older form of the boxes of `toile.linen`.
+"""Logical axis names that are stored in a separate collection, an older alternative to boxes.
 
-`param_with_axes` and `variable_with_axes` declare variables and sow the names of their axes into a
-collection of its own, `params_axes` for `params`; `get_axis_names` reads them there. The versions
-of scan and vmap here add the name of their axis to those names.
+`param_with_axes` and `variable_with_axes` declare variables and store the names of their axes in a
+separate collection, such as `params_axes` for `params`. `get_axis_names` reads the names from
+there. The versions of scan and vmap in this file add the name of their axis to those names.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ UNSHARDED = RulesFallback.AXIS_IS_UNSHARDED
 
 @struct.dataclass
 class AxisMetadata:
-    """Names of the axes of a variable, which transformations pass on unchanged.
+    """The names of the axes of a variable, stored in the structure of a tree.
 
     Args:
-        names: logical name of each axis, or a tree of such tuples.
+        names: tuple with the logical name of each axis, or a tree of such tuples.
 
     >>> from toile.linen import partitioning
     >>> partitioning.AxisMetadata(("embed", "mlp")).names
@@ -77,7 +77,7 @@ class AxisMetadata:
 
 
 def _same_names(old: Any, new: Any) -> Any:
-    """Check that names that are sown again are the same as before."""
+    """Check that names that are stored a second time are the same as before."""
     if not isinstance(new, AxisMetadata):
         raise TypeError(
             f"Expected newly sown value to be an AxisMetadata, got {type(new).__name__}{here()}"
@@ -94,7 +94,7 @@ def _same_names(old: Any, new: Any) -> Any:
 
 
 def _running(module: Any) -> Any:
-    """The given module, or the one whose method runs."""
+    """The given module, or the module whose method is running."""
     if module is None:
         module = context.module_stack[-1]
         assert module is not None, "needed a module that runs, got none (pass module=self)"
@@ -109,19 +109,19 @@ def param_with_axes(
     module: Module | None = None,
     **init_kwargs: object,
 ) -> Any:
-    """Declare a parameter of a module with logical names of its axes, and return its value.
+    """Declare a parameter of a module with logical axis names, and return its value.
 
     The names are stored in the collection `params_axes`.
 
     Args:
         name: name of the parameter.
-        init_fn: initializer, a function of a key and more arguments.
-        *init_args, **init_kwargs: further arguments of `init_fn`.
-        axes: logical name of each axis; None for no names.
-        module: the module; None for the one whose method runs.
+        init_fn: initializer, a function `f(key, *init_args, **init_kwargs)`.
+        *init_args, **init_kwargs: arguments of `init_fn` after the key.
+        axes: tuple with the logical name of each axis; None for no names.
+        module: the module; None for the module whose method is running.
 
     Returns:
-        The value, constrained to the names where there are rules and a mesh.
+        The value. If there are rules and a mesh, its sharding is constrained by the names.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning
@@ -143,14 +143,14 @@ def param_with_axes(
 
 
 class PartitionedVariable(Variable):
-    """Handle to a variable whose value is constrained to the logical names of its axes.
+    """A handle to a variable whose sharding is constrained by the logical names of its axes.
 
     Args:
-        scope: scope that has the variable.
+        scope: scope that contains the variable.
         collection: name of the collection.
         name: name of the variable.
-        axes: logical name of each axis; None for no names.
-        fallback: what to do with a name that no rule matches.
+        axes: tuple with the logical name of each axis; None for no names.
+        fallback: how to handle a name that no rule matches.
 
     >>> from toile.core import Scope
     >>> from toile.linen import partitioning
@@ -199,21 +199,21 @@ def variable_with_axes(
     fallback: RulesFallback = UNSHARDED,
     **init_kwargs: object,
 ) -> PartitionedVariable:
-    """Declare a variable of a module with logical names of its axes.
+    """Declare a variable of a module with logical axis names.
 
     The names are stored in the collection `<collection>_axes`.
 
     Args:
         collection: name of the collection.
         name: name of the variable.
-        init_fn: function that makes the first value.
+        init_fn: function that returns the initial value.
         *init_args, **init_kwargs: arguments of `init_fn`.
-        axes: logical name of each axis; None for no names.
-        module: the module; None for the one whose method runs.
-        fallback: what to do with a name that no rule matches.
+        axes: tuple with the logical name of each axis; None for no names.
+        module: the module; None for the module whose method is running.
+        fallback: how to handle a name that no rule matches.
 
     Returns:
-        A handle, whose `value` is read and assigned.
+        A handle. Its attribute `value` can be read and assigned.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning
@@ -240,13 +240,14 @@ def variable_with_axes(
 
 
 def get_axis_names(axes_metadata: FrozenDict | dict[str, Any]) -> FrozenDict:
-    """Turn a collection of names into `PartitionSpec` of logical names.
+    """Turn a collection of axis names into a tree of `PartitionSpec` objects.
 
     Args:
         axes_metadata: collection such as `params_axes`.
 
     Returns:
-        A tree like that of the variables themselves, with a `PartitionSpec` for each.
+        A tree with the structure of the variables, and a `PartitionSpec` of logical names for each
+        variable.
 
     >>> from toile.linen import partitioning
     >>> names = {"scale_axes": partitioning.AxisMetadata(("embed",))}
@@ -265,11 +266,11 @@ def get_axis_names(axes_metadata: FrozenDict | dict[str, Any]) -> FrozenDict:
     return freeze(unflatten_dict(flat))
 
 
-# Transformations that tell the names about their axis.
+# Transforms that add their axis to the names.
 
 
 def _map_names(fn: Callable[[list[Any]], Any], tree: Any) -> Any:
-    """A tree of variables with other names in each AxisMetadata."""
+    """A tree in which `fn` is applied to the names in each AxisMetadata."""
     is_metadata = lambda x: isinstance(x, AxisMetadata)
 
     def one(names: Any) -> Any:
@@ -286,7 +287,7 @@ def _map_names(fn: Callable[[list[Any]], Any], tree: Any) -> Any:
 def _add_axis_to_metadata(
     target: Any, axis_pos: Any, axis_name: Any, axis_col: str = "params_axes"
 ) -> Any:
-    """Inside, names are without the axis; outside, they have it."""
+    """Transform a target so that the names include the axis outside but not inside."""
     position = getattr(axis_pos, "axis", axis_pos)  # In and Out have it
 
     def added(names: list[Any]) -> tuple[Any, ...]:
@@ -328,17 +329,17 @@ def scan_with_axes(
     data_transform: Callable[..., Any] | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Any:
-    """Loop over a module like `nn.scan`, and name its axis in the stacked variables.
+    """Transform a module like `nn.scan`, and name the scanned axis in the stacked variables.
 
     Args:
-        target: class of modules, or a function whose first argument is a module.
-        variable_axes, variable_broadcast, variable_carry, split_rngs: as for `nn.scan`.
-        in_axes, out_axes, length, reverse, unroll, data_transform, methods: as for `nn.scan`.
-        axis_name: logical name of the axis.
-        axes_collections: collections whose names get the axis.
+        target: a module class, or a function whose first argument is a module.
+        variable_axes, variable_broadcast, variable_carry, split_rngs: as in `nn.scan`.
+        in_axes, out_axes, length, reverse, unroll, data_transform, methods: as in `nn.scan`.
+        axis_name: logical name of the scanned axis.
+        axes_collections: collections to whose axis names `axis_name` is added.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning
@@ -376,16 +377,17 @@ def vmap_with_axes(
     spmd_axis_name: str | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Any:
-    """Map a module like `nn.vmap`, and add names for the axis to the names of its variables.
+    """Transform a module like `nn.vmap`, and name the mapped axis in its variables.
 
     Args:
-        target: class of modules, or a function whose first argument is a module.
-        variable_axes, split_rngs, in_axes, out_axes, axis_size, axis_name: as for `nn.vmap`.
-        partitioning_axis_names: logical name of the axis, by collection.
-        spmd_axis_name, methods: as for `nn.vmap`.
+        target: a module class, or a function whose first argument is a module.
+        variable_axes, split_rngs, in_axes, out_axes, axis_size, axis_name: as in `nn.vmap`.
+        partitioning_axis_names: dict that maps each collection to the logical name of the mapped
+            axis.
+        spmd_axis_name, methods: as in `nn.vmap`.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning
@@ -421,21 +423,23 @@ def core_remat_static(
     static_argnums: tuple[int, ...] = (),
     policy: Callable[..., bool] | None = None,
 ) -> Callable[..., Any]:
-    """Recompute a function of a scope in the backward pass; static arguments may be unhashable.
+    """Recompute a function of a scope in the backward pass, with static arguments of any type.
+
+    The static arguments need not be hashable.
 
     Args:
-        fn: function of a scope and arguments.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
-        concrete: must be False; use `static_argnums`.
-        prevent_cse: whether the compiler is prevented from merging the recomputation with the first
+        fn: function `f(scope, *args)`.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
+        concrete: must be False; use `static_argnums` instead.
+        prevent_cse: whether to prevent the compiler from merging the recomputation with the first
             computation.
-        static_argnums: positions of arguments that are not traced; the argument after the scope
-            is number 0.
-        policy: function that selects the intermediate results to keep; None keeps none.
+        static_argnums: positions of arguments that are not traced; the argument after the scope has
+            position 0.
+        policy: function that selects the intermediate results to keep; None keeps no results.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
 
     >>> from toile.core import init, nn
     >>> from toile.linen import partitioning
@@ -473,23 +477,25 @@ def remat(
     policy: Callable[..., bool] | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Any:
-    """Recompute a module in the backward pass; positions of arguments do not count the module.
+    """Recompute a module in the backward pass instead of storing its intermediate results.
+
+    Unlike in `nn.remat`, the positions of arguments do not count the module.
 
     Args:
-        target: class of modules, or a function whose first argument is a module.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
-        concrete: must be False; use `static_argnums`.
-        prevent_cse: whether the compiler is prevented from merging the recomputation with the first
+        target: a module class, or a function whose first argument is a module.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
+        concrete: must be False; use `static_argnums` instead.
+        prevent_cse: whether to prevent the compiler from merging the recomputation with the first
             computation.
-        static_argnums: positions of arguments that are not traced; the argument after the module
-            is number 0. They need not be hashable.
-        policy: function that selects the intermediate results to keep; None keeps none.
-        methods: names of the methods to transform, by default `__call__`; or a dict from names
-            to the options for each.
+        static_argnums: positions of arguments that are not traced, which need not be hashable; the
+            argument after the module has position 0.
+        policy: function that selects the intermediate results to keep; None keeps no results.
+        methods: names of the methods to transform, or a dict that maps each name to the options for
+            that method. None means `__call__`.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning

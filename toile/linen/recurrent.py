@@ -1,7 +1,7 @@
-"""Recurrent networks: `RNN` runs a cell over a sequence, `Bidirectional` runs two, both ways.
+"""Recurrent networks: `RNN` runs a cell over a sequence, `Bidirectional` runs two networks.
 
-The cells themselves are in `recurrent_cells` and exported from here too. Sequences of several
-lengths are padded at the end; `seq_lengths` says how much of each is real.
+The cells are in `recurrent_cells` and are also exported from here. Sequences of different lengths
+are padded at the end, and `seq_lengths` contains the length of each sequence without padding.
 """
 
 import logging
@@ -36,27 +36,28 @@ def _given(option: bool | None, default: bool) -> bool:
 
 
 class RNN(Module):
-    """Run a recurrent cell over a sequence; all steps share the cell's parameters.
+    """Runs a recurrent cell over a sequence. All steps share the cell's parameters.
 
-    Inputs have shape (*batch, time, *features), with `time_major` (time, *batch, *features); the
-    outputs have the same axes, with the cell's features. The parameters are those of the cell,
-    under `cell`.
+    Inputs have shape (*batch, time, *features), or (time, *batch, *features) with `time_major`. The
+    outputs have the same axes, but the sizes of the feature axes are those of the cell. The
+    parameters are those of the cell, under `cell`.
 
     Args:
         cell: a cell, such as `LSTMCell(64)`.
         time_major: whether the first axis of inputs and outputs is time.
-        return_carry: whether (last carry, outputs) is returned instead of the outputs.
+        return_carry: whether to return the pair `(last carry, outputs)` instead of the outputs.
         reverse: whether the cell runs from the last element to the first. The outputs are in the
-            order in which they are made, unless `keep_order`.
-        keep_order: whether the outputs of `reverse` are in the order of the inputs.
+            order in which they are computed, unless `keep_order` is True.
+        keep_order: whether the outputs are in the order of the inputs if `reverse` is True.
         unroll: number of steps that one iteration of the loop computes.
-        variable_axes: collections that have an axis of time, and which axis that is; see
+        variable_axes: dict that maps each collection that has a time axis to that axis; see
             `nn.scan`.
-        variable_broadcast: collections that are the same in every step; by default the
-            parameters.
-        variable_carry: collections that each step may change for the next one.
-        split_rngs: random streams that the cell uses, and for each whether every step gets its own
-            key (True) or all get the same (False).
+        variable_broadcast: filter that selects the collections that are the same in every step; by
+            default, the parameters.
+        variable_carry: filter that selects the collections that each step may change for the next
+            one.
+        split_rngs: dict that maps each random stream that the cell uses to True if every step gets
+            a different key, or to False if all get the same key.
 
     >>> import toile.linen as nn
     >>> x = jnp.ones((10, 50, 32))
@@ -92,20 +93,21 @@ class RNN(Module):
         reverse: bool | None = None,
         keep_order: bool | None = None,
     ) -> Output | tuple[Carry, Output]:
-        """Run the cell over `inputs`; options that are given here replace the fields.
+        """Run the cell over `inputs`. Options that are passed here replace the fields.
 
         Args:
-            inputs: sequences, padded at the end where they have different lengths.
-            initial_carry: carry before the first step; None is the result of the cell's
-                `initialize_carry`, which for most cells is zeros.
-            init_key: key for `initialize_carry`; None is `random.key(0)`.
-            seq_lengths: array of shape `batch` with the length of each sequence without padding.
-                The carry that is returned is then that after each sequence's last element;
-                outputs at padding are not zero. None if there is no padding.
-            return_carry, time_major, reverse, keep_order: as the fields; None uses the field.
+            inputs: sequences, padded at the end if they have different lengths.
+            initial_carry: carry before the first step; None means the result of the cell's
+                `initialize_carry`, which is zero for most cells.
+            init_key: key for `initialize_carry`; None means `random.key(0)`.
+            seq_lengths: array of shape (*batch,) with the length of each sequence without padding.
+                The returned carry is then the carry after each sequence's last element. The outputs
+                at padded positions are not zero. None if there is no padding.
+            return_carry, time_major, reverse, keep_order: like the fields of the same names; None
+                means the value of the field.
 
         Returns:
-            The outputs, or (carry, outputs).
+            The outputs, or the pair `(carry, outputs)` with `return_carry`.
         """
         return_carry = _given(return_carry, self.return_carry)
         time_major = _given(time_major, self.time_major)
@@ -128,8 +130,8 @@ class RNN(Module):
             shape = inputs.shape[:time_axis] + inputs.shape[time_axis + 1 :]
             carry = self.cell.initialize_carry(key, shape)
 
-        # The carry after each sequence's end: keep them all and choose afterwards, which takes
-        # memory but no selection in each step.
+        # To find the carry after each sequence's end, keep all carries and choose afterwards. This
+        # takes memory, but needs no selection in each step.
         every_carry = seq_lengths is not None and return_carry
         carry, outputs = _loop(self, every_carry, time_axis)(self.cell, carry, inputs)
         if every_carry:
@@ -141,7 +143,7 @@ class RNN(Module):
 
 
 def _loop(rnn: RNN, every_carry: bool, time_axis: int) -> Callable[..., Any]:
-    """A cell's loop over time; `every_carry`: outputs are (carries, outputs)."""
+    """The loop of a cell over time; with `every_carry`, it returns all carries with the outputs."""
 
     def step(cell: RNNCellBase, carry: Carry, x: Array) -> tuple[Carry, Any]:
         carry, y = cell(carry, x)
@@ -156,7 +158,7 @@ def _loop(rnn: RNN, every_carry: bool, time_axis: int) -> Callable[..., Any]:
 
 
 def _last(carries: A, seq_lengths: Array) -> A:
-    """From carries (time, batch, …) those of each sequence's last element."""
+    """From carries of shape (time, batch, ...), the carry after each sequence's last element."""
     last = seq_lengths - 1
     return tree.map(lambda x: x[last, jnp.arange(x.shape[1])], carries)
 
@@ -164,12 +166,12 @@ def _last(carries: A, seq_lengths: Array) -> A:
 def flip_sequences(
     inputs: Array, seq_lengths: Array | None, num_batch_dims: int, time_major: bool
 ) -> Array:
-    """Reverse sequences in time, each up to its length, so that padding stays at the end.
+    """Reverse sequences in time, but keep their padding at the end.
 
     Args:
-        inputs: array of shape (*batch, time, ...), with `time_major` (time, *batch, ...).
-        seq_lengths: array of shape `batch` with the length of each sequence; None reverses whole
-            sequences.
+        inputs: array of shape (*batch, time, ...), or (time, *batch, ...) with `time_major`.
+        seq_lengths: array of shape (*batch,) with the length of each sequence without padding; None
+            reverses the whole time axis.
         num_batch_dims: number of batch axes.
         time_major: whether the first axis is time.
 
@@ -188,7 +190,7 @@ def flip_sequences(
         return jnp.flip(inputs, axis=time_axis)
     steps = inputs.shape[time_axis]
     lengths = jnp.expand_dims(seq_lengths, axis=time_axis)
-    # Step t takes element length - 1 - t, counted round the end where that is negative.
+    # Step t takes element length - 1 - t, which wraps around if it is negative.
     backwards = jnp.arange(steps - 1, -1, -1)
     ones = (1,) * num_batch_dims
     backwards = backwards.reshape((steps, *ones) if time_major else (*ones, steps))
@@ -198,12 +200,12 @@ def flip_sequences(
 
 
 def _concatenate(a: Array, b: Array) -> Array:
-    """Features of both directions side by side."""
+    """The features of both directions, concatenated."""
     return jnp.concatenate([a, b], axis=-1)
 
 
 class RNNBase(Protocol):
-    """The interface that `Bidirectional` needs: the call of `RNN`."""
+    """The interface that `Bidirectional` requires of its networks, which is that of `RNN`."""
 
     def __call__(
         self,
@@ -220,21 +222,21 @@ class RNNBase(Protocol):
 
 
 class Bidirectional(Module):
-    """Two recurrent networks over one sequence, one forward and one backward.
+    """Runs two recurrent networks over a sequence, one forward and one backward.
 
-    Inputs have shape (*batch, time, *features), with `time_major` (time, *batch, *features). The
-    outputs of both networks are in the order of the inputs and are joined by `merge_fn`. The
+    Inputs have shape (*batch, time, *features), or (time, *batch, *features) with `time_major`. The
+    outputs of both networks are put in the order of the inputs and combined by `merge_fn`. The
     parameters are those of the networks, under `forward_rnn` and `backward_rnn`.
 
     Args:
         forward_rnn: network that runs from the first element to the last.
-        backward_rnn: network that runs from the last element to the first; it must not be the
-            same object as `forward_rnn`, unless the two are to share parameters.
-        merge_fn: function of the outputs of both networks; by default it concatenates the last
-            axes.
+        backward_rnn: network that runs from the last element to the first. If it is the same object
+            as `forward_rnn`, the two directions share parameters.
+        merge_fn: function `f(forward, backward)` that combines the outputs of both networks. By
+            default, it concatenates them along the last axis.
         time_major: whether the first axis of inputs and outputs is time.
-        return_carry: whether ((carry forwards, carry backwards), outputs) is returned instead of
-            the outputs.
+        return_carry: whether to return the pair `((forward carry, backward carry), outputs)`
+            instead of the outputs.
 
     >>> import toile.linen as nn
     >>> layer = nn.Bidirectional(nn.RNN(nn.GRUCell(4)), nn.RNN(nn.GRUCell(4)))
@@ -267,17 +269,19 @@ class Bidirectional(Module):
         """Run both networks over `inputs` and merge their outputs.
 
         Args:
-            inputs: sequences, padded at the end where they have different lengths.
-            initial_carry: pair of the carries before the first step; None leaves them to the
-                networks.
-            init_key: key that is split between the networks, for their first carries.
-            seq_lengths: array of shape `batch` with the length of each sequence without padding;
+            inputs: sequences, padded at the end if they have different lengths.
+            initial_carry: pair of the carries before the first step; None means that the networks
+                make them.
+            init_key: key that is split between the networks, for their initial carries.
+            seq_lengths: array of shape (*batch,) with the length of each sequence without padding;
                 None if there is no padding.
-            return_carry, time_major: as the fields; None uses the field.
-            reverse, keep_order: no effect.
+            return_carry, time_major: like the fields of the same names; None means the value of the
+                field.
+            reverse, keep_order: not used.
 
         Returns:
-            The merged outputs, or ((carry forwards, carry backwards), outputs).
+            The merged outputs, or the pair `((forward carry, backward carry), outputs)` with
+            `return_carry`.
         """
         return_carry = _given(return_carry, self.return_carry)
         keys = (None, None) if init_key is None else random.split(init_key)

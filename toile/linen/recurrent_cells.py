@@ -1,8 +1,8 @@
-"""Recurrent cells: one step of time, (carry, input) -> (new carry, output).
+"""Recurrent cells, which compute one time step: (carry, input) -> (new carry, output).
 
-The names of the parameters say what they join: `i…` kernels take the input, `h…` kernels the hidden
-state, the second letter is the gate. Where two projections are added, only one has a bias.
-`RNN` in `recurrent` runs a cell over a sequence.
+In the names of the parameters, the first letter is `i` for kernels of the input and `h` for kernels
+of the hidden state, and the second letter is the gate. Where two projections are added, only one
+has a bias. `RNN` in `recurrent` runs a cell over a sequence.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ Carry = Any
 
 
 class RNNCellBase(Module):
-    """Base class of recurrent cells; subclass it to define your own cell.
+    """Base class of recurrent cells. Subclass it to define your own cell.
 
     A cell is called with a carry and the input of one step, and returns the new carry and the
     output. `RNN` runs it over a sequence.
@@ -62,33 +62,34 @@ class RNNCellBase(Module):
         """Make the carry before the first step.
 
         Args:
-            rng: key for initializers that draw random numbers.
-            input_shape: shape of the input of one step: batch axes and feature axes, no time.
+            rng: key for initializers that use random numbers.
+            input_shape: shape of the input of one step, with batch and feature axes but without the
+                time axis.
 
         Returns:
-            The carry: an array, or a tree of arrays.
+            The carry, an array or a tree of arrays.
         """
         raise NotImplementedError
 
     @property
     def num_feature_axes(self) -> int:
-        """How many axes of an input, counted from the last, are not batch axes."""
+        """The number of feature axes, which are the last axes of an input."""
         raise NotImplementedError
 
 
 def _state(cell: Any, rng: PRNGKey, input_shape: tuple[int, ...]) -> Array:
-    """A first state: the input's shape with the cell's features."""
+    """The initial state, with the batch axes of the input and the cell's features."""
     return cell.carry_init(rng, (*input_shape[:-1], cell.features), cell.param_dtype)
 
 
 def _two_states(cell: Any, rng: PRNGKey, input_shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """A first memory and a first output."""
+    """The initial memory and the initial state."""
     for_memory, for_output = random.split(rng)
     return _state(cell, for_memory, input_shape), _state(cell, for_output, input_shape)
 
 
 class _VectorCell(RNNCellBase):
-    """A cell of vectors, the last axis of inputs and states."""
+    """Base class of cells whose inputs and states are vectors along the last axis."""
 
     @nowrap
     def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> Array:
@@ -105,12 +106,12 @@ class _VectorCell(RNNCellBase):
 
     @property
     def num_feature_axes(self) -> int:
-        """How many axes of an input, counted from the last, are not batch axes: 1."""
+        """The number of feature axes, which is 1."""
         return 1
 
 
 class _GatedCell(_VectorCell):
-    """The fields that cells with gates share; see LSTMCell."""
+    """Base class with the fields that cells with gates share; see LSTMCell."""
 
     features: int
     gate_fn: Callable[..., Array] = sigmoid
@@ -124,7 +125,7 @@ class _GatedCell(_VectorCell):
 
 
 def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., Dense]:
-    """Dense layers that differ in their name and bias only."""
+    """A function that makes Dense layers that differ only in their name and bias."""
     dtype, param_dtype = cell.dtype, cell.param_dtype
 
     def layer(name: str, bias_init: Initializer | None = None) -> Dense:
@@ -138,32 +139,32 @@ def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., 
 
 
 class LSTMCell(_GatedCell):
-    """Long short-term memory: gates control what is written to, kept in and read from a memory.
+    """Long short-term memory (LSTM) cell, whose gates control the access to a memory.
 
-    With the state h and the memory c, a step computes
+    A step computes the new state `h'` and the new memory `c'` from `h`, `c` and the input `x`:
 
-        i = gate_fn(W_i x + U_i h + b_i)          what is written
-        f = gate_fn(W_f x + U_f h + b_f)          what is kept
-        g = activation_fn(W_g x + U_g h + b_g)    the candidate for the memory
-        o = gate_fn(W_o x + U_o h + b_o)          what is read
+        i = gate_fn(W_i x + U_i h + b_i)          input gate
+        f = gate_fn(W_f x + U_f h + b_f)          forget gate
+        g = activation_fn(W_g x + U_g h + b_g)    candidate
+        o = gate_fn(W_o x + U_o h + b_o)          output gate
         c' = f * c + i * g
         h' = o * activation_fn(c')
 
-    Inputs have shape (*batch, n). The carry is the pair (c, h) of arrays of shape (*batch,
-    features), and the output is h'. The parameters are `ii`, `if`, `ig` and `io`, each with a
+    Inputs have shape (*batch, n). The carry is the pair `(c, h)` of arrays of shape (*batch,
+    features), and the output is `h'`. The parameters are `ii`, `if`, `ig` and `io`, each with a
     `kernel` of shape (n, features), and `hi`, `hf`, `hg` and `ho`, each with a `kernel` of shape
     (features, features) and a `bias` of shape (features,).
 
     Args:
-        features: number of features of the state and of the memory.
-        gate_fn: activation function of gates, by default `sigmoid`.
-        activation_fn: activation function of the candidate and of the memory, by default `tanh`.
-        kernel_init: initializer of the kernels of the input; by default LeCun normal.
-        recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
+        features: number of features of the state and the memory.
+        gate_fn: activation function of the gates; by default, `sigmoid`.
+        activation_fn: activation function of the candidate and the memory; by default, `tanh`.
+        kernel_init: initializer of the input kernels; by default, LeCun normal.
+        recurrent_kernel_init: initializer of the recurrent kernels; by default, orthogonal.
         bias_init: initializer of the biases.
         dtype: dtype to compute in; None for the dtype that the arrays promote to.
-        param_dtype: dtype of the parameters, and of the first carry, when they are created.
-        carry_init: initializer of the first carry; by default zeros.
+        param_dtype: dtype of the parameters and the initial carry when they are created.
+        carry_init: initializer of the initial carry; by default, zeros.
 
     >>> import toile.linen as nn
     >>> x, layer = jnp.ones((2, 3)), nn.LSTMCell(features=4)
@@ -182,11 +183,11 @@ class LSTMCell(_GatedCell):
         """Compute one step.
 
         Args:
-            carry: the pair (c, h).
+            carry: the pair `(c, h)`.
             inputs: array of shape (*batch, n).
 
         Returns:
-            The pair of the new carry (c', h') and the output h'.
+            The new carry `(c', h')` and the output `h'`.
         """
         c, h = carry
         from_input = _dense(self, h.shape[-1], self.kernel_init)
@@ -212,20 +213,21 @@ class LSTMCell(_GatedCell):
             input_shape: shape of the input of one step.
 
         Returns:
-            The pair (c, h) of arrays of the shape of the input, with `features` as the last size.
+            The pair `(c, h)` of arrays of the shape of the input, but with the last size
+            `features`.
         """
         return _two_states(self, rng, input_shape)
 
 
 class DenseParams(Module):
-    """The parameters of a `Dense`, without its product.
+    """A module with the parameters of a `Dense` layer, which returns them instead of using them.
 
     Args:
         features: number of output features.
-        use_bias: whether there is a bias.
+        use_bias: whether to declare a bias.
         param_dtype: dtype of the parameters when they are created.
         precision: not used.
-        kernel_init: initializer of the kernel; by default LeCun normal.
+        kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
 
     >>> from toile.linen.recurrent import DenseParams
@@ -249,28 +251,28 @@ class DenseParams(Module):
             inputs: array of shape (..., n).
 
         Returns:
-            The pair of the kernel, of shape (n, features), and the bias or None.
+            The kernel, of shape (n, features), and the bias, of shape (features,), or None.
         """
         return kernel_and_bias(self, (inputs.shape[-1], self.features), (self.features,))
 
 
 class OptimizedLSTMCell(_GatedCell):
-    """An `LSTMCell`, with the same parameters, that computes its gates by two matrix products.
+    """LSTM cell with the parameters of `LSTMCell` that computes all gates by two matrix products.
 
-    Inputs have shape (*batch, n). The carry is the pair (c, h) of arrays of shape (*batch,
-    features), and the output is the new h. The equations and the parameters are those of
-    `LSTMCell`; the kernels of the four gates are joined for the products.
+    Inputs have shape (*batch, n). The carry is the pair `(c, h)` of arrays of shape (*batch,
+    features), and the output is the new `h`. The equations and the parameters are those of
+    `LSTMCell`. The kernels of the four gates are concatenated for the products.
 
     Args:
-        features: number of features of the state and of the memory.
-        gate_fn: activation function of gates, by default `sigmoid`.
-        activation_fn: activation function of the candidate and of the memory, by default `tanh`.
-        kernel_init: initializer of the kernels of the input; by default LeCun normal.
-        recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
+        features: number of features of the state and the memory.
+        gate_fn: activation function of the gates; by default, `sigmoid`.
+        activation_fn: activation function of the candidate and the memory; by default, `tanh`.
+        kernel_init: initializer of the input kernels; by default, LeCun normal.
+        recurrent_kernel_init: initializer of the recurrent kernels; by default, orthogonal.
         bias_init: initializer of the biases.
         dtype: dtype to compute in; None for the dtype that the arrays promote to.
-        param_dtype: dtype of the parameters, and of the first carry, when they are created.
-        carry_init: initializer of the first carry; by default zeros.
+        param_dtype: dtype of the parameters and the initial carry when they are created.
+        carry_init: initializer of the initial carry; by default, zeros.
 
     >>> import toile.linen as nn
     >>> x, layer = jnp.ones((2, 3)), nn.OptimizedLSTMCell(features=4)
@@ -291,11 +293,11 @@ class OptimizedLSTMCell(_GatedCell):
         """Compute one step.
 
         Args:
-            carry: the pair (c, h).
+            carry: the pair `(c, h)`.
             inputs: array of shape (*batch, n).
 
         Returns:
-            The pair of the new carry (c', h') and the output h'.
+            The new carry `(c', h')` and the output `h'`.
         """
         c, h = carry
 
@@ -328,22 +330,22 @@ class OptimizedLSTMCell(_GatedCell):
 
 
 class SimpleCell(_VectorCell):
-    """The plain recurrent cell: `h' = activation_fn(W x + b + U h)`.
+    """Plain recurrent cell: `h' = activation_fn(W x + b + U h)`.
 
-    Inputs have shape (*batch, n). The carry is the state h of shape (*batch, features), and the
+    Inputs have shape (*batch, n). The carry is the state `h` of shape (*batch, features), and the
     output is the new state. The parameters are `i`, with a `kernel` of shape (n, features) and a
     `bias` of shape (features,), and `h`, with a `kernel` of shape (features, features).
 
     Args:
         features: number of features of the state.
-        activation_fn: activation function of the new state, by default `tanh`.
-        kernel_init: initializer of the kernel of the input; by default LeCun normal.
-        recurrent_kernel_init: initializer of the kernel of the state; by default orthogonal.
+        activation_fn: activation function of the new state; by default, `tanh`.
+        kernel_init: initializer of the input kernel; by default, LeCun normal.
+        recurrent_kernel_init: initializer of the recurrent kernel; by default, orthogonal.
         bias_init: initializer of the bias.
         dtype: dtype to compute in; None for the dtype that the arrays promote to.
-        param_dtype: dtype of the parameters, and of the first carry, when they are created.
-        carry_init: initializer of the first carry; by default zeros.
-        residual: whether h is added too, before `activation_fn`.
+        param_dtype: dtype of the parameters and the initial carry when they are created.
+        carry_init: initializer of the initial carry; by default, zeros.
+        residual: whether to add `h` before `activation_fn` is applied.
 
     >>> import toile.linen as nn
     >>> x, layer = jnp.ones((2, 3)), nn.SimpleCell(features=4)
@@ -371,11 +373,11 @@ class SimpleCell(_VectorCell):
         """Compute one step.
 
         Args:
-            carry: the state h.
+            carry: the state `h`.
             inputs: array of shape (*batch, n).
 
         Returns:
-            The pair of the new state and the output, which is the new state.
+            The new state and the output, which is also the new state.
         """
         features = carry.shape[-1]
         new = _dense(self, features, self.kernel_init)("i", self.bias_init)(inputs)
@@ -387,30 +389,30 @@ class SimpleCell(_VectorCell):
 
 
 class GRUCell(_GatedCell):
-    """Gated recurrent unit: gates decide how much of the state is kept and how much is replaced.
+    """Gated recurrent unit (GRU), whose gates control how much of the state is replaced.
 
-    With the state h, a step computes
+    A step computes the new state `h'` from `h` and the input `x`:
 
-        r = gate_fn(W_r x + b_r + U_r h)                        how much of h enters n
-        z = gate_fn(W_z x + b_z + U_z h)                        what is kept
-        n = activation_fn(W_n x + b_n + r * (U_n h + d_n))      the candidate for the new state
+        r = gate_fn(W_r x + b_r + U_r h)                        reset gate
+        z = gate_fn(W_z x + b_z + U_z h)                        update gate
+        n = activation_fn(W_n x + b_n + r * (U_n h + d_n))      candidate
         h' = (1 - z) * n + z * h
 
-    Inputs have shape (*batch, n). The carry is h, of shape (*batch, features), and the output is
-    h'. The parameters are `ir`, `iz` and `in`, each with a `kernel` of shape (n, features) and a
+    Inputs have shape (*batch, n). The carry is `h`, of shape (*batch, features), and the output is
+    `h'`. The parameters are `ir`, `iz` and `in`, each with a `kernel` of shape (n, features) and a
     `bias` of shape (features,), and `hr`, `hz` and `hn`, each with a `kernel` of shape (features,
-    features); `hn` has a `bias` too.
+    features). `hn` also has a `bias`.
 
     Args:
         features: number of features of the state.
-        gate_fn: activation function of gates, by default `sigmoid`.
-        activation_fn: activation function of the candidate n, by default `tanh`.
-        kernel_init: initializer of the kernels of the input; by default LeCun normal.
-        recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
+        gate_fn: activation function of the gates; by default, `sigmoid`.
+        activation_fn: activation function of the candidate `n`; by default, `tanh`.
+        kernel_init: initializer of the input kernels; by default, LeCun normal.
+        recurrent_kernel_init: initializer of the recurrent kernels; by default, orthogonal.
         bias_init: initializer of the biases.
         dtype: dtype to compute in; None for the dtype that the arrays promote to.
-        param_dtype: dtype of the parameters, and of the first carry, when they are created.
-        carry_init: initializer of the first carry; by default zeros.
+        param_dtype: dtype of the parameters and the initial carry when they are created.
+        carry_init: initializer of the initial carry; by default, zeros.
 
     >>> import toile.linen as nn
     >>> x, layer = jnp.ones((2, 3)), nn.GRUCell(features=4)
@@ -429,11 +431,11 @@ class GRUCell(_GatedCell):
         """Compute one step.
 
         Args:
-            carry: the state h.
+            carry: the state `h`.
             inputs: array of shape (*batch, n).
 
         Returns:
-            The pair of the new state and the output, which is the new state.
+            The new state and the output, which is also the new state.
         """
         h = carry
         from_input = _dense(self, h.shape[-1], self.kernel_init)
@@ -441,7 +443,7 @@ class GRUCell(_GatedCell):
         bias = self.bias_init
         r = self.gate_fn(from_input("ir", bias)(inputs) + from_state("hr")(h))
         z = self.gate_fn(from_input("iz", bias)(inputs) + from_state("hz")(h))
-        # r stands between the two projections, so that each has its bias.
+        # r multiplies only the second projection, so each projection has a bias.
         n = self.activation_fn(from_input("in", bias)(inputs) + r * from_state("hn", bias)(h))
         new_h = (1.0 - z) * n + z * h
         return new_h, new_h
@@ -450,30 +452,30 @@ class GRUCell(_GatedCell):
 class MGUCell(_VectorCell):
     """Minimal gated unit (arXiv:1603.09420): a gated recurrent unit with one gate instead of two.
 
-    With the state h, a step computes
+    A step computes the new state `h'` from `h` and the input `x`:
 
         f = gate_fn(W_f x + b_f + U_f h)
         n = activation_fn(W_n x + b_n + f * (U_n h + d_n))
         h' = (1 - f) * n + f * h
 
-    Inputs have shape (*batch, n). The carry is h, of shape (*batch, features), and the output is
-    h'. The parameters are `if` and `in`, each with a `kernel` of shape (n, features) and a `bias`
-    of shape (features,), and `hf` and `hn`, each with a `kernel` of shape (features, features);
-    with `reset_gate`, `hn` has a `bias` too.
+    Inputs have shape (*batch, n). The carry is `h`, of shape (*batch, features), and the output is
+    `h'`. The parameters are `if` and `in`, each with a `kernel` of shape (n, features) and a `bias`
+    of shape (features,), and `hf` and `hn`, each with a `kernel` of shape (features, features).
+    With `reset_gate`, `hn` also has a `bias`.
 
     Args:
         features: number of features of the state.
-        gate_fn: activation function of the gate, by default `sigmoid`.
-        activation_fn: activation function of the candidate n, by default `tanh`.
-        kernel_init: initializer of the kernels of the input; by default LeCun normal.
-        recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
-        forget_bias_init: initializer of the gate's bias; by default ones, so that an untrained
+        gate_fn: activation function of the gate; by default, `sigmoid`.
+        activation_fn: activation function of the candidate `n`; by default, `tanh`.
+        kernel_init: initializer of the input kernels; by default, LeCun normal.
+        recurrent_kernel_init: initializer of the recurrent kernels; by default, orthogonal.
+        forget_bias_init: initializer of the gate's bias; by default, ones, so that an untrained
             cell keeps most of its state.
-        activation_bias_init: initializer of the biases of n.
+        activation_bias_init: initializer of the biases of `n`.
         dtype: dtype to compute in; None for the dtype that the arrays promote to.
-        param_dtype: dtype of the parameters, and of the first carry, when they are created.
-        carry_init: initializer of the first carry; by default zeros.
-        reset_gate: whether the gate multiplies `U_n h + d_n` too; without it, n is
+        param_dtype: dtype of the parameters and the initial carry when they are created.
+        carry_init: initializer of the initial carry; by default, zeros.
+        reset_gate: whether the gate also multiplies `U_n h + d_n`. If False, `n` is
             `activation_fn(W_n x + b_n + U_n h)`.
 
     >>> import toile.linen as nn
@@ -505,11 +507,11 @@ class MGUCell(_VectorCell):
         """Compute one step.
 
         Args:
-            carry: the state h.
+            carry: the state `h`.
             inputs: array of shape (*batch, n).
 
         Returns:
-            The pair of the new state and the output, which is the new state.
+            The new state and the output, which is also the new state.
         """
         h = carry
         from_input = _dense(self, h.shape[-1], self.kernel_init)
@@ -525,22 +527,22 @@ class MGUCell(_VectorCell):
 class ConvLSTMCell(RNNCellBase):
     """LSTM cell whose projections are convolutions, for sequences of images.
 
-    Inputs have shape (*batch, *space, n). The carry is the pair (c, h) of arrays of shape (*batch,
-    *space, features), and the output is the new h. The parameters are `ih`, with a `kernel` of
-    shape (*kernel_size, n, 4 * features), and `hh`, with a `kernel` of shape (*kernel_size,
-    features, 4 * features); each has a `bias` of shape (4 * features,). The gate that keeps the
-    memory is `sigmoid(... + 1)`, so that an untrained cell keeps most of it.
+    Inputs have shape (*batch, *space, n). The carry is the pair `(c, h)` of arrays of shape
+    (*batch, *space, features), and the output is the new `h`. The parameters are `ih`, with a
+    `kernel` of shape (*kernel_size, n, 4 * features), and `hh`, with a `kernel` of shape
+    (*kernel_size, features, 4 * features). Each also has a `bias` of shape (4 * features,). The
+    forget gate is `sigmoid(... + 1)`, so that an untrained cell keeps most of its memory.
 
     Args:
-        features: number of features of the state and of the memory.
+        features: number of features of the state and the memory.
         kernel_size: size of the kernels along each spatial axis.
-        strides: strides of both convolutions; None is 1. With others the sizes of the state and
-            of the projections differ.
-        padding: padding of both convolutions, as for `Conv`.
+        strides: strides of both convolutions; None means 1. With other strides, the sizes of the
+            state and the projections do not match.
+        padding: padding of both convolutions, as in `Conv`.
         use_bias: whether both convolutions have a bias.
         dtype: dtype to compute in; None for the dtype that the arrays promote to.
-        param_dtype: dtype of the parameters, and of the first carry, when they are created.
-        carry_init: initializer of the first carry; by default zeros.
+        param_dtype: dtype of the parameters and the initial carry when they are created.
+        carry_init: initializer of the initial carry; by default, zeros.
 
     >>> import toile.linen as nn
     >>> x, layer = jnp.ones((3, 5, 5)), nn.ConvLSTMCell(features=4, kernel_size=(2, 2))
@@ -567,11 +569,11 @@ class ConvLSTMCell(RNNCellBase):
         """Compute one step.
 
         Args:
-            carry: the pair (c, h).
+            carry: the pair `(c, h)`.
             inputs: array of shape (*batch, *space, n).
 
         Returns:
-            The pair of the new carry (c', h') and the output h'.
+            The new carry `(c', h')` and the output `h'`.
         """
         c, h = carry
 
@@ -591,5 +593,5 @@ class ConvLSTMCell(RNNCellBase):
 
     @property
     def num_feature_axes(self) -> int:
-        """How many axes of an input, counted from the last, are not batch axes."""
+        """The number of feature axes, which are the last axes of an input."""
         return len(self.kernel_size) + 1

@@ -1,4 +1,4 @@
-"""How modules print: fields, children, and the variables of bound ones with shapes and dtypes."""
+"""The text of modules: fields, submodules, and the shapes and dtypes of bound variables."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from toile.core import meta
 
 
 def _value_text(value: Any) -> str:
-    """A field's value; functions by name."""
+    """The text of a field's value; functions are shown by their names."""
     is_module = hasattr(type(value), "_call_wrapped_method")
     holder = value.__dict__.get("__name__") if is_module else getattr(value, "__name__", None)
     return value.__name__ if callable(value) and holder else repr(value)
 
 
 def _leaf_text(value: Any) -> str:
-    """A variable: dtype and shape of arrays, else its type."""
+    """The text of a variable: the dtype and shape of an array, otherwise the type."""
     value = meta.unbox(value)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         shape = ",".join(map(str, value.shape))
@@ -26,7 +26,7 @@ def _leaf_text(value: Any) -> str:
 
 
 def _own_variables(module: Any) -> list[str]:
-    """Lines `kernel: float32[3,4]` for the variables of a module that `bind` made."""
+    """Lines such as `kernel: float32[3,4]` for the variables of a module that `bind` made."""
     scope = module.scope
     if scope is None or not scope.get_flag("interactive", False):
         return []
@@ -41,7 +41,7 @@ def _own_variables(module: Any) -> list[str]:
 
 
 def module_repr(module: Any, num_spaces: int = 4) -> str:
-    """The text of a module, one line for each field, variable and child."""
+    """The text of a module, with one line for each field, variable and submodule."""
     cls = type(module)
     if not dataclasses.is_dataclass(cls):
         return object.__repr__(module)

@@ -1,8 +1,8 @@
-"""Logical axes: names that say what an axis of an array is, and rules that map them to a mesh.
+"""Logical axes: names that say what an axis of an array means, and rules that map them to a mesh.
 
-`LogicallyPartitioned` boxes carry logical names in a model's variables; `logical_to_mesh` turns
-them into axes of a mesh, and `with_logical_constraint` shards a value by them. The current rules
-are in `toile.core.spmd`. On one device a constraint is checked and changes nothing.
+`LogicallyPartitioned` boxes store logical names in a model's variables, `logical_to_mesh` converts
+the names to mesh axes, and `with_logical_constraint` shards a value by them. The current rules are
+in `toile.core.spmd`. On one device, a constraint is checked but changes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class _Unassigned:
-    """Stands for the mesh axis of a logical axis that no rule fits."""
+    """Stands for the mesh axis of a logical axis that no rule matches."""
 
     def __repr__(self) -> str:
         return "UnassignedAxis"
@@ -53,13 +53,13 @@ _unassigned = _Unassigned()
 
 
 def _is_free(mesh_names: Any, assigned: list[Any]) -> bool:
-    """Whether no axis of the array uses any of these axes of the mesh."""
+    """Whether none of these mesh axes is assigned to an axis of the array."""
     wanted = set(leaves(mesh_names)) - {None, PartitionSpec.UNCONSTRAINED}
     return wanted.isdisjoint(x for x in leaves(assigned) if x is not _unassigned)
 
 
 def _assign(names: Sequence[Any] | None, rules: LogicalRules | None) -> list[Any] | None:
-    """The mesh axes of each axis; `_unassigned` for names that no rule fits."""
+    """The mesh axes of each axis; `_unassigned` for names that no rule matches."""
     if names is None:
         return None
     rules = get_logical_axis_rules() if rules is None else rules
@@ -76,7 +76,7 @@ def _assign(names: Sequence[Any] | None, rules: LogicalRules | None) -> list[Any
         )
     found = [_unassigned if isinstance(name, str) else name for name in names]
     where = {name: i for i, name in reversed(list(enumerate(names)))}
-    for name, mesh_names in rules:  # the first rule that fits wins
+    for name, mesh_names in rules:  # the first rule that matches applies
         i = where.get(name)
         if i is not None and found[i] is _unassigned and _is_free(mesh_names, found):
             found[i] = mesh_names
@@ -86,20 +86,20 @@ def _assign(names: Sequence[Any] | None, rules: LogicalRules | None) -> list[Any
 def logical_to_mesh_axes(
     array_dim_names: Sequence[str | None] | None, rules: LogicalRules | None = None
 ) -> PartitionSpec | None:
-    """Find the axes of a mesh for an array whose axes have logical names.
+    """Find the mesh axes for an array whose axes have logical names.
 
-    Each axis of the mesh is used for at most one axis of the array: for each name, the first
-    matching rule whose mesh axes are still free applies.
+    Each mesh axis is used for at most one axis of the array. For each name, the first matching rule
+    whose mesh axes are still free applies.
 
     Args:
-        array_dim_names: logical name of each axis of the array, or None for an axis that is not
-            split; None for an array without names.
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence; None
-            for the current rules.
+        array_dim_names: for each axis of the array, its logical name, or None for an axis that is
+            not split. None for an array without names.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence. None means the current rules.
 
     Returns:
-        A `PartitionSpec` with the axes of the mesh, None where no rule fits; None if
-        `array_dim_names` is None.
+        A `PartitionSpec` that contains mesh axes, and None where no rule matches. The result is
+        None if `array_dim_names` is None.
 
     Raises:
         ValueError: a name occurs twice, or `rules` is not a list or tuple.
@@ -120,15 +120,16 @@ def _is_spec(x: Any) -> bool:
 
 
 def logical_to_mesh(tree: PyTree, rules: LogicalRules | None = None) -> PyTree:
-    """Replace logical names by axes of a mesh, in a tree of `PartitionSpec`.
+    """Replace logical names by mesh axes in a tree of `PartitionSpec` objects.
 
     Args:
-        tree: tree of `PartitionSpec` of logical names, such as from `get_partition_spec`.
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence; None
-            for the current rules.
+        tree: tree of `PartitionSpec` objects with logical names, such as the result of
+            `get_partition_spec`.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence. None means the current rules.
 
     Returns:
-        A tree of `PartitionSpec` of axes of the mesh.
+        A tree of `PartitionSpec` objects with mesh axes.
 
     >>> import toile.linen as nn
     >>> from toile.sharding import PartitionSpec
@@ -142,16 +143,17 @@ def logical_to_mesh(tree: PyTree, rules: LogicalRules | None = None) -> PyTree:
 def logical_to_mesh_sharding(
     tree: PyTree, mesh: Mesh, rules: LogicalRules | None = None
 ) -> PyTree:
-    """Turn logical names into shardings on a mesh, in a tree of `PartitionSpec`.
+    """Turn a tree of `PartitionSpec` objects with logical names into shardings over a mesh.
 
     Args:
-        tree: tree of `PartitionSpec` of logical names, such as from `get_partition_spec`.
+        tree: tree of `PartitionSpec` objects with logical names, such as the result of
+            `get_partition_spec`.
         mesh: the mesh.
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence; None
-            for the current rules.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence. None means the current rules.
 
     Returns:
-        A tree of `NamedSharding`.
+        A tree of `NamedSharding` objects.
 
     >>> import toile.linen as nn
     >>> from toile.sharding import Mesh, PartitionSpec
@@ -165,10 +167,10 @@ def logical_to_mesh_sharding(
 
 
 class RulesFallback(enum.Enum):
-    """What a constraint does with a logical name that no rule matches.
+    """How a constraint handles a logical name that no rule matches.
 
     `AXIS_IS_UNSHARDED` does not split the axis, `RAISE_ERROR` raises a ValueError, and
-    `NO_CONSTRAINT` leaves the value as it is.
+    `NO_CONSTRAINT` does not constrain the value at all.
     """
 
     AXIS_IS_UNSHARDED = "axis_is_unsharded"
@@ -177,7 +179,7 @@ class RulesFallback(enum.Enum):
 
 
 def _with_sharding_constraint(x: Any, spec: PartitionSpec | None, mesh: Mesh | None = None) -> Any:
-    """Shard a value if there is a mesh; otherwise it stays unchanged."""
+    """Shard a value if there is a mesh; otherwise, return it unchanged."""
     if mesh is None and not meta.global_mesh_defined():
         return x
     if mesh is not None and spec is not None:
@@ -200,8 +202,7 @@ def _constrain_by_names(
 
 
 def is_logical_spec(x: Any) -> bool:
-    """Tell whether `x` names the axes of one array: None, or a tuple or `PartitionSpec` of names.
-    """
+    """Tell whether `x` is None, or a tuple or `PartitionSpec` that names the axes of one array."""
     return x is None or (
         isinstance(x, tuple | PartitionSpec)
         and all(a is None or isinstance(a, str) or a is PartitionSpec.UNCONSTRAINED for a in x)
@@ -217,19 +218,19 @@ def with_logical_constraint(
 ) -> PyTree:
     """Constrain how arrays inside a model are split over a mesh, by logical names of their axes.
 
-    Without rules, without a mesh, or where the names are None, the arrays are returned unchanged.
+    Without rules, without a mesh, or if the names are None, the arrays are returned unchanged.
 
     Args:
         x: tree of arrays.
-        logical_axis_resources: tree of logical names, a tuple or `PartitionSpec` for each array
-            of `x` or for each part of it.
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence; None
-            for the current rules.
+        logical_axis_resources: logical names, as a tree that is a prefix of `x` and contains tuples
+            or `PartitionSpec` objects.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence. None means the current rules.
         mesh: the mesh; None for the current mesh.
-        fallback: what to do with a name that no rule matches.
+        fallback: how to handle a name that no rule matches.
 
     Returns:
-        A tree of the same values as `x`.
+        A tree with the same values as `x`.
 
     >>> import toile.linen as nn
     >>> with nn.logical_axis_rules((("batch", "data"),)):
@@ -245,17 +246,17 @@ def with_logical_constraint(
 
 
 class LogicallyPartitioned(meta.Partitioned):
-    """Box around an array that has a logical name for each of its axes.
+    """A box around an array that stores a logical name for each axis.
 
-    Initializers that are wrapped by `with_logical_partitioning` make such boxes, and
-    `get_partition_spec` reads them from variables. Modules see the array inside.
+    Initializers wrapped by `with_logical_partitioning` make such boxes, and `get_partition_spec`
+    reads them from variables. Modules see the array inside.
 
     Args:
         value: the array.
-        names: logical name of each axis, or None for an axis that is not split.
-        mesh: mesh that the array is split over; None for the current mesh.
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence; None
-            for the current rules.
+        names: for each axis, its logical name, or None for an axis that is not split.
+        mesh: mesh over which the array is split; None for the current mesh.
+        rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
+            or None. Earlier pairs take precedence. None means the current rules.
 
     >>> import toile.linen as nn
     >>> box = nn.LogicallyPartitioned(jnp.ones((2, 3)), ("embed", "mlp"))
@@ -273,10 +274,10 @@ class LogicallyPartitioned(meta.Partitioned):
         return NotImplemented
 
     def unbox(self, apply_constraint: bool = True) -> Any:
-        """Return the array, constrained to its names where there is a mesh.
+        """Return the array, with a constraint on its sharding if there is a mesh.
 
         Args:
-            apply_constraint: whether the constraint is applied.
+            apply_constraint: whether to apply the constraint.
 
         Returns:
             The array.
@@ -287,7 +288,7 @@ class LogicallyPartitioned(meta.Partitioned):
         return with_logical_constraint(self.value, spec, rules=self.rules, mesh=self.mesh)
 
     def to_nnx_metadata(self) -> dict[str, Any]:
-        """The fields by the names that Flax's NNX has for them."""
+        """Return a dict of the fields under the names that Flax's NNX uses."""
         metadata = dict(vars(self))
         metadata["out_sharding"] = metadata.pop("names")
         metadata["sharding_rules"] = metadata.pop("rules")
@@ -295,7 +296,7 @@ class LogicallyPartitioned(meta.Partitioned):
 
     @classmethod
     def from_nnx_metadata(cls, metadata: dict[str, Any]) -> LogicallyPartitioned:
-        """A box from fields by the names that Flax's NNX has for them; others are left out."""
+        """Make a box from a dict of fields under NNX's names; unknown entries are ignored."""
         fields = {f.name for f in dataclasses.fields(cls)}
         renamed = {"out_sharding": "names", "sharding_rules": "rules"}
         given = {renamed.get(k, k): v for k, v in metadata.items()}
@@ -308,12 +309,12 @@ def with_logical_partitioning(
     mesh: Mesh | None = None,
     rules: LogicalRules | None = None,
 ) -> Callable[..., LogicallyPartitioned]:
-    """Wrap an initializer so that its values are `LogicallyPartitioned` boxes.
+    """Wrap an initializer so that it returns its arrays in `LogicallyPartitioned` boxes.
 
     Args:
         fn: the initializer.
-        names: logical name of each axis, or None for an axis that is not split.
-        mesh: mesh that values are split over; None for the current mesh.
+        names: for each axis, its logical name, or None for an axis that is not split.
+        mesh: mesh over which the arrays are split; None for the current mesh.
         rules: rules for the names; None for the current rules.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Layers that draw random numbers when they are called: Dropout."""
+"""The layer Dropout, which uses random numbers when it is called."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["Dropout"]
 
 
 class Dropout(Module):
-    """Set elements to zero with probability `rate`, and divide the others by `1 - rate`.
+    """Sets elements to zero with probability `rate`, and divides the others by `1 - rate`.
 
-    The mean of the result is that of the input. In evaluation, with `deterministic=True`, the
-    input is returned unchanged. In training the layer needs a key:
+    The expected value of the result is the input. In evaluation, with `deterministic=True`, the
+    input is returned unchanged. In training, the layer needs a key:
     `apply(..., rngs={"dropout": key})`. There are no parameters.
 
     Args:
         rate: probability that an element is dropped.
-        broadcast_dims: axes along which all elements are dropped together, or none.
-        deterministic: whether nothing is dropped; it is given here or to the call.
-        rng_collection: name of the random stream that keys come from.
+        broadcast_dims: axes along which either all elements are dropped or none.
+        deterministic: whether to return the input unchanged. Pass it either here or to the call.
+        rng_collection: name of the random stream from which the keys are drawn.
 
     >>> import toile.linen as nn
     >>> layer = nn.Dropout(0.5)
@@ -48,12 +48,13 @@ class Dropout(Module):
     def __call__(
         self, inputs: Array, deterministic: bool | None = None, rng: PRNGKey | None = None
     ) -> Array:
-        """Drop elements of `inputs`.
+        """Apply dropout to `inputs`.
 
         Args:
             inputs: array of any shape.
-            deterministic: whether nothing is dropped, if it is not a field of the layer.
-            rng: key to use instead of the next key of the stream; None for the stream.
+            deterministic: whether to return the input unchanged, if this is not set as a field of
+                the layer.
+            rng: key to use; None means the next key of the random stream.
 
         Returns:
             An array of the shape of `inputs`.

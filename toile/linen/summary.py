@@ -1,8 +1,8 @@
-"""Summaries of modules: `tabulate`, a table of calls, parameters, bytes and FLOPs.
+"""Summaries of modules: `tabulate`, which makes a table of calls, parameters, bytes and FLOPs.
 
-`init` runs on shapes only (`eval_shape`) while the calls of modules are recorded; rows are the
-calls, in the order in which they began. FLOPs are counted from the Program of each call and of its
-vector-Jacobian product. Module loads this file when it needs a summary; this file does not import
+`init` runs on shapes only (`eval_shape`) while the calls of modules are recorded. Each call is a
+row, in the order in which the calls began. FLOPs are counted in the program of each call and of its
+vector-Jacobian product. Module loads this file when it needs a summary. This file does not import
 Module.
 """
 
@@ -45,7 +45,7 @@ __getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile
 UNNAMED_METHODS = ("__call__", "<lambda>")
 
 
-# What stands for a value in a table.
+# The representations of values in a table.
 
 
 @dataclass
@@ -57,17 +57,17 @@ class ArrayRepresentation:
     names: tuple[str | None, ...] | None = None
 
     def render(self) -> str:
-        """`float32[2,3]`, in rich's markup."""
+        """A text such as `float32[2,3]`, in rich's markup."""
         text = f"[dim]{self.dtype}[/dim][{','.join(map(str, self.shape))}]"
         return text if self.names is None else f"{text} [dim]P[/dim]{self.names}"
 
     def text(self) -> str:
-        """The same without markup."""
+        """The same text without markup."""
         text = f"{self.dtype}[{','.join(map(str, self.shape))}]"
         return text if self.names is None else f"{text} P{self.names}"
 
     def restored(self) -> ShapeDtypeStruct:
-        """What to trace in place of the array."""
+        """The ShapeDtypeStruct to trace in place of the array."""
         return ShapeDtypeStruct(self.shape, self.dtype)
 
 
@@ -78,7 +78,7 @@ class ObjectRepresentation:
     obj: Any
 
     def render(self) -> str:
-        """Its repr."""
+        """The repr of the value."""
         return repr(self.obj)
 
     text = render
@@ -100,7 +100,7 @@ def _represent(x: Any) -> ArrayRepresentation | ObjectRepresentation:
 
 
 def represent_tree(x: Any) -> Any:
-    """The tree with a representation in place of each leaf."""
+    """A tree in which each leaf is replaced by its representation."""
     return tree_map(_represent, x, is_leaf=lambda x: x is None or isinstance(x, meta.Partitioned))
 
 
@@ -109,7 +109,7 @@ def _restore(tree: Any) -> Any:
 
 
 def _plain(obj: Any) -> Any:
-    """A tree of dicts and tuples, as the cells show it."""
+    """A value as a tree of dicts and tuples, the form in which cells show it."""
     if isinstance(obj, ArrayRepresentation | ObjectRepresentation):
         return obj
     if isinstance(obj, tuple | list):
@@ -122,13 +122,13 @@ def _plain(obj: Any) -> Any:
 
 
 def cell_text(value: Any, how: str = "text") -> str:
-    """A tree of representations as text; `how` names the method that gives that of a leaf."""
+    """A tree of representations as text; `how` is the name of the method that formats a leaf."""
     text = lambda x: getattr(x, how)() if hasattr(x, how) else repr(x)
     return yaml_text(tree_map(text, _plain(value), is_leaf=lambda x: x is None))
 
 
 def _cell(value: Any) -> str:
-    """The same in rich's markup."""
+    """A tree of representations as text in rich's markup."""
     return cell_text(value, "render")
 
 
@@ -139,9 +139,9 @@ def _cell(value: Any) -> str:
 class Row:
     """One call of a module: its path, its module, its arguments and its cost.
 
-    `module_variables` are the module's own variables, without those of submodules that have rows;
-    `counted_variables` are those that this row counts, with the submodules' that `depth` hides.
-    FLOPs are -1 if they were not requested."""
+    `module_variables` are the variables of the module, without those of submodules that have rows.
+    `counted_variables` are the variables that this row counts, which include those of submodules
+    that `depth` hides. FLOPs are -1 if they were not requested."""
 
     path: tuple[str, ...]
     module_copy: Any
@@ -154,16 +154,16 @@ class Row:
     vjp_flops: int
 
     def size_and_bytes(self, collections: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Elements and bytes of the counted variables, by collection."""
+        """The numbers of elements and bytes of the counted variables, by collection."""
         return {col: dataclasses.astuple(self.counted_size(col)) for col in collections}
 
     def counted_size(self, collection: str) -> SizeBytes:
-        """Elements and bytes of the counted variables of one collection."""
+        """The numbers of elements and bytes of the counted variables of one collection."""
         return SizeBytes.from_any(self.counted_variables.get(collection, {}))
 
 
 class Table(list[Row]):
-    """The rows of a summary, with its module and the names of its collections."""
+    """The rows of a summary, with the module and the names of the collections."""
 
     def __init__(self, module: Any, collections: Sequence[str], rows: Iterable[Row]):
         super().__init__(rows)
@@ -171,7 +171,7 @@ class Table(list[Row]):
         self.collections = collections
 
     def total(self, collection: str) -> SizeBytes:
-        """Elements and bytes of a collection in all rows."""
+        """The numbers of elements and bytes of a collection in all rows."""
         return sum((row.counted_size(collection) for row in self), SizeBytes(0, 0))
 
     def _repr_html_(self) -> str:
@@ -182,11 +182,11 @@ class Table(list[Row]):
 
 
 class Summary(str):
-    """The text of a summary, which is a table in notebooks.
+    """The text of a summary, which notebooks display as a table.
 
     Args:
-        text: what is printed.
-        table: rows of the table.
+        text: the printed text.
+        table: the rows of the table.
     """
 
     _table: Table
@@ -212,7 +212,7 @@ def _inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _variables_at(path: tuple[str, ...], variables: Any) -> dict[str, Any]:
-    """The collections below a path, as copied dicts."""
+    """Copies of the collections below a path, as dicts."""
     found = {}
     for col, inside in variables.items():
         for name in path:
@@ -223,7 +223,7 @@ def _variables_at(path: tuple[str, ...], variables: Any) -> dict[str, Any]:
 
 
 def _abstract(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
-    """The ShapeDtypeStructs in a tree, and the tree as a function of arrays in their places."""
+    """The ShapeDtypeStructs in a tree, and a function that puts arrays in their places."""
     values, structure = flatten(tree)
     where = [i for i, x in enumerate(values) if isinstance(x, ShapeDtypeStruct)]
 
@@ -248,7 +248,7 @@ def module_table(
     compute_flops: bool,
     compute_vjp_flops: bool,
 ) -> Callable[..., Table]:
-    """A function with the arguments of `init` that gives the Table."""
+    """A function with the arguments of `init` that returns the Table."""
 
     def table(*args: Any, **kwargs: Any) -> Table:
         shapes, given = _abstract((args, kwargs))
@@ -293,12 +293,12 @@ def _flops(fun: Callable[..., Any], *args: Any) -> int:
 
 
 def _cotangent(x: Any) -> Any:
-    """A result as its own cotangent; values that are not floats get none."""
+    """A cotangent for a result: the result itself, or a float0 array if it is not a float."""
     return x if issubdtype(x.dtype, np.inexact) else np.zeros(x.shape, float0)
 
 
 def _call_flops(call: CallInfo, forward: bool, backward: bool) -> tuple[int, int]:
-    """FLOPs of a call, and of a call with its vector-Jacobian product; -1 if not requested."""
+    """The FLOPs of a call, and of the call with its vector-Jacobian product, or -1."""
     if not forward and not backward:
         return -1, -1
     keys = tree_map(lambda x: x.rng, call.rngs, is_leaf=lambda x: isinstance(x, LazyRng))
@@ -331,7 +331,7 @@ def _size_text(size: SizeBytes) -> str:
 
 
 def _row_cells(row: Row, shown: list[str], collections: Sequence[str]) -> list[str]:
-    """The texts of one row."""
+    """The cells of one row as text."""
     method = "" if row.method in UNNAMED_METHODS else f" [dim]({row.method})[/dim]"
     cells = ["/".join(row.path), type(row.module_copy).__name__ + method]
     cells += [_cell(getattr(row, column)) for column in shown[2:]]
@@ -387,25 +387,27 @@ def tabulate(
     compute_vjp_flops: bool = False,
     **kwargs: PyTree,
 ) -> Callable[..., str]:
-    """Make a function that summarizes a module in a table, from shapes only.
+    """Make a function that summarizes a module in a table. Only shapes are computed.
 
     Args:
         module: the module.
-        rngs: one key, for the stream `params`; or a dict of keys by name of stream.
-        depth: number of levels of submodules that have rows; the variables of deeper ones are
-            counted in the deepest row above them. None for all.
-        show_repeated: whether every call of a module has a row, or only the first.
-        mutable: collections that are created; by default all but `intermediates`.
-        console_kwargs: options of `rich.console.Console`.
-        table_kwargs: options of `rich.table.Table`.
-        column_kwargs: options of `rich.table.Table.add_column`, for all columns.
-        compute_flops: whether there is a column with the number of floating-point operations.
-        compute_vjp_flops: whether there is a column with the number of floating-point operations
-            of the call and its vector-Jacobian product.
-        **kwargs: further keyword arguments of `init`.
+        rngs: one key, for the stream `params`, or a dict of keys by stream name.
+        depth: number of levels of submodules that have rows; None for all levels. The variables of
+            deeper submodules are counted in the lowest row above them.
+        show_repeated: whether every call of a module has a row; if False, only the first call has
+            one.
+        mutable: filter that selects the collections to create; by default, all except
+            `intermediates`.
+        console_kwargs: options for `rich.console.Console`.
+        table_kwargs: options for `rich.table.Table`.
+        column_kwargs: options for `rich.table.Table.add_column`, which apply to all columns.
+        compute_flops: whether to add a column with the number of floating-point operations.
+        compute_vjp_flops: whether to add a column with the number of floating-point operations of
+            the call and its vector-Jacobian product.
+        **kwargs: other keyword arguments of `init`.
 
     Returns:
-        A function of the arguments of the module that returns the table, as text.
+        A function with the arguments of the module that returns the table as a string.
 
     Raises:
         ImportError: the package rich is not installed.
@@ -419,7 +421,7 @@ def tabulate(
     >>> "scale" in draw(jnp.ones((2, 3)))
     True
     """
-    if mutable != NOT_INTERMEDIATES:  # a module's own `init` need not take what is not given
+    if mutable != NOT_INTERMEDIATES:  # a user's `init` need not accept options that are not given
         kwargs["mutable"] = mutable
     shown = ["path", "module", "inputs", "outputs"]
     shown += ["flops"] * compute_flops + ["vjp_flops"] * compute_vjp_flops

@@ -1,4 +1,4 @@
-"""Summaries of modules as HTML: a row for each call, with the variables of its module."""
+"""Summaries of modules as HTML, with one row for each call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_CALLS = 200  # rows
 
 
 def table_html(summary: Table) -> str:
-    """The table of `tabulate`, with the requested columns."""
+    """The table of `tabulate` as HTML, with the requested columns."""
     costs = [c for c in ("flops", "vjp_flops") if any(getattr(row, c) >= 0 for row in summary)]
     head = ["path", "module", "inputs", "outputs", *costs, *summary.collections]
     left = {i for i, title in enumerate(head) if title not in costs}

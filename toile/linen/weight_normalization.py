@@ -1,7 +1,7 @@
-"""Layers around a layer that normalize its parameters: SpectralNorm and WeightNorm.
+"""SpectralNorm and WeightNorm, which wrap a layer and normalize its parameters.
 
-Both run the layer under `map_variables`, so that it sees normalized parameters while those that
-are stored, and trained, are not normalized.
+Both run the layer under `map_variables`. The layer sees normalized parameters, while the parameters
+that are stored and trained are not normalized.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ __all__ = ["SpectralNorm", "WeightNorm"]
 
 
 def _l2_normalize(x: Any, axis: Any = None, eps: float = 1e-12) -> Any:
-    """x / √(Σ x² + ε), the sum over `axis`; ε keeps the derivative finite at 0."""
+    """The quotient `x / sqrt(sum(x**2, axis) + eps)`; `eps` keeps the derivative finite at 0."""
     return x * lax.rsqrt((x * x).sum(axis=axis, keepdims=True) + eps)
 
 
 class SpectralNorm(Module):
-    """Wrap a layer so that its kernels are divided by their largest singular value.
+    """Wraps a layer so that each of its kernels is divided by its largest singular value.
 
-    The singular value is approximated by power iteration: each call makes `n_steps` steps from the
-    last stored vector `u`. `u`, of shape (1, features), and the singular value `sigma`, a scalar,
-    are stored in the collection `batch_stats` for each kernel. The parameters are those of the
-    layer, under `layer_instance`; they are stored without the division. Vectors and scalars, such
-    as biases, are used unchanged.
+    The singular value is approximated by power iteration: each call takes `n_steps` steps from the
+    last stored vector `u`. For each kernel, the vector `u` of shape (1, features) and the singular
+    value `sigma`, a scalar, are stored in the collection `batch_stats`. The parameters are those of
+    the layer, under `layer_instance`, and are stored without the division. Vectors and scalars,
+    such as biases, are not changed.
 
     Args:
         layer_instance: the layer to wrap.
-        n_steps: steps of power iteration in each call; 0 for no normalization.
-        epsilon: small number that is added under the square root of norms.
+        n_steps: number of power iteration steps in each call; 0 for no normalization.
+        epsilon: small number that is added under the square root in norms.
         dtype: dtype of the normalized kernels; None for the dtype that the kernels and the
             statistics promote to.
         param_dtype: dtype of the statistics when they are created.
-        error_on_non_matrix: whether kernels of three and more axes are an error; otherwise they
-            are taken as matrices whose columns are the last axis.
-        collection_name: collection that the statistics are stored in.
+        error_on_non_matrix: whether to raise an error for kernels with three or more axes. If
+            False, all axes except the last are merged to make a matrix.
+        collection_name: name of the collection in which the statistics are stored.
 
     Raises:
-        ValueError: a kernel has three or more axes, and `error_on_non_matrix` is set.
+        ValueError: a kernel has three or more axes, and `error_on_non_matrix` is True.
 
     >>> import toile.linen as nn
     >>> model, x = nn.SpectralNorm(nn.Dense(4)), jnp.ones((1, 3))
@@ -81,7 +81,7 @@ class SpectralNorm(Module):
 
         Args:
             *args, **kwargs: arguments of the layer.
-            update_stats: whether the new `u` and `sigma` are stored, which needs
+            update_stats: whether to store the new `u` and `sigma`, which requires
                 `mutable=["batch_stats"]`: True in training, False in evaluation.
 
         Returns:
@@ -96,7 +96,7 @@ class SpectralNorm(Module):
         )(self.layer_instance)
 
     def _spectral_normalize(self, path: Any, vs: Any, update_stats: bool) -> Any:
-        """One parameter divided by its largest singular value."""
+        """A parameter divided by its largest singular value."""
         matrix = jnp.asarray(vs)
         shape = matrix.shape
         if matrix.ndim <= 1 or self.n_steps < 1:
@@ -132,24 +132,25 @@ class SpectralNorm(Module):
 
 
 class WeightNorm(Module):
-    """Wrap a layer so that its kernels have norm 1 for each feature, times a learned scale.
+    """Wraps a layer so that its kernels are normalized for each feature and multiplied by a scale.
 
-    The parameters are those of the layer, under `layer_instance`, and a scale for each normalized
-    kernel, which has the sizes of `feature_axes`. The kernels are stored without normalization.
+    The parameters are those of the layer, under `layer_instance`, and a trainable scale for each
+    normalized kernel, which has the sizes of `feature_axes`. The kernels are stored without
+    normalization.
 
     Args:
         layer_instance: the layer to wrap.
-        epsilon: small number that is added under the square root of norms.
+        epsilon: small number that is added under the square root in norms.
         dtype: dtype of the normalized kernels; None for the dtype that the kernels and the scales
             promote to.
         param_dtype: dtype of the scales when they are created.
-        use_scale: whether there are scales.
+        use_scale: whether to multiply the normalized kernels by scales.
         scale_init: initializer of the scales.
-        feature_axes: axis or axes of the features; norms are taken over all others. None is one
-            norm for the whole kernel.
-        variable_filter: words; a parameter is normalized if its path, such as
-            `layer_instance/kernel`, contains one of them. By default `{"kernel"}`; None or empty
-            for all parameters.
+        feature_axes: axis or axes of the features; the norms are taken over all other axes. None
+            means a single norm for the whole kernel.
+        variable_filter: set of strings, by default `{"kernel"}`. A parameter is normalized if its
+            path, such as `layer_instance/kernel`, contains one of them. If this is None or empty,
+            all parameters are normalized.
 
     >>> import toile.linen as nn
     >>> model, x = nn.WeightNorm(nn.Dense(4)), jnp.ones((1, 3))
@@ -186,7 +187,7 @@ class WeightNorm(Module):
         )(self.layer_instance)
 
     def _l2_normalize(self, path: Any, vs: Any) -> Any:
-        """One parameter with norm 1 along the feature axes, times its scale."""
+        """A parameter normalized for each feature and multiplied by its scale."""
         value = jnp.asarray(vs)
         name = _name(self, path)
         if self.variable_filter and not any(word in name for word in self.variable_filter):
@@ -207,6 +208,6 @@ class WeightNorm(Module):
 
 
 def _name(module: Any, path: Any) -> str:
-    """The name of a parameter of the wrapped layer: the layer's name and the path in it."""
+    """The name of a parameter of the wrapped layer: the layer's name and the path inside it."""
     inner = keystr(path[1:], simple=True, separator="/")  # path[0] is the collection
     return f"{module.layer_instance.name}/{inner}"

@@ -1,4 +1,4 @@
-"""What layers with weights share: their parameters, and the functions that users may replace."""
+"""Code shared by layers with weights: their parameters, and functions that users can replace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def last_size(layer: Any, inputs: Any) -> int:
 
 
 def kernel_and_bias(layer: Any, kernel_shape: Any, bias_shape: Any) -> tuple[Any, Any]:
-    """The parameters of a layer; None for the bias of one that has none."""
+    """The kernel and the bias of a layer; the bias is None if the layer has no bias."""
     kernel = layer.param("kernel", layer.kernel_init, kernel_shape, layer.param_dtype)
     if not layer.use_bias:
         return kernel, None
@@ -32,7 +32,7 @@ def kernel_and_bias(layer: Any, kernel_shape: Any, bias_shape: Any) -> tuple[Any
 
 
 def chosen(made_by: Any, given: Any, default: Any = None) -> Any:
-    """The function a layer multiplies with: an instance of a class, a function, or the default."""
+    """The function that a layer calls: the result of `made_by()`, `given`, or the default."""
     if made_by is not None:
         return made_by()
     return default if given is None else given

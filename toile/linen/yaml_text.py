@@ -1,7 +1,8 @@
-"""Trees of strings as YAML, for the cells of summaries: nested dicts and sequences in block style.
+"""Trees of strings as YAML for the cells of summaries: nested dicts and sequences in block style.
 
-Just the part that tables need: text that is read by people, in 80 columns. Quotes that YAML wants
-around a scalar are left out of the result, but count where a line is folded.
+This file implements only the part that tables need: text for human readers in 80 columns. Quotes
+that YAML requires around a scalar are left out of the result, but they count in the length of a
+line when it is folded.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _ESCAPES = {"\0": "0", "\a": "a", "\b": "b", "\t": "t", "\v": "v", "\f": "f", "\
 
 
 def yaml_text(value: Any) -> str:
-    """The tree in block style; empty for None and for empty containers."""
+    """The tree in block style; an empty string for None and empty containers."""
     if value is None or (hasattr(value, "__len__") and len(value) == 0):
         return ""
     lines = _block(value, 0) if _is_nested(value) else _scalar(str(value), 0, _STEP)
@@ -69,7 +70,7 @@ def _key(key: Any) -> str:
 
 
 def _scalar(text: str, column: int, indent: int) -> list[str]:
-    """The lines of a string that begins at `column`; further lines begin at `indent`."""
+    """The lines of a string; the first begins at `column`, and the others begin at `indent`."""
     if any(not (" " <= c <= "~" or c == "\n") for c in text) or " \n" in text:
         return ['"' + "".join(map(_escaped, text)) + '"']
     quoted = not _is_plain(text)

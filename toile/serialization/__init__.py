@@ -1,8 +1,9 @@
-"""Trees as bytes in Flax's msgpack format; toile and Flax can read each other's files.
+"""Functions that convert trees to bytes in Flax's msgpack format and back.
 
-`to_bytes` and `from_bytes` work on any tree of registered types; `msgpack_serialize` and
-`msgpack_restore` on nested dicts and lists of arrays and Python values. Arrays come back as
-ordinary writable NumPy arrays; where a target is given, shapes and dtypes are compared with it.
+toile and Flax can read each other's files. `to_bytes` and `from_bytes` work on any tree of
+registered types. `msgpack_serialize` and `msgpack_restore` work on nested dicts and lists of arrays
+and Python values. Restored arrays are ordinary writable NumPy arrays. `from_bytes` compares their
+shapes and dtypes with those of its target.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ __all__ = [
 
 __getattr__, __dir__ = attach_table(__name__, {}, __path__[0])  # Flax's private names: toile.compat
 
-# Arrays of more bytes are written in pieces of this many.
+# Arrays with more bytes are written in pieces of this size.
 MAX_CHUNK_SIZE = 2**30
 
 
@@ -47,7 +48,7 @@ def to_bytes(target: PyTree) -> bytes:
     """Turn a tree into bytes, in Flax's msgpack format.
 
     Args:
-        target: tree of dicts, lists, tuples, named tuples, dataclasses of `toile.struct` and
+        target: tree of dicts, lists, tuples, named tuples, `toile.struct` dataclasses and
             registered types, with arrays and Python values as leaves.
 
     Returns:
@@ -69,14 +70,15 @@ def from_bytes(
     Args:
         target: a tree of the same structure, such as newly initialized parameters.
         encoded_bytes: the bytes.
-        check_shapes: whether arrays must have the shapes of those of `target`.
-        check_dtypes: whether arrays must have the dtypes of those of `target`.
+        check_shapes: whether each array must have the shape of the corresponding array in `target`.
+        check_dtypes: whether each array must have the dtype of the corresponding array in `target`.
 
     Returns:
-        A copy of `target` with the values in the bytes; arrays are NumPy arrays.
+        A copy of `target` with the values from the bytes. Its arrays are NumPy arrays.
 
     Raises:
-        ValueError: the structure differs, or arrays do not fit; all are listed.
+        ValueError: the structure differs, or some arrays have the wrong shape or dtype. The message
+            lists all of these arrays.
         toile.errors.UnreadableFileError: the bytes are not in this format.
 
     Differences:
@@ -96,14 +98,15 @@ def msgpack_serialize(pytree: PyTree, in_place: bool = False) -> bytes:
 
     Args:
         pytree: the tree; it is not changed.
-        in_place: whether keys of dicts are written in the order they have; otherwise they are
-            sorted.
+        in_place: whether the keys of dicts are written in their current order; if False, they are
+            written in sorted order.
 
     Returns:
         The bytes, from which `msgpack_restore` restores the tree.
 
     Raises:
-        TypeError: the tree contains another type, such as a tuple; `to_bytes` takes more types.
+        TypeError: the tree contains a value of another type, such as a tuple. `to_bytes` accepts
+            more types.
 
     >>> from toile import serialization
     >>> serialization.msgpack_restore(serialization.msgpack_serialize({"a": [1, 2.5]}))
@@ -128,7 +131,7 @@ def msgpack_restore(encoded_pytree: bytes) -> PyTree:
         encoded_pytree: the bytes.
 
     Returns:
-        The tree; arrays are NumPy arrays that may be changed.
+        The tree. Its arrays are writable NumPy arrays.
 
     Raises:
         toile.errors.UnreadableFileError: the bytes are not in this format.
@@ -147,7 +150,7 @@ def msgpack_restore(encoded_pytree: bytes) -> PyTree:
     except UnreadableFileError as error:
         reason = str(error).removeprefix("msgpack_restore: ").partition("\n")[0]
         raise wrong(len(data), reason) from error
-    # The structure is whole: what is left are texts that are not UTF-8 and keys without a hash.
+    # The structure is complete; strings may still not be UTF-8, and keys not hashable.
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise wrong(len(data), str(error)[:300] or type(error).__name__) from error
 
@@ -162,7 +165,7 @@ def _as_numpy(x: Any, path: str = "") -> Any:
         )
     if isinstance(x, Array):
         return np.asarray(x)
-    if type(x) is dict:  # of a subclass msgpack says that it cannot write it
+    if type(x) is dict:  # msgpack raises an error for subclasses
         return {key: _as_numpy(y, f"{path}/{key}" if path else str(key)) for key, y in x.items()}
     return x
 

@@ -1,8 +1,9 @@
-"""Arrays, NumPy scalars and complex numbers as msgpack extension types, byte for byte Flax's.
+"""Arrays, NumPy scalars and complex numbers as msgpack extension types, byte for byte as in Flax.
 
-Type 1 is an array: the packed triple (shape, name of the dtype, bytes in C order). Type 3 is a
-NumPy scalar, packed as an array of rank 0; type 2 a Python complex, the pair (real, imaginary).
-The name does not include the byte order: bytes are little-endian, whatever the array's were.
+Type 1 is an array: the packed triple (shape, name of the dtype, bytes in C order). Type 2 is a
+Python complex number: the packed pair (real, imaginary). Type 3 is a NumPy scalar, packed as an
+array of rank 0. The name of the dtype does not include the byte order: the bytes are always
+little-endian.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.serialization.structure import READER, check
 
-# Names that numpy writes and does not read: text, bytes and void, with their size in bits.
+# Names that NumPy writes but does not read: text, bytes and void, with their size in bits.
 _SIZED = re.compile(r"(str|bytes|void)([0-9]{1,10})")
 _DATE = re.compile(
     r"(datetime|timedelta)64(\[([1-9][0-9]{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
@@ -42,7 +43,7 @@ class ExtType(enum.IntEnum):
 
 
 def ndarray_to_bytes(x: Any) -> bytes:
-    """An array as the packed triple of shape, dtype and bytes."""
+    """An array as the packed triple of its shape, dtype and bytes."""
     array = np.asarray(x)
     little = stored_dtype(array.dtype)
     if little != array.dtype:
@@ -51,7 +52,7 @@ def ndarray_to_bytes(x: Any) -> bytes:
 
 
 def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The little-endian dtype that arrays of a dtype are stored with; an error if there is none."""
+    """The little-endian dtype in which arrays of a dtype are stored; raises if there is none."""
     if dtype.hasobject or dtype.fields is not None or dtype.kind == "T":
         raise ValueError(
             "Object and structured dtypes not supported for serialization of ndarrays: needed"
@@ -61,7 +62,7 @@ def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def ndarray_from_bytes(data: bytes) -> np.ndarray:
-    """The array of a packed triple, in new memory."""
+    """The array that a packed triple describes, in new memory."""
     check(data, deepest=2)
     triple = msgpack.unpackb(data, raw=True)
     if type(triple) is not list or len(triple) != 3:
@@ -84,7 +85,7 @@ def _refused(needed: str, got: str) -> Exception:
 
 
 def dtype_from_name(name: str) -> np.dtype[Any]:
-    """The dtype of a name, those of ml_dtypes included; never one of objects or of records."""
+    """The dtype with a name, including those of ml_dtypes, but never an object or record dtype."""
     found = _NAMED.get(name)
     if found is not None:
         return found
@@ -100,7 +101,7 @@ def dtype_from_name(name: str) -> np.dtype[Any]:
 
 
 def pack(x: Any) -> Any:
-    """A value that msgpack cannot write, as an extension type; other values unchanged."""
+    """An array, NumPy scalar or complex number as an extension type; other values are unchanged."""
     if isinstance(x, (np.ndarray, Array)):
         return msgpack.ExtType(ExtType.ndarray, ndarray_to_bytes(x))
     if isinstance(x, np.generic):
@@ -111,7 +112,7 @@ def pack(x: Any) -> Any:
 
 
 def unpack(code: int, data: bytes) -> Any:
-    """The value of an extension type; one with an unknown code is unchanged."""
+    """The value of an extension type; a value with an unknown code remains an `ExtType`."""
     if code == ExtType.ndarray:
         return ndarray_from_bytes(data)
     if code == ExtType.npscalar:
@@ -132,7 +133,7 @@ CHUNKED = "__msgpack_chunked_array__"
 
 
 def chunk(array: np.ndarray, max_bytes: int) -> dict[str, Any]:
-    """An array as a dict of flat pieces: msgpack holds less than 4 GiB in one."""
+    """An array as a dict of flat pieces, since one msgpack value is limited to 4 GiB."""
     length = max(1, int(max_bytes / array.dtype.itemsize))
     flat = array.reshape(-1)
     pieces = [flat[start : start + length] for start in range(0, flat.size, length)]
@@ -140,7 +141,7 @@ def chunk(array: np.ndarray, max_bytes: int) -> dict[str, Any]:
 
 
 def unchunk(pieces: dict[str, Any]) -> np.ndarray:
-    """The array of a dict of flat pieces."""
+    """The array that a dict of flat pieces describes."""
     shape, chunks = in_order(pieces.get("shape")), in_order(pieces.get("chunks"))
     if not chunks or not all(isinstance(x, np.ndarray) and x.ndim == 1 for x in chunks):
         raise _refused("the flat pieces of an array", f"{len(chunks)} of something else")
@@ -158,7 +159,7 @@ def _numbered(xs: Any) -> dict[str, Any]:
 
 
 def in_order(xs: Any) -> tuple[Any, ...]:
-    """The values of a dict whose keys are the numbers from 0 on."""
+    """The values of a dict whose keys are "0", "1" and so on, in this order."""
     if not isinstance(xs, dict) or any(str(i) not in xs for i in range(len(xs))):
         raise _refused("a dict with the keys 0, 1, ...", brief(xs))
     return tuple(xs[str(i)] for i in range(len(xs)))

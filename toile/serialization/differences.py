@@ -1,8 +1,8 @@
-"""Where two state dicts differ, and filling in one from the other.
+"""Finding the differences between two state dicts, and filling in one from the other.
 
-A state dict is a nested dict with leaves. Paths are its keys joined by slashes. A leaf of the
-target is compared only where it is an array (or has a shape and a dtype): None, Python numbers and
-text stand for anything.
+A state dict is a nested dict with leaves. A path consists of keys joined by slashes. A leaf of the
+target restricts the values that fit only if it is an array or another object with a shape and a
+dtype. Any value fits a leaf that is None, a Python number or a string.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from toile.engine.records import dataclass
 class Differences:
     """The differences between a state dict and a target: missing, unexpected and misshaped entries.
 
-    It is true if there is any difference; `str` lists them.
+    The object is true if there is any difference, and `str` lists all of them.
 
     Args:
         missing: paths of entries that only the target has.
         unexpected: paths of entries that only the state dict has.
-        misshaped: paths of arrays that differ in shape or dtype, with both.
-        restored: number of entries that fit.
+        misshaped: one line for each array whose shape or dtype differs, with its path, the shape
+            and dtype in the target, and those in the state dict.
+        restored: number of entries that fit the target.
     """
 
     missing: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class Differences:
 def fill(
     target: Any, state: Any, *, check_shapes: bool = True, check_dtypes: bool = True
 ) -> tuple[Any, Differences]:
-    """The target's state dict with every leaf of `state` that fits it, and the differences."""
+    """The target's state dict with all leaves of `state` that fit it, and the differences."""
     missing: list[str] = []
     unexpected: list[str] = []
     misshaped: list[str] = []
@@ -87,14 +88,14 @@ def fill(
 
 
 def leaf_paths(path: str, x: Any) -> list[str]:
-    """The paths of the leaves below, an empty dict being one."""
+    """The paths of the leaves below a path; an empty dict counts as a leaf."""
     if not isinstance(x, Mapping) or not x:
         return [path]
     return [leaf for key, value in x.items() for leaf in leaf_paths(f"{path}/{key}", value)]
 
 
 def by_field(state: Mapping[str, Any], fields: Any) -> Mapping[str, Any]:
-    """A named tuple's state by field, even if it was written in the form used before 2022."""
+    """A named tuple's state by field name, even if it is in the format used before 2022."""
     if set(state) != {"name", "fields", "values"} or set(fields) == set(state):
         return state
     names, values = state["fields"], state["values"]
@@ -107,7 +108,7 @@ def by_field(state: Mapping[str, Any], fields: Any) -> Mapping[str, Any]:
 
 
 def leaf_mismatch(want: Any, got: Any, check_shapes: bool, check_dtypes: bool) -> str | None:
-    """`needed ..., got ...` where a leaf does not fit one of the target."""
+    """The text `needed ..., got ...` if a leaf does not fit the target's leaf, otherwise None."""
     if not _is_array(want):
         return None
     if _is_array(got):
@@ -122,7 +123,7 @@ def leaf_mismatch(want: Any, got: Any, check_shapes: bool, check_dtypes: bool) -
 
 
 def describe(x: Any) -> str:
-    """A leaf or a level of a state dict in a few words."""
+    """A short description of a leaf or a level of a state dict."""
     if _is_array(x):
         return f"{np.dtype(x.dtype).name}[{','.join(map(str, x.shape))}]" if _plain(x) else str(x)
     if isinstance(x, Mapping):
@@ -140,7 +141,7 @@ def _plain(x: Any) -> bool:
 
 
 def _holds(dtype: Any, number: bool | int | float | complex) -> bool:
-    """Whether an array of this dtype holds such a Python number without a change of kind."""
+    """Whether an array of this dtype can store a Python number without a change of kind."""
     for kind, above in ((bool, np.bool_), (int, np.number), (float, np.inexact)):
         if isinstance(number, kind):
             return issubdtype(dtype, above)

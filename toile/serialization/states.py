@@ -1,8 +1,8 @@
 """State dicts: nested dicts with string keys, and how each type is turned into one and back.
 
-Types are registered with a pair of functions; dataclasses of `toile.struct` need none. Restoring
-follows the target's structure. A structure that differs raises an error at once, with Flax's
-message; arrays of another shape or dtype are collected and reported together, with their paths.
+Each type is registered with a pair of functions; `toile.struct` dataclasses need no registration.
+Restoring follows the target's structure. A different structure raises an error at once, with Flax's
+message. Arrays of the wrong shape or dtype are collected and reported together, with their paths.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ registered: dict[type, tuple[ToState, FromState]] = {}
 
 
 class _NamedTuple:
-    """The type under which named tuples are registered."""
+    """The type under which the functions for all named tuples are registered."""
 
 
 class _Context(threading.local):
-    """Where a restoration is, what it checks, and which leaves did not fit so far."""
+    """The current path of a restoration, what it checks, and the mismatches found so far."""
 
     def __init__(self) -> None:
         self.path: list[str] = []
@@ -53,16 +53,18 @@ def _entered(name: str) -> Iterator[None]:
 
 
 def current_path() -> str:
-    """Return the path of the entry that is being restored, for messages of registered functions.
+    """Return the path of the entry that is being restored.
+
+    Functions passed to `register_serialization_state` can use it in their error messages.
 
     Returns:
-        Keys joined by "/"; "" when nothing is being restored.
+        The keys joined by "/"; an empty string if nothing is being restored.
     """
     return "/".join(_context.path)
 
 
 def _handlers(cls: type) -> tuple[ToState, FromState] | None:
-    """The functions of a type: those registered, or a dataclass's."""
+    """The functions that convert a type: the registered ones, or those for dataclasses."""
     found = registered.get(cls)
     if found is None and "_toile_dataclass_fields" in vars(cls):
         return _dataclass_state, _restore_dataclass
@@ -74,14 +76,14 @@ def _kind(x: Any) -> type:
 
 
 def to_state_dict(target: PyTree) -> PyTree:
-    """Turn a tree into nested dicts with text as keys, as it is written to files.
+    """Turn a tree into a state dict: nested dicts with string keys, the form in which it is saved.
 
     Args:
-        target: tree of dicts, lists, tuples, named tuples, dataclasses of `toile.struct` and
+        target: tree of dicts, lists, tuples, named tuples, `toile.struct` dataclasses and
             registered types.
 
     Returns:
-        The state dict; for a leaf, the leaf itself.
+        The state dict, or `target` itself if it is a leaf.
 
     >>> from toile import serialization
     >>> serialization.to_state_dict({"a": [1.0, 2.0], "b": None})
@@ -108,19 +110,21 @@ def from_state_dict(
     """Restore a tree from a state dict.
 
     Args:
-        target: a tree of the same structure as the one the state dict was made of.
+        target: a tree of the same structure as the tree from which the state dict was made.
         state: the state dict.
-        name: name of this part in messages; functions of registered types pass it for their parts.
-        check_shapes: whether arrays must have the shapes of those of `target`.
-        check_dtypes: whether arrays must have the dtypes of those of `target`. `from_bytes` and
-            `restore_checkpoint` check them; here it is off, since a state dict made by hand
-            often has float64 where parameters have float32.
+        name: name of this part in error messages. Functions that restore a registered type pass
+            the name of each part.
+        check_shapes: whether each array must have the shape of the corresponding array in `target`.
+        check_dtypes: whether each array must have the dtype of the corresponding array in `target`.
+            Unlike in `from_bytes` and `restore_checkpoint`, the default is False, since a state
+            dict made by hand often contains float64 where the parameters are float32.
 
     Returns:
         A copy of `target` with the values of `state`.
 
     Raises:
-        ValueError: the structure differs, or arrays do not fit; all are listed.
+        ValueError: the structure differs, or some arrays have the wrong shape or dtype. The message
+            lists all of these arrays.
 
     Differences:
         Flax does not compare shapes and dtypes.
@@ -163,8 +167,8 @@ def _mismatch_message(lines: list[str]) -> str:
 
 
 def _note_other_differences(error: ValueError, target: Any, state: Any) -> None:
-    """Add all other differences to the error for the first one."""
-    # Functions of users run here a second time, on a state that is known to be wrong.
+    """Add a list of all differences to the error that reports the first one."""
+    # Users' functions run here a second time, on a state that is known to be wrong.
     with contextlib.suppress(Exception):
         found = fill(
             to_state_dict(target),
@@ -179,16 +183,18 @@ def _note_other_differences(error: ValueError, target: Any, state: Any) -> None:
 def restore_partially(
     target: PyTree, state: PyTree, *, check_shapes: bool = True, check_dtypes: bool = True
 ) -> tuple[PyTree, Differences]:
-    """Restore those values of a state dict that fit a tree.
+    """Restore a tree from the values of a state dict that fit it, and ignore the others.
 
     Args:
-        target: the tree.
-        state: the state dict, which may lack entries and have others.
-        check_shapes: whether only arrays of the shapes of those of `target` fit.
-        check_dtypes: whether only arrays of the dtypes of those of `target` fit.
+        target: the tree. It supplies the values that the state dict lacks.
+        state: the state dict. It may lack entries and may contain unknown ones.
+        check_shapes: whether an array fits only if it has the shape of the corresponding array in
+            `target`.
+        check_dtypes: whether an array fits only if it has the dtype of the corresponding array in
+            `target`.
 
     Returns:
-        The pair of a copy of `target` with the values that fit, and the differences.
+        A copy of `target` with the values that fit, and the differences.
 
     >>> from toile import serialization
     >>> tree, found = serialization.restore_partially({"a": 0, "b": 0}, {"b": 1, "c": 2})
@@ -202,13 +208,14 @@ def restore_partially(
 
 
 def is_serializable(target: object) -> bool:
-    """Tell whether objects of a type can be turned into a state dict.
+    """Tell whether functions to convert objects of a type to a state dict are registered.
 
     Args:
         target: a type, or an object of that type.
 
     Returns:
-        True for dicts, lists, tuples, dataclasses of `toile.struct` and registered types.
+        True for dicts, lists, tuples, `toile.struct` dataclasses and registered types. False for
+        named tuples, although `to_state_dict` converts them.
     """
     return _handlers(target if isinstance(target, type) else type(target)) is not None
 
@@ -220,11 +227,11 @@ def register_serialization_state(
 
     Args:
         ty: the type.
-        ty_to_state_dict: function of an object that returns a dict with text as keys, or a leaf;
-            it calls `to_state_dict` on what the object holds.
-        ty_from_state_dict: function of (object, state) that returns a copy of the object with
-            that state; it calls `from_state_dict` on what the object holds.
-        override: whether functions that are already registered are replaced.
+        ty_to_state_dict: function `f(obj)` that returns a dict with string keys, or a leaf. It
+            should call `to_state_dict` on the values that the object contains.
+        ty_from_state_dict: function `f(obj, state)` that returns a copy of the object with the
+            given state. It should call `from_state_dict` on the values that the object contains.
+        override: whether to replace functions that are already registered for the type.
 
     Raises:
         ValueError: the type is already registered, and `override` is False.
@@ -360,7 +367,7 @@ register_serialization_state(Partial, _partial_state, _restore_partial)
 
 
 def _restore_key(key: KeyArray, state: Any) -> Any:
-    """A key from its words, of the implementation that the target has."""
+    """A key restored from its words, with the target's implementation."""
     if isinstance(state, KeyArray):
         return state
     words = key_data(key)
@@ -374,6 +381,6 @@ def _restore_key(key: KeyArray, state: Any) -> Any:
     return wrap_key_data(asarray(state), impl=key_impl(key))
 
 
-# Random keys are kept as their words, which Flax reads as an array.
+# Random keys are stored as their words, which Flax reads as an array.
 register_serialization_state(KeyArray, key_data, _restore_key)
 register_serialization_state(ShardedKeyArray, key_data, _restore_key)

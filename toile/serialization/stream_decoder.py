@@ -1,9 +1,10 @@
-"""The tree in the bytes of `msgpack_serialize`, with its large arrays allocated and not yet read.
+"""Decoding the bytes of `msgpack_serialize` into a tree whose large arrays are not yet read.
 
-`decode` reads headers, names, Python values and small arrays. It returns the tree and, for every
-array in it, where in the file its data is; the caller reads what is missing straight into the
-arrays. Nothing is allocated that the file is too short to fill, so wrong bytes cannot ask for more
-memory than the file has. Wrong bytes raise a ValueError, whatever they are.
+`decode` reads headers, names, Python values and small arrays, and allocates the large arrays. It
+returns the tree and the position in the file of the data of every array. The caller then reads the
+missing data straight into the arrays. Nothing is allocated that the file is too short to fill, so
+invalid bytes cannot cause an allocation larger than the file. Invalid bytes always raise a
+ValueError.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from toile.engine.records import dataclass
 from toile.serialization import array_codes as encoding
 
 _WINDOW = 1 << 16  # bytes read at a time
-_SMALL = 1 << 14  # bytes of arrays that are read with the names around them
+_SMALL = 1 << 14  # most bytes of an array that is read together with the names around it
 _HEAD = 1024  # more than the shape and the dtype of an array take
 _DEEPEST = 1024  # levels of msgpack's own unpacker
 _NUMBERS = {
@@ -46,7 +47,7 @@ _FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 
 class Source(Protocol):
-    """A file that can be read at any place."""
+    """A file that can be read at any offset."""
 
     size: int
 
@@ -54,11 +55,11 @@ class Source(Protocol):
 
 
 class Placement(NamedTuple):
-    """Where the data of an array is in the file, and the array it belongs in."""
+    """The offset of an array's data in the file, and the array to read it into."""
 
     offset: int
     array: np.ndarray
-    is_filled: bool  # small arrays are, with their checksum if that was asked for
+    is_filled: bool  # True for small arrays, which also have their checksum if requested
     crc32: int = 0
 
     @property
@@ -68,7 +69,7 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True)
 class Decoded:
-    """A tree whose arrays have to be filled, and the checksum of all bytes outside them."""
+    """A tree whose arrays must still be filled, and the checksum of all bytes outside them."""
 
     tree: Any
     placements: list[Placement]
@@ -76,18 +77,18 @@ class Decoded:
 
 
 def decode(source: Source, with_sums: bool = True) -> Decoded:
-    """The tree in a file; a ValueError says what is wrong if there is none."""
+    """The tree in a file; raises a ValueError that says what is wrong if the file is invalid."""
     try:
         return _Decoder(source, with_sums).run()
     except (OSError, MemoryError):
         raise
-    # What reading wrong bytes raises depends on where it notices.
+    # Invalid bytes can raise different errors, depending on where they are noticed.
     except Exception as error:
         raise ValueError(str(error) or type(error).__name__) from error
 
 
 def finish(decoded: Decoded) -> None:
-    """Turn data that was read, which is little-endian, into numbers of this machine."""
+    """Convert the data that was read from little-endian to the byte order of this machine."""
     if sys.byteorder == "big":
         for placement in decoded.placements:
             placement.array.byteswap(inplace=True)
@@ -154,7 +155,7 @@ class _Decoder:
             into.key, into.has_key = value, True
 
     def _closed(self, value: Any) -> Any:
-        """A complete dict or list: the pieces of an array become the array."""
+        """A complete dict or list, or the array if the dict contains the pieces of an array."""
         if type(value) is not dict or encoding.CHUNKED not in value:
             return value
         if any(type(each.value) is not dict for each in self._open):
@@ -205,7 +206,7 @@ class _Decoder:
         return data if kind in _BINARY else data.decode()
 
     def _possible(self, count: int, least: int) -> int:
-        """A number of entries that the rest of the file can hold."""
+        """The number of entries; raises if the rest of the file is too short for them."""
         if count * least > self._source.size - self._start - self._at:
             raise ValueError(f"{count} entries at {self._offset()} are more than the file can hold")
         return count
@@ -217,12 +218,12 @@ class _Decoder:
             if found is not None:
                 return found
         data = self._take(count)
-        if code >= 0x80:  # negative, which is msgpack's own: timestamps
+        if code >= 0x80:  # negative codes belong to msgpack itself, such as timestamps
             return msgpack.unpackb(struct.pack(">BIB", 0xC9, count, code) + data)
         return encoding.unpack(code, data)
 
     def _array(self, count: int) -> np.ndarray | None:
-        """An array to be filled later; None for one that has another form than Flax writes."""
+        """An array to be filled later; None if it is not in the form that Flax writes."""
         known = min(count, _HEAD)
         if self._at + known > len(self._data):
             self._refill(known)
@@ -248,7 +249,7 @@ class _Decoder:
         return array
 
     def _small_array(self, shape: list[int], dtype: np.dtype[Any], size: int) -> np.ndarray:
-        """An array whose data is in the window, or goes there."""
+        """A small array, whose data is copied from the window after a refill if necessary."""
         if self._at + size > len(self._data):
             self._refill(size)
         data, at = self._data, self._at
@@ -268,7 +269,7 @@ class _Decoder:
         return taken
 
     def _refill(self, count: int) -> None:
-        """A window that begins at the current position and has at least this many bytes."""
+        """Read a window of at least `count` bytes that begins at the current position."""
         offset = self._offset()
         if offset + count > self._source.size:
             raise ValueError(f"the file ends where {count} bytes should follow byte {offset}")
@@ -279,7 +280,7 @@ class _Decoder:
         self._data, self._start, self._at, self._unsummed = data, offset, 0, 0
 
     def _move_to(self, offset: int) -> None:
-        """Skip the data of an array, which is not part of the sum."""
+        """Skip the data of an array, which is not part of the checksum."""
         if offset > self._source.size:
             raise ValueError(f"the file ends at {self._source.size}, needed {offset} bytes")
         self._sum_up()
@@ -294,7 +295,7 @@ class _Decoder:
 
 
 def _array_head(data: bytes, at: int) -> tuple[list[int], bytes, int, int] | None:
-    """The shape, name of the dtype, number of bytes and start of the data of a packed array."""
+    """The shape, dtype name, number of bytes and start of the data of a packed array."""
     if data[at] != 0x93 or data[at + 1] & 0xF0 != 0x90:
         return None
     shape = []
@@ -323,7 +324,7 @@ def _array_head(data: bytes, at: int) -> tuple[list[int], bytes, int, int] | Non
 
 
 def _checked_dtype(name: bytes) -> np.dtype[Any]:
-    """The dtype of a name, if data may be read into arrays of it: it holds no pointers."""
+    """The dtype with a name; raises if its arrays contain pointers, which must not be read."""
     dtype = encoding.dtype_from_name(name.decode()).newbyteorder("=")
     if dtype.hasobject or dtype.kind == "T" or dtype.subdtype is not None:
         raise ValueError(f"an array has the dtype {name.decode()}, which no file can hold")

@@ -1,8 +1,8 @@
-"""Trees as the bytes of `msgpack_serialize`, piece by piece, without a second copy of the arrays.
+"""Encoding trees as the bytes of `msgpack_serialize` piece by piece, without copying the arrays.
 
-`encode` walks a state dict once and computes every header; the arrays themselves stay where they
-are until they are written. An array on another device is fetched alone and released
-before the next one. Arrays that are not row-major are copied one block at a time.
+`encode` walks a state dict once and computes every header. The arrays themselves stay where they
+are until they are written. Arrays on another device are fetched one at a time, and each is released
+before the next is fetched. Arrays that are not row-major are copied one block at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIXED = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
 
 
 class _Held:
-    """An array that one or more pieces are taken from, fetched when the first is needed."""
+    """An array that is split into one or more pieces and fetched when the first is needed."""
 
     __slots__ = ("source", "host")
 
@@ -38,7 +38,7 @@ class _Held:
         return self.host
 
     def keep_now(self) -> None:
-        """Keep the current values: toile's arrays cannot change, but NumPy's can."""
+        """Keep the current values. This copies NumPy arrays, which can change later."""
         if isinstance(self.source, Array):
             self.fetch()
         else:
@@ -64,7 +64,7 @@ class Piece:
             self._held.keep_now()
 
     def blocks(self, size: int) -> Iterator[np.ndarray]:
-        """The bytes in C order, little-endian, in arrays of uint8 of at most about `size`."""
+        """The little-endian bytes in C order, as uint8 arrays of at most about `size` bytes."""
         array = self._held.fetch()
         length = max(1, size // self.dtype.itemsize)
         for start in range(self._start, self._stop, length):
@@ -77,7 +77,7 @@ class Piece:
 
 
 def _elements(array: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """A range of elements in C order: a view of a row-major array, else a small copy."""
+    """A range of elements in C order: a view if the array is row-major, otherwise a small copy."""
     if array.flags.c_contiguous:
         return array.reshape(-1)[start:stop]
     row = array.size // len(array)
@@ -91,7 +91,7 @@ def _elements(array: np.ndarray, start: int, stop: int) -> np.ndarray:
 
 
 def encode(tree: Any, max_chunk_size: int) -> list[bytes | Piece]:
-    """The bytes of `msgpack_serialize(tree, in_place=True)`, with pieces in place of array data."""
+    """The parts of `msgpack_serialize(tree, in_place=True)`: bytes, and pieces of array data."""
     encoder = _Encoder(max_chunk_size)
     try:
         encoder.add(tree, (), True)
@@ -104,14 +104,14 @@ def encode(tree: Any, max_chunk_size: int) -> list[bytes | Piece]:
 
 
 def total_bytes(parts: Iterable[bytes | Piece]) -> int:
-    """How many bytes the parts have together."""
+    """The total number of bytes of the parts."""
     return sum(len(part) if isinstance(part, bytes) else part.nbytes for part in parts)
 
 
 class _Encoder:
     def __init__(self, max_chunk_size: int) -> None:
         self.parts: list[bytes | Piece] = []
-        self._text = bytearray()  # what is not array data, since the last piece
+        self._text = bytearray()  # the bytes since the last piece that are not array data
         self._packer = msgpack.Packer(default=encoding.pack, strict_types=True)
         self._max_chunk_size = max_chunk_size
         self._dtypes: dict[np.dtype[Any], tuple[np.dtype[Any], bytes]] = {}
@@ -162,7 +162,7 @@ class _Encoder:
             self._add_piece(piece, name)
 
     def _add_piece(self, piece: Piece, name: bytes) -> None:
-        """The headers of an extension value with the packed triple of an array, and the data."""
+        """Add the headers of an extension value that contains a packed array, and the piece."""
         count = piece.nbytes
         head = b"\x93" + self._packer.pack(list(piece.shape)) + name + _bin_header(count)
         self._text += _extension_header(len(head) + count, piece.path) + head

@@ -1,8 +1,9 @@
-"""Whether bytes are one whole msgpack value, checked without decoding them.
+"""Checking without decoding that bytes are one complete msgpack value.
 
-msgpack allocates a list of the stated length before it looks for the entries, and does not limit
-nesting. `check` walks over the headers first: every length has to fit the bytes that follow, and
-nesting has a limit. The size of the decoded value is then bounded by the number of bytes.
+msgpack allocates a list of the stated length before it reads the entries, and does not limit
+nesting. `check` walks over the headers first and raises an error if a length exceeds the number of
+bytes that follow, or if the nesting is too deep. The size of the decoded value is then bounded by
+the number of bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from toile.engine.file_reader import MAX_DEPTH, unreadable
 READER = "msgpack_restore"
 NEEDED = "one whole msgpack tree"
 
-# For each first byte: bytes of the length that follows it, and of what comes before the content.
+# For each first byte, the number of bytes of the length that follows it.
 _TEXT = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 _EXTENSION = {0xC7: 1, 0xC8: 2, 0xC9: 4}
 _ENTRIES = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}  # bytes, values for each entry
@@ -31,7 +32,7 @@ def wrong(size: int, reason: str) -> Exception:
 
 
 def _header(data: Any, code: int, at: int) -> tuple[int, int, int]:
-    """The values and bytes that follow a header whose first byte is `code`, and where it ends."""
+    """The numbers of values and bytes after a header that starts with `code`, and its end."""
     if code in _FIXED:
         return 0, _FIXED[code], at
     width, each = _ENTRIES.get(code) or (_TEXT.get(code) or _EXTENSION.get(code), 0)
@@ -43,10 +44,10 @@ def _header(data: Any, code: int, at: int) -> tuple[int, int, int]:
 
 
 def check(data: Any, deepest: int = MAX_DEPTH) -> None:
-    """Raise unless `data`, a buffer of bytes, is one msgpack value of at most this many levels."""
+    """Raise an error unless `data` is one msgpack value of at most `deepest` levels."""
     size, at = len(data), 0
     left = [1]  # the values that are still to come, at each level that is open
-    pending = 1  # and at all of them: a value is a byte at least
+    pending = 1  # the same for all levels together; each value has at least one byte
     while left:
         if not left[-1]:
             left.pop()

@@ -1,4 +1,4 @@
-"""Transformations of functions of scopes: one mechanism, `pack`, under all of them."""
+"""Transforms of functions of scopes, all of which are built on one mechanism, `pack`."""
 
 from toile.engine.lazy import attach as _attach
 

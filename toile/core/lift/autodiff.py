@@ -23,7 +23,7 @@ def refuse_reduce_axes(reduce_axes: Any, what: str) -> None:
 
 
 def _pull_back(tree: Any, backward: Callable[..., Any], ct: Any) -> Any:
-    """Gradients of the variables, in the tree of scopes, and of the arguments."""
+    """The gradients of the variables, in the structure of the scopes, and of the arguments."""
     variables, *inputs = backward(ct)
     return (trees.unflatten(tree, variables), *inputs)
 
@@ -41,19 +41,19 @@ def vjp(
     """Compute the value of a function of a scope, and a function that computes its gradients.
 
     Args:
-        fn: function of the scope and `primals`.
+        fn: function `f(scope, *primals)`.
         scope: the scope.
         *primals: arguments of `fn`, trees of arrays.
-        has_aux: whether `fn` returns a pair, of which the second is not differentiated.
+        has_aux: whether `fn` returns a pair `(value, aux)`, in which `aux` is not differentiated.
         reduce_axes: must be empty.
-        vjp_variables: filter of the collections that gradients are taken of.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        vjp_variables: filter that selects the collections to differentiate with respect to.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        The pair (value, pull_back), with `has_aux` (value, pull_back, aux). `pull_back` takes a
-        cotangent of the shape of the value and returns a tuple: the gradients of the variables,
-        by collection, and then those of each argument.
+        The pair `(value, pull_back)`, or `(value, pull_back, aux)` with `has_aux`. Call `pull_back`
+        with a cotangent that has the shape of the value. It returns a tuple of the gradients of the
+        variables, by collection, and the gradient of each argument.
     """
     refuse_reduce_axes(reduce_axes, "vjp")
     return _vjp("vjp", fn, scope, primals, has_aux, vjp_variables, variables, rngs)
@@ -63,7 +63,7 @@ def _vjp(
     name: str, fn: Callable[..., Any], scope: Scope, primals: tuple[Any, ...], has_aux: bool,
     vjp_variables: CollectionFilter, variables: CollectionFilter, rngs: PRNGSequenceFilter,
 ) -> Any:  # fmt: skip
-    """(value, function from its cotangent to gradients), and auxiliary results if `has_aux`."""
+    """The value, a function that turns its cotangent into gradients, and `aux` if `has_aux`."""
 
     def inner(packed: Packed, *args: Any) -> Any:
         moving, fixed = packed.variables
@@ -91,20 +91,22 @@ def value_and_grad(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute a scalar function of a scope and its gradients by the arguments, not by variables.
+    """Compute a scalar function of a scope and its gradients with respect to the arguments.
+
+    The function is not differentiated with respect to the variables.
 
     Args:
-        fn: function of the scope and `primals` that returns a scalar.
+        fn: function `f(scope, *primals)` that returns a scalar.
         scope: the scope.
         *primals: arguments of `fn`, trees of arrays.
-        has_aux: whether `fn` returns a pair (scalar, aux), of which aux is not differentiated.
+        has_aux: whether `fn` returns a pair `(scalar, aux)`, in which `aux` is not differentiated.
         reduce_axes: must be empty.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        The pair (value, gradients), with `has_aux` (value, aux, gradients); the gradients are a
-        tuple with one for each argument.
+        The pair `(value, gradients)`, or `(value, aux, gradients)` with `has_aux`. The gradients
+        are a tuple with one gradient for each argument.
     """
     refuse_reduce_axes(reduce_axes, "value_and_grad")
     y, pull_back, *aux = _vjp("value_and_grad", fn, scope, primals, has_aux, False, variables, rngs)
@@ -124,17 +126,17 @@ def jvp(
     """Compute the value of a function of a scope and its derivative in one direction.
 
     Args:
-        fn: function of the scope and `primals`.
+        fn: function `f(scope, *primals)`.
         scope: the scope.
         primals: tuple of the arguments of `fn`.
-        tangents: tuple of the directions of the arguments, of the same shapes.
-        variable_tangents: directions of the variables, by collection; collections without an entry
+        tangents: tuple of the tangents of the arguments, which have the same shapes.
+        variable_tangents: tangents of the variables, by collection. Collections without an entry
             are constant.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        The pair (value, derivative).
+        The pair `(value, derivative)`.
     """
     given = tuple(
         {col: ts for col, ts in by_collection.items() if ts}
@@ -163,22 +165,23 @@ def custom_vjp(
     grad_vars: CollectionFilter = "params",
     nondiff_argnums: int | Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """Give a function of a scope a custom gradient.
+    """Define a custom gradient for a function of a scope.
 
     Args:
-        fn: function of a scope and arguments.
-        forward_fn: function of the same arguments that returns (result, residuals); it is called
-            instead of `fn` where gradients are taken. The function that `vjp` returns may be a
-            residual.
-        backward_fn: function of the `nondiff_argnums` arguments, the residuals and the cotangent
-            of the result, without the scope. It returns the gradients of the variables in
-            `grad_vars`, by collection, and then those of each argument.
-        grad_vars: filter of the collections that gradients are taken of.
-        nondiff_argnums: positions of arguments that are not differentiated, and are passed to
-            `backward_fn`; the scope is number 0.
+        fn: function `f(scope, *args)`.
+        forward_fn: function of the same arguments that returns the pair `(result, residuals)`. It
+            is called instead of `fn` when gradients are computed. The residuals may contain the
+            function that `vjp` returns.
+        backward_fn: function `f(*nondiff_args, residuals, ct)`, where `nondiff_args` are the
+            arguments at `nondiff_argnums` and `ct` is the cotangent of the result. It returns a
+            tuple of the gradients of the variables in `grad_vars`, by collection, and the gradient
+            of each argument.
+        grad_vars: filter that selects the collections to differentiate with respect to.
+        nondiff_argnums: positions of the arguments that are not differentiated and are passed to
+            `backward_fn`; the scope has position 0.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
     """
 
     def inner(packed: Packed, *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What vmap and scan share: axes of collections, sizes of axes, splitting of random streams."""
+"""Code shared by vmap and scan: axes of collections, sizes of axes, splitting of random streams."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class In(Generic[T]):
-    """Mark a collection as an input only, divided along an axis.
+    """Marks a collection that is only an input, and is sliced along an axis.
 
     Use it as a value in the `variable_axes` argument of `nn.vmap` and `nn.scan`.
 
     Args:
-        axis: the axis; None, for `nn.vmap`, shares the collection.
+        axis: the axis. For `nn.vmap`, None means that all indices share the collection.
 
     >>> from toile.core.lift import In
     >>> In(0)
@@ -33,7 +33,7 @@ class In(Generic[T]):
 
 @dataclass(frozen=True)
 class Out(Generic[T]):
-    """Mark a collection as an output only, stacked along an axis.
+    """Marks a collection that is only an output, and is stacked along an axis.
 
     Use it as a value in the `variable_axes` argument of `nn.vmap` and `nn.scan`.
 
@@ -56,7 +56,7 @@ Axes = tuple[tuple[Any, ...], tuple[Any, ...]]  # filters and, in the same order
 
 
 def in_and_out(variable_axes: Mapping[CollectionFilter, Any]) -> tuple[Axes, Axes]:
-    """Filters and axes for inputs, and for outputs."""
+    """The filters and axes of the inputs, and those of the outputs."""
     ins = [(k, _axis(v)) for k, v in variable_axes.items() if not isinstance(v, Out)]
     outs = [(k, _axis(v)) for k, v in variable_axes.items() if not isinstance(v, In)]
     return unzipped(ins), unzipped(outs)
@@ -67,7 +67,7 @@ def _axis(v: Any) -> Any:
 
 
 def unzipped(pairs: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Two tuples from pairs."""
+    """A list of pairs as two tuples."""
     pairs = list(pairs)
     return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
 
@@ -75,14 +75,14 @@ def unzipped(pairs: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 def with_axes(
     change: Callable[..., Any], groups: Any, axes: tuple[Any, ...], params: Mapping[Any, Any]
 ) -> tuple[Any, ...]:
-    """Tell the boxes in variables about an axis that they lose or get."""
+    """Add or remove an axis in the boxes around variables, with the function `change`."""
     return tuple(
         g if axis is None else change(g, axis, params) for g, axis in zip(groups, axes, strict=True)
     )
 
 
 def sizes(axes: Any, xs: Any, shared: Any) -> set[int]:
-    """Sizes of the axes of `xs`; `shared` stands for no axis."""
+    """The sizes of the given axes of `xs`; an axis equal to `shared` is skipped."""
     found: set[int] = set()
 
     def look(axis: Any, x: Any) -> None:
@@ -94,7 +94,7 @@ def sizes(axes: Any, xs: Any, shared: Any) -> set[int]:
 
 
 def one_size(found: set[int], given: int | None, what: str, option: str) -> int:
-    """The size that all agree on."""
+    """The size of the mapped axis, on which all arrays must agree."""
     if len(found) > 1:
         raise ValueError(f"Inconsistent {what}: {found}{here()}")
     if given is not None:
@@ -108,7 +108,7 @@ def one_size(found: set[int], given: int | None, what: str, option: str) -> int:
 
 
 def tree_map_rngs(fn: Callable[..., Any], tree: Any) -> Any:
-    """Map a function over the keys in a tree."""
+    """Apply a function to each key in a tree."""
     return trees.tree_map(fn, tree, is_leaf=_is_key)
 
 
@@ -117,7 +117,7 @@ def _is_key(x: Any) -> bool:
 
 
 def split_streams(groups: Any, splits: tuple[bool, ...], size: int) -> tuple[Any, ...]:
-    """A key for each step in the groups that are split; other groups are unchanged."""
+    """The streams, with one key for each step in the groups that are split."""
     return tuple(
         tree_map_rngs(lambda key: random.split(key, size), group) if split else group
         for group, split in zip(groups, splits, strict=True)

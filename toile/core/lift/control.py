@@ -1,7 +1,7 @@
 """while_loop, cond and switch over functions of scopes.
 
-Branches are traced one after the other with the same counters of random draws; loops cannot create
-variables, because what a step returns has to fit what it is given.
+Branches are traced one after the other with the same counters of random draws. Loops cannot create
+variables, because each step must return the same structure that it receives.
 """
 
 from __future__ import annotations
@@ -31,19 +31,21 @@ def while_loop(
 ) -> C:
     """Repeat `c = body_fn(scope, c)` while `cond_fn(scope, c)` is true.
 
-    For split streams, step i gets the key with i folded in, and its condition the key with -i
-    folded in.
+    For streams that are split, `i` is folded into the key of step `i`, and `-i` into the key of its
+    condition.
 
     Args:
-        cond_fn: function of the scope and the carry that returns a Boolean scalar.
-        body_fn: function of the scope and the carry that returns the next carry, of the same
-            shapes and dtypes.
+        cond_fn: function `f(scope, carry)` that returns a Boolean scalar.
+        body_fn: function `f(scope, carry)` that returns the next carry, which has the same shapes
+            and dtypes.
         scope: the scope.
-        init: the first carry, a tree of arrays.
-        carry_variables: filter of the collections that each step may change for the next one.
-        broadcast_variables: filter of the collections that can be read; True is all others.
-        split_rngs: for each random stream, whether every step gets its own key (True) or all get
-            the same (False); streams that are not listed are not visible.
+        init: initial carry, a tree of arrays.
+        carry_variables: filter that selects the collections that each step may change for the next
+            one.
+        broadcast_variables: filter that selects the collections that can only be read; True selects
+            all others.
+        split_rngs: dict that maps each random stream to True if every step gets a different key, or
+            to False if all get the same key. Streams that are not listed are not visible.
 
     Returns:
         The last carry.
@@ -88,17 +90,17 @@ def cond(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """Call one of two functions of a scope, chosen by a Boolean.
+    """Call one of two functions of a scope, selected by a Boolean.
 
     Args:
-        pred: Boolean scalar, which may be known only when the program runs.
-        true_fun: function of the scope and the operands that is called where `pred` is true.
-        false_fun: function that is called otherwise. Both have to return the same shapes and
-            dtypes, and to create and change the same variables.
+        pred: Boolean scalar, which may be a traced value.
+        true_fun: function `f(scope, *operands)` that is called if `pred` is true.
+        false_fun: function `f(scope, *operands)` that is called otherwise. Both functions must
+            return the same shapes and dtypes, and create and change the same variables.
         scope: the scope.
         *operands: arguments of both functions, trees of arrays.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
         The result of the function that is called.
@@ -118,17 +120,17 @@ def switch(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """Call one of several functions of a scope, chosen by an integer.
+    """Call one of several functions of a scope, selected by an integer.
 
     Args:
-        index: integer scalar, which is limited to the range of `branches`.
-        branches: functions of the scope and the operands. All have to return the same shapes and
-            dtypes, and to create and change the same variables; where each has variables of its
-            own, call all of them once under `init`.
+        index: integer scalar, which is clamped to the range of valid indices of `branches`.
+        branches: functions `f(scope, *operands)`. All of them must return the same shapes and
+            dtypes, and create and change the same variables. If each branch uses different
+            variables, call all branches once under `init`.
         scope: the scope.
         *operands: arguments of the functions, trees of arrays.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
         The result of the function that is called.

@@ -1,4 +1,4 @@
-"""vmap and scan of functions of scopes, and scans whose steps are computed again for gradients."""
+"""vmap and scan of functions of scopes, and scans whose steps are recomputed for gradients."""
 
 from __future__ import annotations
 
@@ -35,26 +35,30 @@ def vmap(
     spmd_axis_name: str | None = None,
     metadata_params: Mapping[Any, Any] = {},
 ) -> Callable[..., Any]:
-    """Map a function of a scope over an added axis of its arguments and of its variables.
+    """Vectorize a function of a scope over an additional axis of its arguments and variables.
 
     Collections of variables and random streams that are not listed are not visible inside.
 
     Args:
-        fn: function of a scope and arguments.
-        variable_axes: for each collection the axis along which its variables differ, or None for
-            variables that all share. Keys are names, or other filters of collections.
-        split_rngs: for each random stream, whether every index gets its own key (True) or all get
-            the same (False).
-        in_axes: axis of each argument that is mapped over: an int or None for all of them, or a
-            tuple with an entry, or a tree of entries, for each. None is not mapped.
-        out_axes: axis that is added to each result, as `in_axes`.
-        axis_size: size of the axis; needed only where no argument and no variable has it.
-        axis_name: name of the axis, for functions such as `toile.lax.pmean`.
-        spmd_axis_name: name of the axis of a mesh that the axis is split along.
-        metadata_params: information about the axis for the boxes around variables.
+        fn: function `f(scope, *args)`.
+        variable_axes: dict that maps each collection to the axis to map its variables over, or to
+            None if all indices share them. The keys are collection names or other filters.
+        split_rngs: dict that maps each random stream to True if every index gets a different key,
+            or to False if all get the same key.
+        in_axes: axis of each argument to map over. This is one entry for all arguments, or a tuple
+            with an entry or a tree of entries for each argument. An entry is an int, or None for
+            arguments that are not mapped.
+        out_axes: position of the mapped axis in each result, in the same form as `in_axes`.
+        axis_size: size of the mapped axis; required only if no argument and no variable has this
+            axis.
+        axis_name: name of the mapped axis, by which collectives such as `toile.lax.pmean` refer to
+            it.
+        spmd_axis_name: name of the mesh axis along which the mapped axis is split.
+        metadata_params: information about the new axis, which is passed to the boxes around
+            variables.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
     """
     (in_groups, var_in), (out_groups, var_out) = in_and_out(variable_axes)
     rng_groups, splits = unzipped(split_rngs.items())
@@ -95,33 +99,37 @@ def scan(
     metadata_params: Mapping[Any, Any] = {},
     check_constancy_invariants: bool = True,
 ) -> Callable[..., Any]:
-    """Loop over a function of a scope: each step takes a carry and slices, and returns a new carry.
+    """Call a function of a scope in a loop that passes a carry from step to step.
 
-    The function has the form `(scope, carry, *xs) -> (carry, ys)`. Collections of variables and
-    random streams that are not listed are not visible inside.
+    The function has the form `(scope, carry, *xs) -> (carry, ys)`. Each step gets a slice of `xs`,
+    and the results `ys` are stacked. Collections of variables and random streams that are not
+    listed are not visible inside.
 
     Args:
-        fn: function of a scope, a carry and slices of `xs`.
-        variable_axes: for each collection the axis along which its variables differ from step to
-            step. Keys are names, or other filters of collections.
-        variable_broadcast: filter of the collections that are the same in every step.
-        variable_carry: filter of the collections that each step may change for the next one.
-        split_rngs: for each random stream, whether every step gets its own key (True) or all get
-            the same (False).
-        in_axes: axis of each of `xs` to loop over: an int for all, or a tuple with an entry, or
-            a tree of entries, for each. `broadcast` stands for a value that all steps share.
-        out_axes: axis along which each of `ys` is stacked, as `in_axes`.
-        length: number of steps; needed only where no argument has the axis.
+        fn: function `f(scope, carry, *xs)`.
+        variable_axes: dict that maps each collection to the axis along which each step reads and
+            writes its slice of the variables. The keys are collection names or other filters.
+        variable_broadcast: filter that selects the collections that are the same in every step.
+        variable_carry: filter that selects the collections that each step may change for the next
+            one.
+        split_rngs: dict that maps each random stream to True if every step gets a different key, or
+            to False if all get the same key.
+        in_axes: axis of each of `xs` to loop over. This is one int for all of them, or a tuple with
+            an entry or a tree of entries for each. The entry `broadcast` passes the same value to
+            every step.
+        out_axes: axis along which each of `ys` is stacked, in the same form as `in_axes`.
+        length: number of steps; required only if no argument is sliced.
         reverse: whether the loop runs from the last slice to the first.
         unroll: number of steps that one iteration of the compiled loop computes.
-        data_transform: function of (variables, random streams) of each step that returns both as
-            the step sees them; None to leave them unchanged.
-        metadata_params: information about the axis for the boxes around variables.
+        data_transform: function `f(variables, rngs)` that returns the variables and random streams
+            that each step sees; None leaves them unchanged.
+        metadata_params: information about the new axis, which is passed to the boxes around
+            variables.
         check_constancy_invariants: whether to raise an error if variables of `variable_broadcast`
             depend on the step.
 
     Returns:
-        A function of (scope, carry, *xs) that returns (last carry, stacked ys).
+        A function `f(scope, carry, *xs)` that returns the pair `(last carry, stacked ys)`.
     """
     (in_groups, var_in), (out_groups, var_out) = in_and_out(variable_axes)
     assert all(isinstance(axis, int) for axis in (*var_in, *var_out))
@@ -175,24 +183,26 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {True: 0},
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {True: True},
 ) -> Callable[..., Any]:
-    """Repeat `carry = body_fn(scope, carry)` `prod(lengths)` times, in nested recomputed loops.
+    """Call a function `prod(lengths)` times, in nested loops whose steps are recomputed.
 
-    Gradients of d nested loops over n steps keep about `d * n ** (1 / d)` intermediate results
-    instead of n.
+    With `d` nested loops and `n` calls in total, computing gradients stores about
+    `d * n ** (1 / d)` intermediate results instead of `n`.
 
     Args:
-        body_fn: function of a scope and a carry that returns the next carry.
-        lengths: number of steps of each loop, the outermost first.
-        policy: function that selects the intermediate results to keep, such as those of
-            `toile.checkpoint_policies`; None keeps none.
-        variable_broadcast: filter of the collections that are the same in every step.
-        variable_carry: filter of the collections that each step may change for the next one.
-        variable_axes: for each collection the axis along which its variables differ from step to
-            step; by default axis 0 for all.
-        split_rngs: for each random stream, whether every step gets its own key; by default all do.
+        body_fn: function `f(scope, carry)` that returns the next carry.
+        lengths: number of steps of each loop, from the outermost to the innermost.
+        policy: function that selects the intermediate results to keep, such as one of
+            `toile.checkpoint_policies`; None keeps no results.
+        variable_broadcast: filter that selects the collections that are the same in every step.
+        variable_carry: filter that selects the collections that each step may change for the next
+            one.
+        variable_axes: dict that maps each collection to the axis along which each step reads and
+            writes its slice of the variables. By default, this is axis 0 for all collections.
+        split_rngs: dict that maps each random stream to True if every step gets a different key, or
+            to False if all get the same key. By default, all streams are split.
 
     Returns:
-        A function of (scope, carry) that returns the last carry.
+        A function `f(scope, carry)` that returns the last carry.
     """
     loop = functools.partial(
         scan, variable_broadcast=variable_broadcast, variable_carry=variable_carry,

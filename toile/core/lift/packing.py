@@ -1,8 +1,9 @@
-"""How scopes enter and leave a transformation: the mechanism behind all lifted ones.
+"""The mechanism behind all lifted transforms: how scopes enter and leave a transform.
 
-Outside, the variables and random streams of some scopes are grouped by filters, which makes them
-plain trees. Inside, scopes are made from such trees, a function of scopes runs, and the variables
-that may have changed are grouped again. Back outside, they are written to the original scopes.
+Outside the transform, the variables and random streams of the scopes are grouped by filters into
+plain trees. Inside, new scopes are made from these trees, a function of scopes runs, and the
+variables that may have changed are grouped again. Outside again, they are written to the original
+scopes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Groups = tuple[tuple[Any, ...], ...]  # by filter, then by scope
 
 
 def _copied(x: Any) -> Any:
-    """The same tree with copied dicts; FrozenDicts and values are shared."""
+    """A tree in which the dicts are copied and the FrozenDicts and values are shared."""
     if x.__class__ is dict:
         return {k: _copied(v) for k, v in x.items()}
     return x
@@ -39,7 +40,7 @@ def _copied(x: Any) -> Any:
 def _grouped(
     xs: Mapping[str, Any], filters: Sequence[Filter]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The entries of `xs`, each in the group of the first filter that matches it, and the rest."""
+    """The entries of `xs` by the first filter that matches each, and the unmatched names."""
     groups: list[dict[str, Any]] = [{} for _ in filters]
     left = []
     for name, value in xs.items():
@@ -57,10 +58,10 @@ def _transposed(rows: Sequence[Sequence[Any]]) -> Groups:
 
 
 def _minimal(scopes: Sequence[Scope]) -> tuple[list[Scope], list[tuple[Scope, tuple[str, ...]]]]:
-    """The scopes that are below no other, and for each scope its path from one of those.
+    """The scopes without an ancestor in `scopes`, and the path of each scope from one of them.
 
-    Variables of a scope that is below another one are among the other's: a variable that two
-    scopes reach must cross the border once."""
+    The variables of a scope also belong to its ancestors, and each variable must enter the
+    transform only once."""
     wanted = dict.fromkeys(scopes)
     ways = []
     for leaf in scopes:
@@ -79,7 +80,7 @@ def _minimal(scopes: Sequence[Scope]) -> tuple[list[Scope], list[tuple[Scope, tu
 
 
 def flat_counts(counters: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> dict[Any, int]:
-    """Counters of random draws by their path in the tree of counters."""
+    """The counters of random draws as a dict with paths as keys."""
     found: dict[Any, int] = {}
     for key, value in counters.items():
         if isinstance(value, dict):
@@ -91,7 +92,7 @@ def flat_counts(counters: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> dict
 
 
 class Packed:
-    """Scopes that are passed through a transformation."""
+    """Scopes that are passed through a transform."""
 
     def __init__(
         self,
@@ -108,13 +109,13 @@ class Packed:
         self.variables = _transposed([self._collections(s, in_filters) for s in self.outer])
         self.rngs = _transposed([_grouped(s.rngs, rng_filters)[0] for s in self.outer])
         self.entered = False
-        # Nothing may be drawn inside a raw transformation; counts are compared at the end.
+        # No keys may be drawn inside a raw transform; the counts are compared at the end.
         self.before = [
             (s, flat_counts(s.rng_counters)) for s in self.outer if is_inside(s.trace_level)
         ]
 
     def _collections(self, scope: Scope, filters: Sequence[Filter]) -> list[dict[str, Any]]:
-        """The variables of a scope by filter; those that cannot be results are frozen."""
+        """The variables of a scope, grouped by filter; those that cannot change are frozen."""
         scope._populate_collections()
         groups, _ = _grouped(scope._variables, filters)
         return [
@@ -126,11 +127,11 @@ class Packed:
         ]
 
     def inner_mutable(self, scope: Scope, mutable_filter: CollectionFilter = True) -> Filter:
-        """What is mutable inside."""
+        """A filter that selects the collections that are mutable inside."""
         return intersect_filters(intersect_filters(scope.mutable, self.mutable), mutable_filter)
 
     def scopes(self, variables: Any, rngs: Any, mutable_filter: CollectionFilter = True) -> Any:
-        """Inside: the tree of scopes, over these variables and streams."""
+        """Inside the transform: a tree of new scopes with these variables and streams."""
         self.entered = True
         nothing = ((),) * len(self.outer)  # where no group is lifted there is nothing to transpose
         by_scope = zip(
@@ -161,20 +162,20 @@ class Packed:
     def run(
         self, fn: Callable[..., Any], variables: Any, rngs: Any, *args: Any, **kwargs: Any
     ) -> tuple[Any, Groups]:
-        """Inside: the result of `fn(scopes, …)`, and the variables that may have changed."""
+        """Inside the transform: the result of `fn(scopes, ...)`, and the changed variables."""
         scopes = self.scopes(variables, rngs)
         y = fn(scopes, *args, **kwargs)
         return y, self.repack(scopes)
 
     def _debug_path(self, scope: Scope) -> tuple[str, ...]:
-        """The path with the transformation around its last name."""
+        """The path with the name of the transform around its last name."""
         path = scope.debug_path
         if not self.name:
             return path
         return (*path[:-1], f"{self.name}({path[-1]})") if path else (f"{self.name}()",)
 
     def repack(self, scope_tree: Any) -> Groups:
-        """Inside, at the end: the variables that may have changed, by filter."""
+        """Inside the transform, at its end: the variables that may have changed, by filter."""
         inner, _ = _minimal(trees.flatten_up_to(self.tree, scope_tree))
         rows = []
         for scope in inner:
@@ -191,13 +192,13 @@ class Packed:
 
     @staticmethod
     def completed(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A group of results, with the collections in it that could not change.
+        """A group of results, completed by the collections that could not change.
 
-        They are not among the results; the next step of a loop needs them all the same."""
+        Those are not among the results, but the next step of a loop needs them."""
         return tuple({**a, **b} for a, b in zip(before, after, strict=True))
 
     def publish(self, groups: Any) -> None:
-        """Outside: write the results to the original scopes."""
+        """Outside the transform: write the results to the original scopes."""
         for scope, counts in self.before:
             if flat_counts(scope.rng_counters) != counts:
                 scope._check_writable(f"draws keys inside {self.name}")
@@ -217,7 +218,9 @@ def lifted(
     name: str | None = None,
     enable_kwargs: bool = False,
 ) -> Callable[..., Any]:
-    """A function of (scopes, …) from `fn(packed, …) -> (result, changed variables by filter)`."""
+    """A function of scopes made from `fn(packed, ...)`.
+
+    `fn` returns the result and the changed variables, by filter."""
 
     @functools.wraps(fn)
     def wrapper(scope_tree: Any, *args: Any, **kwargs: Any) -> Any:
@@ -253,10 +256,11 @@ def pack(
     name: str | None = None,
     enable_kwargs: bool = False,
 ) -> Callable[..., Any]:
-    """Lift a user-defined transformation.
+    """Lift a user-defined transform.
 
-    `fn(scope_fn, repack_fn, variable_groups, rng_groups, *args) -> (result, variable groups)` runs
-    outside; `scope_fn(variable_groups, rng_groups)` and `repack_fn(scopes)` are called inside.
+    `fn(scope_fn, repack_fn, variable_groups, rng_groups, *args)` is called outside the transform
+    and returns the pair `(result, variable_groups)`. It calls
+    `scope_fn(variable_groups, rng_groups)` and `repack_fn(scopes)` inside the transform.
     """
 
     @functools.wraps(fn)

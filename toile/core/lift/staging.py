@@ -1,7 +1,7 @@
-"""jit and checkpoint of functions of scopes, and folding of random streams as jit does it.
+"""jit and checkpoint of functions of scopes, and the folding of random streams that jit uses.
 
 The Python code of a jitted function of a scope runs once. Its changes to the counters of random
-draws are kept in the structure of its result, and repeated by each later call.
+draws are stored in the structure of its result, and each later call repeats them.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ def checkpoint(
     """Recompute a function of a scope in the backward pass, to save memory.
 
     Args:
-        fn: function of a scope and arguments.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
-        concrete: must be False; use `static_argnums`.
-        prevent_cse: whether the compiler is prevented from merging the recomputation with the first
-            computation. It may be False inside `scan`.
-        static_argnums: positions of arguments that are not traced; the argument after the scope
-            is number 0.
-        policy: function that selects the intermediate results to keep, such as those of
-            `toile.checkpoint_policies`; None keeps none.
+        fn: function `f(scope, *args)`.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
+        concrete: must be False; use `static_argnums` instead.
+        prevent_cse: whether to prevent the compiler from merging the recomputation with the first
+            computation. It can be False inside `scan`.
+        static_argnums: positions of arguments that are not traced; the argument after the scope has
+            position 0.
+        policy: function that selects the intermediate results to keep, such as one of
+            `toile.checkpoint_policies`; None keeps no results.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
     """
 
     def inner(packed: Packed, *args: Any, **kwargs: Any) -> Any:
@@ -81,13 +81,13 @@ remat = checkpoint
 
 @register_static
 class Draws(tuple[Any, ...]):
-    """How far each counter went, for each scope, as part of a structure."""
+    """The number of draws from each counter of each scope, as part of a structure."""
 
     __slots__ = ()
 
 
 def _drawn(before: dict[Any, int], counters: dict[Any, Any]) -> tuple[Any, ...]:
-    """What was drawn since `before`, with new counters from which nothing was drawn."""
+    """The number of draws since `before`; counters that are new are included with 0 draws."""
     after = flat_counts(counters)
     return tuple(
         (path, n - before.get(path, 0))
@@ -115,7 +115,7 @@ def _hashable(x: Filter) -> Filter:
 
 
 def _without_suffix(rngs: Any) -> Any:
-    """Streams without the path of their scope, so that equal modules share a trace."""
+    """The streams without the paths of their scopes, so that equal modules share a trace."""
     return trees.tree_map(
         lambda x: x.clear_suffix() if isinstance(x, LazyRng) else x,
         rngs,
@@ -124,7 +124,7 @@ def _without_suffix(rngs: Any) -> Any:
 
 
 class _Calls(threading.local):
-    """The calls of a jitted function that are running, the innermost last."""
+    """The calls of a jitted function that are running, from the outermost to the innermost."""
 
     def __init__(self) -> None:
         self.stack: list[Packed] = []
@@ -143,20 +143,20 @@ def jit(
     """Compile a function of a scope, which is traced once for each set of shapes and dtypes.
 
     Args:
-        fn: function of a scope, a hashable key and arguments; the key says what else, besides
-            the arguments, the trace depends on.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
-        static_argnums: positions of arguments that are constants of the trace; the scope is
-            number 0, and the key is not counted.
+        fn: function `f(scope, key, *args)`, where `key` is hashable. A different key causes a new
+            trace.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
+        static_argnums: positions of arguments that are constants of the trace; the scope has
+            position 0, and the key is not counted.
         static_argnames: names of keyword arguments that are constants of the trace.
         donate_argnums: positions of arguments whose memory may be reused, counted as in
             `static_argnums`.
-        device: device to run on; None is the default device.
-        backend: name of the platform to run on; None is the default.
+        device: device to run on; None means the default device.
+        backend: name of the platform to run on; None means the default platform.
 
     Returns:
-        A function like `fn`. Its `why()` lists the cause of each trace.
+        A function with the arguments of `fn`. Its method `why()` lists the cause of each trace.
     """
     calls = _Calls()
 
@@ -206,15 +206,15 @@ def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
 def fold_rngs(
     fn: Callable[..., Any], variables: CollectionFilter = True, rngs: PRNGSequenceFilter = True
 ) -> Callable[..., Any]:
-    """Let a function of (scope, key, ...) draw the random numbers that it would draw under `jit`.
+    """Make a function of a scope draw the same random numbers as under `jit`, without compiling it.
 
     Args:
-        fn: function of a scope, a hashable key and arguments.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        fn: function `f(scope, key, *args)`, where `key` is hashable.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
     """
 
     def inner(packed: Packed, key: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Functions that see transformed variables: map_variables and swap_collection."""
+"""Functions that change the variables that a function sees: map_variables and swap_collection."""
 
 from __future__ import annotations
 
@@ -33,20 +33,23 @@ def map_variables(
     rngs: PRNGSequenceFilter = True,
     variables: CollectionFilter = True,
 ) -> Callable[..., Any]:
-    """Let a function of a scope see its variables through a function.
+    """Transform the variables that a function of a scope sees, and those that it stores.
 
     Args:
-        fn: function of a scope and arguments.
-        mapped_collections: filter of the collections that are transformed.
-        map_in_fn: function from the stored collections, a dict, to those that `fn` sees.
-        map_out_fn: function from the collections that `fn` leaves to those to store.
-        init: whether `fn` runs once more, before, when variables can be created.
+        fn: function `f(scope, *args)`.
+        mapped_collections: filter that selects the collections to transform.
+        map_in_fn: function `f(collections)` that turns the stored collections, a dict, into those
+            that `fn` sees.
+        map_out_fn: function `f(collections)` that turns the collections that `fn` leaves behind
+            into those to store.
+        init: whether to run `fn` an additional time beforehand to create the variables, if they can
+            be created.
         mutable: whether `fn` may change the transformed collections.
-        rngs: filter of the random streams that are visible inside; True is all.
-        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside; True selects all.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
     """
     stored = mutable or init
 
@@ -77,14 +80,14 @@ def _can_create(scope: Scope, collections: CollectionFilter) -> bool:
 
 
 def swap_collection(fn: Callable[..., Any], col_a: str, col_b: str) -> Callable[..., Any]:
-    """Let a function of a scope see each of two collections in the place of the other.
+    """Exchange two collections of variables inside a function of a scope.
 
     Args:
-        fn: function of a scope and arguments.
+        fn: function `f(scope, *args)`.
         col_a, col_b: names of the collections.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
     """
 
     def swap(target: dict[str, Any]) -> dict[str, Any]:

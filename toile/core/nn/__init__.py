@@ -1,7 +1,8 @@
-"""Functional layers: plain functions of a Scope, its inputs and the layer's options.
+"""Functional layers: plain functions of a Scope, inputs and options.
 
-They are the layers of Linen without modules: parameters are declared on the scope that is passed,
-and a caller gives each layer its own scope with `scope.child(layer, name)`.
+They are the layers of Linen without modules. Each function declares its parameters in the scope
+that is passed to it, and the caller makes a separate scope for each layer with
+`scope.child(layer, name)`.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -1,7 +1,7 @@
-"""Attention as functions of a Scope: the core computation, and its many-headed form with a cache.
+"""Attention as functions of a Scope: the core computation, and multi-head attention with a cache.
 
-Queries, keys and values are (batch, positions..., heads, channels). Attention goes over some of the
-axes of positions; the others are treated like the batch.
+Queries, keys and values have shape (batch, *positions, heads, channels). Attention is computed over
+some of the position axes, and the others are treated as batch axes.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ def dot_product_attention(
     """Compute attention: `softmax(query @ key / sqrt(channels) + bias) @ value`.
 
     Args:
-        scope: scope that has the random stream `dropout`, if weights are dropped.
+        scope: scope that provides the random stream `dropout` if weights are dropped.
         query: array of shape (batch, *positions, heads, channels).
         key: array of shape (batch, *positions, heads, channels).
-        value: array of shape (batch, *positions, heads, channels); the number of channels may
-            differ.
+        value: array of shape (batch, *positions, heads, channels). Its number of channels may
+            differ from that of `query` and `key`.
         dtype: dtype of the weights.
-        bias: added before the softmax; None for no bias.
-        axis: axis or axes attended over; None is all positions.
-        broadcast_dropout: whether all examples and heads drop the same weights.
-        dropout_rng: key for dropout; None is the next key of the stream `dropout`.
+        bias: array that is added before the softmax; None for no bias.
+        axis: position axis or axes to attend over; None means all position axes.
+        broadcast_dropout: whether dropout uses the same mask for all examples and heads.
+        dropout_rng: key for dropout; None means the next key of the stream `dropout`.
         dropout_rate: probability that a weight is dropped.
-        deterministic: whether nothing is dropped.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        deterministic: whether to disable dropout.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
 
     Returns:
-        An array of the shape of `query`, with the channels of `value`.
+        An array of the shape of `query`, but with the number of channels of `value`.
 
     >>> from toile.core import apply, nn
     >>> q, kv = jnp.ones((2, 3, 4, 8)), jnp.ones((2, 5, 4, 8))
@@ -107,7 +107,7 @@ def dot_product_attention(
 
 
 def _axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """The axes attended over; all that hold positions if none are named."""
+    """The axes to attend over; all position axes if `axis` is None."""
     if axis is None:
         return tuple(range(1, ndim - 2))
     return tuple(axis) if isinstance(axis, Iterable) else (axis,)
@@ -138,32 +138,34 @@ def multi_head_dot_product_attention(
     bias: bool = True,
     attention_fn: Callable[..., Array] = dot_product_attention,
 ) -> Array:
-    """Project to queries, keys and values, attend in every head, and project back.
+    """Apply multi-head attention, including the projections of its inputs and result.
 
-    With `cache`, each call decodes one position. At first the collection `cache` has a function
-    from the shape of batch and positions to a `CacheEntry`; the caller replaces the function by its
-    result.
+    With `cache`, each call decodes one position. The first call stores a function in the collection
+    `cache`. The caller must call this function with the shape of the batch and the positions, and
+    replace it by its result, a `CacheEntry`.
 
     Args:
         scope: scope of the projections `query`, `key`, `value` and `out`.
-        inputs_q: input of the queries, of shape (batch, *positions, features).
-        inputs_kv: input of the keys and values; None is `inputs_q`.
+        inputs_q: array of shape (batch, *positions, features) from which the queries are computed.
+        inputs_kv: array from which the keys and values are computed; None means `inputs_q`.
         num_heads: number of heads.
         dtype: dtype to compute in.
-        qkv_features: features of all heads together; None is those of `inputs_q`.
-        out_features: features of the result; None is those of `inputs_q`.
-        attention_axis: axes attended over; None is all positions.
-        causal_mask: whether later positions are hidden.
-        padding_mask: positions of queries that are 0 are hidden.
-        key_padding_mask: the same for keys; None is `padding_mask`.
-        segmentation: number of the segment of each position; other segments are hidden.
-        key_segmentation: the same for keys; None is `segmentation`.
-        cache: whether keys and values are kept, to decode one position at a time.
-        broadcast_dropout: whether all examples and heads drop the same weights.
-        dropout_rng: key for dropout; None is the next key of the stream `dropout`.
+        qkv_features: total number of features of all heads; None means that of `inputs_q`.
+        out_features: number of features of the result; None means that of `inputs_q`.
+        attention_axis: position axes to attend over; None means all position axes.
+        causal_mask: whether each query attends only to its own and earlier positions.
+        padding_mask: array that is 0 at the query positions to mask out; None for no mask.
+        key_padding_mask: array that is 0 at the key positions to mask out; None means
+            `padding_mask`.
+        segmentation: segment number of each query position. Queries attend only to keys of the same
+            segment. None means a single segment.
+        key_segmentation: segment number of each key position; None means `segmentation`.
+        cache: whether to cache keys and values, to decode one position at a time.
+        broadcast_dropout: whether dropout uses the same mask for all examples and heads.
+        dropout_rng: key for dropout; None means the next key of the stream `dropout`.
         dropout_rate: probability that a weight is dropped.
-        deterministic: whether nothing is dropped.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        deterministic: whether to disable dropout.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernels.
         bias_init: initializer of the biases.
         bias: whether the projections have a bias.
@@ -222,7 +224,7 @@ def _first(given: Any, default: Any) -> Any:
 
 
 def _as_bias(masks: list[Any], dtype: Any) -> Any:
-    """A bias for the logits: 0 where all masks hold, a large negative number elsewhere."""
+    """A bias for the logits: 0 where all masks are nonzero, a large negative number elsewhere."""
     if not masks:
         return None
     mask = functools.reduce(jnp.logical_and, masks)

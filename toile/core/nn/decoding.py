@@ -1,7 +1,8 @@
-"""The cache for decoding: the keys and values of all positions so far; each call adds one.
+"""The cache for decoding: the keys and values of all positions that were decoded so far.
 
-It is the variable 'entry' of the collection 'cache'. The number of positions is not known when it
-is declared, so it starts as a function from their shape to the CacheEntry.
+Each call adds one position. The cache is the variable 'entry' of the collection 'cache'. The number
+of positions is not known when the variable is declared, so its first value is a function that makes
+a CacheEntry from the shape of the positions.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def advance_cache(
             f"{expected} instead got {inputs.shape} (with a cache, a call takes one position)"
             f"{here()}"
         )
-    # The count of positions, as indices into the axes attended over, the last running fastest.
+    # Convert the count of positions to indices into the attended axes, in row-major order.
     start, left = [0] * len(sizes), entry.i
     step = math.prod(sizes[a] for a in axes)
     for a in axes:
@@ -81,14 +82,14 @@ def _cache_maker(ndim: int, tail: tuple[int, ...]) -> Callable[..., CacheEntry]:
 
 
 def decoded_mask(entry: CacheEntry, axes: tuple[int, ...]) -> Any:
-    """True for the keys that the cache holds, as a mask of attention weights."""
+    """A mask of attention weights that is True for the keys in the cache."""
     sizes = tuple(entry.key.shape[a] for a in axes)
     held = jnp.arange(math.prod(sizes), dtype=jnp.uint32) < entry.i
     return held.reshape((1,) * (entry.key.ndim - 1) + sizes)
 
 
 def decoded_padding(entry: CacheEntry) -> Any:
-    """1 for the positions that the cache holds, as a padding mask of the keys."""
+    """A padding mask of the keys that is 1 for the positions in the cache."""
     batch, length = entry.key.shape[:2]
     held = jnp.broadcast_to(jnp.arange(length) < entry.i, (batch, length))
     return held.astype(jnp.float32)[..., None]

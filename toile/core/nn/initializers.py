@@ -1,7 +1,7 @@
-"""Initializers of parameters: those of `toile.nn.initializers`, and two that build constant ones.
+"""Initializers of parameters: those of `toile.nn.initializers`, `zeros_init` and `ones_init`.
 
-`zeros` and `ones` are initializers; `zeros_init()` and `ones_init()` return them, as the functions
-that build the other initializers do.
+`zeros` and `ones` are initializers themselves. `zeros_init()` and `ones_init()` return them, so
+that they are used like the functions that build the other initializers.
 """
 # ruff: noqa: F403, F405
 
@@ -17,10 +17,10 @@ __all__ = [
 
 
 def zeros_init() -> Initializer:
-    """Return the initializer of zeros.
+    """Return an initializer that fills arrays with zeros.
 
     Returns:
-        The initializer `zeros`, a function of a key, a shape and a dtype.
+        The initializer `zeros`, a function `f(key, shape, dtype)`.
 
     >>> import toile.linen as nn
     >>> nn.zeros_init()(key(0), (2,))
@@ -30,10 +30,10 @@ def zeros_init() -> Initializer:
 
 
 def ones_init() -> Initializer:
-    """Return the initializer of ones.
+    """Return an initializer that fills arrays with ones.
 
     Returns:
-        The initializer `ones`, a function of a key, a shape and a dtype.
+        The initializer `ones`, a function `f(key, shape, dtype)`.
 
     >>> import toile.linen as nn
     >>> nn.ones_init()(key(0), (2,))

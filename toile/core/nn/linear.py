@@ -1,8 +1,8 @@
 """Linear maps, convolutions and embeddings as functions of a Scope.
 
-Parameters are made in float32 (the initializers' default) and computed with in `dtype`. The layers
-of `toile.linen.linear` and `toile.linen.convolution` share the parts that are not functions of a
-Scope.
+Parameters are created in float32, the default of the initializers, and converted to `dtype` for the
+computation. The layers of `toile.linen.linear` and `toile.linen.convolution` also use the parts
+that are not functions of a Scope.
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ default_embed_init = initializers.variance_scaling(1.0, "fan_in", "normal", out_
 
 
 def as_tuple(x: Any) -> tuple[int, ...]:
-    """One number or several."""
+    """One number or several numbers as a tuple."""
     return tuple(x) if isinstance(x, Iterable) else (x,)
 
 
 def add_bias(y: Any, bias: Any) -> Any:
-    """y + bias, the axes of `bias` being the last ones of `y`."""
+    """The sum `y + bias`, where the axes of `bias` are the last axes of `y`."""
     if bias.ndim != y.ndim and flags.numpy_rank_promotion != "allow":
         bias = jnp.reshape(bias, (1,) * (y.ndim - bias.ndim) + bias.shape)
     return y + bias
 
 
 def _with_bias(scope: Scope, y: Any, features: int, init: Any, dtype: Any) -> Any:
-    """y plus a parameter 'bias' of the length of its last axis."""
+    """The sum of `y` and a parameter 'bias', which has the length of the last axis of `y`."""
     return add_bias(y, jnp.asarray(scope.param("bias", init, (features,)), dtype))
 
 
 def flattened(init: Any, split: Callable[[Any], tuple[int, ...]], batch: int = 0) -> Any:
-    """Initialize in the shape `split(shape)`, whose fans are the layer's, then reshape.
+    """An initializer that makes an array of shape `split(shape)` and reshapes it.
 
-    Each index of the first `batch` axes, which `split` leaves out, gets the same values."""
+    The fans of that shape are those of the layer. Each index of the first `batch` axes, which
+    `split` leaves out, gets the same values."""
 
     def wrapped(rng: Any, shape: Any, dtype: Any = jnp.float32) -> Any:
         copies = math.prod(shape[:batch])
@@ -90,7 +91,7 @@ class Contraction:
         self.numbers = ((axis, tuple(range(n_batch, first_out))), (batch, tuple(range(n_batch))))
 
     def add_bias(self, y: Any, bias: Any) -> Any:
-        """The result of the contraction with a bias of shape `bias_shape`."""
+        """The result of the contraction plus a bias of shape `bias_shape`."""
         batch_axes = self.numbers[1][0]
         return add_bias(y, jnp.reshape(bias, self.bias_shape_in_result) if batch_axes else bias)
 
@@ -107,22 +108,23 @@ def dense_general(
     bias_init: Callable[..., Any] = initializers.zeros,
     precision: PrecisionLike = None,
 ) -> Any:
-    """Apply a linear map from any axes of the input to new axes at the end.
+    """Apply a linear map that replaces some axes of the input by new axes at the end.
 
     Args:
         scope: scope of the parameters `kernel` and `bias`.
-        inputs: array that has the axes.
-        features: size of the new axis, or sizes of several.
+        inputs: array that includes the axes `axis` and `batch_dims`.
+        features: size of the new axis, or the sizes of several new axes.
         axis: axis or axes of the input to sum over.
-        batch_dims: leading axes with a separate kernel and bias for each index, which start equal.
-        bias: whether a bias is added.
+        batch_dims: leading axes that have a separate kernel and bias for each index. All of these
+            start with the same values.
+        bias: whether to add a bias.
         dtype: dtype to compute in.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
-        precision: precision of the product, see `toile.lax.Precision`; None is the default.
+        precision: precision of the product (see `toile.lax.Precision`); None means the default.
 
     Returns:
-        An array of the batch axes, the axes that are left and the axes of `features`.
+        An array with the batch axes, the remaining axes of the input and the axes of `features`.
 
     >>> from toile.core import init, nn
     >>> x = jnp.ones((2, 3, 4))
@@ -163,9 +165,9 @@ def dense(
             (features,).
         inputs: array of shape (..., n).
         features: number of output features.
-        bias: whether a bias is added.
+        bias: whether to add a bias.
         dtype: dtype to compute in.
-        precision: precision of the product, see `toile.lax.Precision`; None is the default.
+        precision: precision of the product (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -184,7 +186,7 @@ def dense(
 
 
 def channels_last(ndim: int) -> lax.ConvDimensionNumbers:
-    """Inputs (batch, spatial..., features), kernels (spatial..., in, out)."""
+    """Dimension numbers for inputs (batch, *space, features) and kernels (*space, in, out)."""
     inputs = (0, ndim - 1, *range(1, ndim - 1))
     kernel = (ndim - 1, ndim - 2, *range(ndim - 2))
     return lax.ConvDimensionNumbers(inputs, kernel, inputs)
@@ -193,7 +195,7 @@ def channels_last(ndim: int) -> lax.ConvDimensionNumbers:
 def grouped_kernel_shape(
     layer: str, shape: tuple[int, ...], kernel_size: Sequence[int], groups: int, features: int
 ) -> tuple[int, ...]:
-    """The shape of the kernel of a convolution of an input of `shape`."""
+    """The shape of the kernel that convolves an input of shape `shape`."""
     if shape[-1] % groups != 0:
         raise AssertionError(
             f"{layer}: needed a number of input features that feature_group_count={groups} "
@@ -218,7 +220,7 @@ def conv(
     kernel_init: Callable[..., Any] = default_kernel_init,
     bias_init: Callable[..., Any] = initializers.zeros,
 ) -> Any:
-    """Convolve the spatial axes of an input.
+    """Convolve an input with a kernel over its spatial axes.
 
     Args:
         scope: scope of the parameters `kernel`, of shape (*kernel_size, n / feature_group_count,
@@ -226,14 +228,16 @@ def conv(
         inputs: array of shape (batch, *space, n).
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis.
-        strides: step between windows along each spatial axis; None is 1.
+        strides: step between windows along each spatial axis; None means 1.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
-        input_dilation: distance between elements of the input; None is 1.
-        kernel_dilation: distance between elements of the kernel; None is 1.
-        feature_group_count: number of groups that the input features are divided into.
-        bias: whether a bias is added.
+        input_dilation: distance between elements of the input along each spatial axis; None means
+            1.
+        kernel_dilation: distance between elements of the kernel along each spatial axis; None means
+            1.
+        feature_group_count: number of groups into which the input and output features are divided.
+        bias: whether to add a bias.
         dtype: dtype to compute in.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -280,12 +284,13 @@ def conv_transpose(
         inputs: array of shape (batch, *space, n).
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis.
-        strides: distance between elements of the input along each spatial axis; None is 1.
+        strides: distance between elements of the input along each spatial axis; None means 1.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
-        kernel_dilation: distance between elements of the kernel; None is 1.
-        bias: whether a bias is added.
+        kernel_dilation: distance between elements of the kernel along each spatial axis; None means
+            1.
+        bias: whether to add a bias.
         dtype: dtype to compute in.
-        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        precision: precision of the products (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -309,7 +314,7 @@ def conv_transpose(
 
 @struct.dataclass
 class Embedding:
-    """Table of vectors; made by `embedding`.
+    """A table of vectors that `embedding` makes.
 
     Args:
         table: array of shape (vectors, features).
@@ -318,7 +323,7 @@ class Embedding:
     table: Array
 
     def lookup(self, indices: Array) -> Array:
-        """Return the vectors at integer `indices`, along a new last axis."""
+        """Return an array with one vector for each of the integer `indices`."""
         if indices.dtype not in (jnp.int32, jnp.int64, jnp.uint32, jnp.uint64):
             raise ValueError(
                 "Embedding.lookup: Input type must be an integer or unsigned integer of 32 or 64 "
@@ -327,7 +332,7 @@ class Embedding:
         return self.table[indices]
 
     def attend(self, query: ArrayLike) -> Array:
-        """Return the inner products of each query, along the last axis, with every vector."""
+        """Return the inner products of all vectors with the queries along the last axis."""
         return jnp.dot(query, self.table.T)
 
 
@@ -335,7 +340,7 @@ def embedding(
     scope: Scope, num_embeddings: int, features: int,
     init_fn: Callable[..., Any] = default_embed_init,
 ) -> Embedding:
-    """Make a table of vectors.
+    """Make a table of trainable vectors.
 
     Args:
         scope: scope of the parameter `table`, of shape (num_embeddings, features).

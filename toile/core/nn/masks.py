@@ -1,4 +1,4 @@
-"""Masks of attention weights, shaped (batch, heads, query positions..., key positions...)."""
+"""Masks of attention weights, of shape (batch, heads, *query positions, *key positions)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["make_padding_mask"]
 
 
 def check_attention_axes(axes: tuple[int, ...], ndim: int) -> None:
-    """Raise an error unless the axes are between the batch and the heads."""
+    """Raise an error unless the axes are between the batch axis and the head axis."""
     if not all(1 <= a < ndim - 2 for a in axes):
         raise ValueError(
             "Attention axis must be between the batch axis and the last-two axes, got "
@@ -28,7 +28,9 @@ def make_padding_mask(
     attention_axis: tuple[int, ...] | None = None,
     segmentation_mask: bool = False,
 ) -> Any:
-    """1 where a query may see a key: both unpadded or, for segmentations, both of one segment.
+    """1 where a query may attend to a key: both are unpadded, or both are in the same segment.
+
+    The second condition applies if `segmentation_mask` is True.
 
     >>> import toile.numpy as jnp
     >>> from toile.core.nn.attention import make_padding_mask
@@ -55,7 +57,7 @@ def make_padding_mask(
 def _make_causal_mask(
     key: Any, attention_axis: tuple[int, ...] | None = None, self_mask: bool = False
 ) -> Any:
-    """True where a key is not later than the query; with `self_mask`, where it is earlier."""
+    """True where a key is not later than the query or, with `self_mask`, where it is earlier."""
     axes = tuple(range(1, key.ndim - 2)) if attention_axis is None else attention_axis
     check_attention_axes(axes, key.ndim)
     sizes = tuple(key.shape[a] for a in axes)

@@ -1,7 +1,8 @@
 """Batch, layer and group normalization as functions of a Scope.
 
-`statistics` and `normalized` are the mathematics, which the layers of `toile.linen.normalization`
-call too. The functions here take the variance as E[x²] - E[x]², in one pass over the numbers.
+`statistics` and `normalized` implement the mathematics, and the layers of
+`toile.linen.normalization` also call them. The functions here compute the variance as
+`E[x²] - E[x]²`, in one pass over the data.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _WIDE = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128"
 
 
 def canonical_axes(rank: int, axes: Axes) -> tuple[int, ...]:
-    """Axes as sorted numbers from 0, each once."""
+    """Axes as sorted, non-negative numbers without duplicates."""
     if not isinstance(axes, Iterable):
         return (rank + axes if axes < 0 else axes,)
     return tuple(sorted({rank + axis if axis < 0 else axis for axis in axes}))
@@ -43,7 +44,7 @@ def _abs_sq(x: Any) -> Any:
 
 
 def _means(xs: Sequence[Any], axes: tuple[int, ...], mask: Any) -> list[Any]:
-    """The means over `axes` of the elements that `mask` selects, one for each of `xs`."""
+    """The mean of each of `xs` over `axes`, taken over the elements that `mask` selects."""
     shape = xs[0].shape
     if mask is not None:
         mask = jnp.broadcast_to(jnp.asarray(mask, dtype=bool), shape)
@@ -61,9 +62,10 @@ def statistics(
     x: Any, axes: tuple[int, ...], axis_name: Any = None, axis_index_groups: Any = None,
     use_mean: bool = True, use_fast_variance: bool = True, mask: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Mean and variance over `axes`, and over `axis_name`; without `use_mean` None and E|x|².
+    """Mean and variance over `axes` and `axis_name`; without `use_mean`, None and `E|x|²`.
 
-    The fast variance E|x|² - |E x|² takes one pass and, between devices, one exchange."""
+    The fast variance `E|x|² - |E x|²` needs one pass over the data and, with several devices, one
+    exchange."""
 
     def means(*xs: Any) -> list[Any]:
         found = _means(xs, axes, mask)
@@ -88,13 +90,13 @@ def normalized(
     x: Any, stats: tuple[Any, Any], epsilon: float, kept: tuple[int, ...],
     features: tuple[int, ...], scale: Any = None, bias: Any = None,
 ) -> Any:  # fmt: skip
-    """(x - mean) / √(variance + ε) · scale + bias.
+    """The result of `(x - mean) / sqrt(variance + epsilon) * scale + bias`.
 
-    The statistics have the axes `kept` of `x`, the scale and the bias its axes `features`."""
+    The statistics have the axes `kept` of `x`. The scale and the bias have its axes `features`."""
     mean, var = stats
     shape = x.shape
     mul, axes = lax.rsqrt(var + epsilon), kept
-    if scale is not None and kept != features:  # multiply in as few axes as hold both
+    if scale is not None and kept != features:  # multiply with as few axes as possible
         axes = tuple(sorted({*kept, *features}))
         common = tuple(shape[axis] for axis in axes)
         mul = _broadcast(mul, common, tuple(map(axes.index, kept)))
@@ -107,7 +109,7 @@ def normalized(
 
 
 def _broadcast(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """`x`, which has the axes `axes` of `shape`, in that shape."""
+    """`x` broadcast to `shape`, where its axes become `axes`."""
     return x if len(axes) == len(shape) else lax.broadcast_in_dim(x, shape, axes)
 
 
@@ -154,23 +156,25 @@ def batch_norm(
     """Normalize each feature with the statistics of the batch, or with their running averages.
 
     Args:
-        scope: scope of the parameters `scale` and `bias`, and of the averages `mean` and `var`,
-            all of the sizes of the feature axes.
-        x: array that has the feature axes.
-        use_running_average: whether the averages are used instead of the batch; otherwise they
-            are updated, except when they are created.
-        axis: axis or axes of the features; statistics are taken over all others.
-        momentum: how much of the averages remains at each update.
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        scope: scope of the parameters `scale` and `bias` and of the running averages `mean` and
+            `var`. All of them have the sizes of the feature axes.
+        x: array that includes the feature axes.
+        use_running_average: whether to normalize with the running averages instead of the
+            statistics of the batch. If False, each call updates the averages, except the call that
+            creates them.
+        axis: axis or axes of the features; the statistics are taken over all other axes.
+        momentum: decay rate of the running averages, the fraction of the old value that each update
+            keeps.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result.
-        bias: whether a bias is added.
-        scale: whether the result is multiplied by a scale.
+        bias: whether to add a bias.
+        scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        axis_name: name of a mapped axis over which statistics are also taken; None for no such
-            axis.
-        axis_index_groups: groups of indices of that axis that share statistics.
-        kind: collection of the averages.
+        axis_name: name of a mapped axis over which the statistics are also taken; None for no
+            mapped axis.
+        axis_index_groups: groups of indices of the mapped axis; each group has separate statistics.
+        kind: name of the collection that stores the running averages.
 
     Returns:
         An array of the shape of `x`.
@@ -214,12 +218,12 @@ def layer_norm(
     """Normalize each example over its last axis.
 
     Args:
-        scope: scope of the parameters `scale` and `bias`, of the size of the last axis.
+        scope: scope of the parameters `scale` and `bias`, which have the size of the last axis.
         x: array with at least one axis.
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the scale and the bias in the computation.
-        bias: whether a bias is added.
-        scale: whether the result is multiplied by a scale.
+        bias: whether to add a bias.
+        scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
 
@@ -253,17 +257,17 @@ def group_norm(
     bias_init: Callable[..., Any] = initializers.zeros,
     scale_init: Callable[..., Any] = initializers.ones,
 ) -> Any:
-    """Normalize each example over groups of channels and the axes between batch and channels.
+    """Normalize each group of channels over all axes except the batch axis.
 
     Args:
         scope: scope of the parameters `scale` and `bias`, of shape (1, ..., 1, channels).
         x: array of shape (batch, ..., channels).
         num_groups: number of groups; None if `group_size` is given.
         group_size: number of channels in a group; None if `num_groups` is given.
-        epsilon: small number that is added to the variance, to avoid division by zero.
+        epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result.
-        bias: whether a bias is added.
-        scale: whether the result is multiplied by a scale.
+        bias: whether to add a bias.
+        scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
 

@@ -1,7 +1,7 @@
 """Pooling: the sum, mean, maximum or minimum of windows over the axes between batch and features.
 
-All are one `lax.reduce_window`; inputs are (batch..., window axes..., features), the batch may be
-absent.
+Each function is a call of `lax.reduce_window`. Inputs have shape (*batch, *space, features), and
+there may be no batch axis.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ def pool(
 ) -> Array:
     """Reduce every window over the spatial axes.
 
-    Inputs have shape (*batch, *space, features), with as many spatial axes as the window has; there
-    may be no batch axis, or several.
+    Inputs have shape (*batch, *space, features), with one spatial axis for each entry of
+    `window_shape`. The number of batch axes is arbitrary and may be zero.
 
     Args:
         inputs: array to pool.
-        init: value that each window starts from, the neutral element of `reduce_fn`.
-        reduce_fn: function of two values, such as `toile.lax.add`.
+        init: initial value of each window, which must be the identity element of `reduce_fn`.
+        reduce_fn: function `f(x, y)` that combines two values, such as `toile.lax.add`.
         window_shape: size of the window along each spatial axis.
-        strides: step between windows along each spatial axis; None is 1.
+        strides: step between windows along each spatial axis; None means 1.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis. Padding has the
             value `init`.
 
@@ -44,7 +44,7 @@ def pool(
         An array of shape (*batch, *new space, features).
 
     Raises:
-        AssertionError: the window, the strides or the padding do not fit the input.
+        AssertionError: the window, the strides or the padding do not match the input.
 
     >>> import toile.linen as nn
     >>> nn.pool(jnp.arange(6.0).reshape(1, 6, 1), 0.0, lax.add, (2,), (2,), "VALID").ravel()
@@ -82,16 +82,16 @@ def avg_pool(
 ) -> Array:
     """Take the mean of every window over the spatial axes.
 
-    Inputs have shape (*batch, *space, features), with as many spatial axes as the window has; there
-    may be no batch axis, or several.
+    Inputs have shape (*batch, *space, features), with one spatial axis for each entry of
+    `window_shape`. The number of batch axes is arbitrary and may be zero.
 
     Args:
         inputs: array to pool.
         window_shape: size of the window along each spatial axis.
-        strides: step between windows along each spatial axis; None is 1.
+        strides: step between windows along each spatial axis; None means 1.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
-        count_include_pad: whether padding counts as zeros; otherwise the mean is that of the
-            elements that are not padding.
+        count_include_pad: whether padding counts as zeros in the mean. If False, the mean is taken
+            only over the elements that are not padding.
 
     Returns:
         An array of shape (*batch, *new space, features).
@@ -103,7 +103,7 @@ def avg_pool(
     y = pool(inputs, 0.0, lax.add, window_shape, strides, padding)
     if count_include_pad:
         return y / math.prod(window_shape)
-    shape = (*inputs.shape[:-1], 1)  # the counts depend neither on features nor on the example
+    shape = (*inputs.shape[:-1], 1)  # the counts are the same for all features and examples
     if len(shape) - 2 == len(window_shape):
         shape = (1, *shape[1:])
     return y / pool(jnp.ones(shape), 0.0, lax.add, window_shape, strides, padding)
@@ -117,13 +117,13 @@ def max_pool(
 ) -> Array:
     """Take the maximum of every window over the spatial axes.
 
-    Inputs have shape (*batch, *space, features), with as many spatial axes as the window has; there
-    may be no batch axis, or several.
+    Inputs have shape (*batch, *space, features), with one spatial axis for each entry of
+    `window_shape`. The number of batch axes is arbitrary and may be zero.
 
     Args:
         inputs: array to pool.
         window_shape: size of the window along each spatial axis.
-        strides: step between windows along each spatial axis; None is 1.
+        strides: step between windows along each spatial axis; None means 1.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis. Padding has the
             value -inf.
 
@@ -143,15 +143,15 @@ def min_pool(
     strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "VALID",
 ) -> Array:
-    """Take the minimum of every window of the axes between batch and features.
+    """Take the minimum of every window over the spatial axes.
 
-    Inputs have shape (*batch, *space, features), with as many spatial axes as the window has; there
-    may be no batch axis, or several.
+    Inputs have shape (*batch, *space, features), with one spatial axis for each entry of
+    `window_shape`. The number of batch axes is arbitrary and may be zero.
 
     Args:
         inputs: array to pool.
         window_shape: size of the window along each spatial axis.
-        strides: step between windows along each spatial axis; None is 1.
+        strides: step between windows along each spatial axis; None means 1.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis. Padding has the
             value inf.
 

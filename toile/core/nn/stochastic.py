@@ -1,4 +1,4 @@
-"""Dropout as a function of a Scope, and of a key."""
+"""Dropout as a function of a Scope or of a key."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ __all__ = ["dropout"]
 
 
 def drop(key: Any, x: Any, rate: float, broadcast_dims: Sequence[int] = ()) -> Any:
-    """Set elements to zero with probability `rate`, together along `broadcast_dims`, and divide the
-    others by 1 - rate."""
+    """Set elements to zero with probability `rate`, and divide the others by `1 - rate`.
+
+    All elements along `broadcast_dims` are dropped together."""
     keep = 1.0 - rate
     shape = list(x.shape)
     for axis in broadcast_dims:
@@ -27,7 +28,7 @@ def drop(key: Any, x: Any, rate: float, broadcast_dims: Sequence[int] = ()) -> A
 
 
 def drop_weights(key: Any, weights: Any, rate: float, shared_axes: int, dtype: Any) -> Any:
-    """Dropout of attention weights, with one pattern for all indices of the first axes."""
+    """Apply dropout to attention weights, with the same mask for all indices of the first axes."""
     keep = 1.0 - rate
     shape = (1,) * shared_axes + weights.shape[shared_axes:]
     kept = random.bernoulli(key, keep, shape).astype(dtype)
@@ -41,11 +42,11 @@ def dropout(
     """Set elements to zero with probability `rate`, and divide the others by `1 - rate`.
 
     Args:
-        scope: scope that has the random stream `dropout`.
+        scope: scope that provides the random stream `dropout`.
         inputs: array of any shape.
         rate: probability that an element is dropped.
-        deterministic: whether nothing is dropped.
-        rng: key to use; None is the next key of the stream `dropout`.
+        deterministic: whether to return the inputs unchanged.
+        rng: key to use; None means the next key of the stream `dropout`.
 
     Returns:
         An array of the shape of `inputs`.

@@ -1,7 +1,7 @@
-"""Lifted transformations: those of toile for classes, methods and functions of modules.
+"""Lifted transforms: versions of toile's transforms for module classes, methods and functions.
 
-A plain `toile.vmap` does not know about variables and random streams; the arguments of `nn.vmap`
-say what happens to each collection and stream.
+The plain `toile.vmap` does not know about variables and random streams. The arguments of `nn.vmap`
+say what happens to each collection and stream, and the other transforms here work in the same way.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -1,8 +1,9 @@
-"""How modules enter and leave a transformation.
+"""How modules enter and leave a transform.
 
-Outside, the scopes of a module, of the modules in its fields and of the modules and Variables in
-its arguments are collected. Inside, all of them are built again over the scopes that the
-transformation made; what was one object outside is one inside.
+Outside the transform, the scopes of a module, of the modules in its fields, and of the modules and
+Variables in its arguments are collected. Inside, all of these objects are rebuilt with the scopes
+that the transform made. An object that is used twice outside is rebuilt once, so that it is also
+one object inside.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from toile.tree_util import register_static
 @register_static
 @dataclass(frozen=True)
 class Placeholder:
-    """Replaces a module or a Variable in the arguments; `index` is that of its scope."""
+    """Replaces a module or a Variable in the arguments; `index` is the index of its scope."""
 
     index: int
     cls: type
@@ -51,7 +52,7 @@ def _fields(module: Module) -> dict[str, Any]:
 def _map_fields(
     fn: Callable[[Any], Any], fields: Mapping[str, Any], is_leaf: Any = None
 ) -> dict[str, Any]:
-    """Fields by name, with `fn` applied to the leaves of those that may hold modules."""
+    """The fields by name, with `fn` applied to the leaves of fields that may contain modules."""
     return {
         name: value if is_plain(value) else trees.tree_map(fn, value, is_leaf=is_leaf)
         for name, value in fields.items()
@@ -61,7 +62,7 @@ def _map_fields(
 class Crossing:
     """One call of a transformed method: its inputs, and the modules built inside.
 
-    `cls` is the class of the module inside; by default that of the module outside."""
+    `cls` is the class of the module inside. By default, it is the class of the module outside."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class Crossing:
         return index
 
     def _replace(self, x: Any) -> Any:
-        """The placeholder of a bound module or Variable; any other value unchanged."""
+        """The placeholder of a bound module or Variable; any other value is returned unchanged."""
         if not _is_bound(x):
             return x
         if x._id not in self.replaced:
@@ -116,7 +117,7 @@ class Crossing:
     # Inside.
 
     def enter(self, scopes: list[Scope], args: Any, kwargs: Any) -> tuple[Module, Any, Any]:
-        """The module and the arguments over new scopes."""
+        """The module and the arguments, rebuilt with new scopes."""
         built: dict[int, Any] = {}  # by index of the scope
 
         def restored(x: Any) -> Any:
@@ -130,7 +131,7 @@ class Crossing:
             return built[x.index]
 
         def rebuilt(x: Any) -> Any:
-            """The value of a field, over its new scope."""
+            """The value of a field, rebuilt with its new scope."""
             if not _is_bound(x):
                 return x
             index = self.indices[x._id]
@@ -159,7 +160,7 @@ class Crossing:
         args: Any,
         kwargs: Any,
     ) -> Any:
-        """Call `fn` on the module inside, and copy its state to the one outside."""
+        """Call `fn` on the module inside, and copy its state to the module outside."""
         inner, args, kwargs = self.enter(scopes, args, kwargs)
         out = fn(inner, *args, **kwargs)
         self.module._state.reimport(inner._state)

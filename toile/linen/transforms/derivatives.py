@@ -32,21 +32,21 @@ def vjp(
     """Compute the value of a function of a module, and a function that computes its gradients.
 
     Args:
-        fn: function of the module and `primals`.
+        fn: function `f(mdl, *primals)`.
         mdl: the module.
         *primals: arguments of `fn`, trees of arrays.
-        has_aux: whether `fn` returns a pair, of which the second is not differentiated.
+        has_aux: whether `fn` returns a pair `(value, aux)`, in which `aux` is not differentiated.
         reduce_axes: must be empty.
-        vjp_variables: filter of the collections that gradients are taken of.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
-        multi_scope: whether `mdl` and the arguments may hold other modules that are not below
-            `mdl`; the gradients of the variables are then a list, with an entry for each.
+        vjp_variables: filter that selects the collections to differentiate with respect to.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
+        multi_scope: whether `mdl` and the arguments may contain modules that are not submodules of
+            `mdl`. The gradients of the variables are then a list with one entry for each module.
 
     Returns:
-        The pair (value, pull_back), with `has_aux` (value, pull_back, aux). `pull_back` takes a
-        cotangent of the shape of the value and returns a tuple: the gradients of the variables,
-        by collection, and then those of each argument.
+        The pair `(value, pull_back)`, or `(value, pull_back, aux)` with `has_aux`. Call `pull_back`
+        with a cotangent that has the shape of the value. It returns a tuple of the gradients of the
+        variables, by collection, and the gradient of each argument.
 
     >>> import toile.linen as nn
     >>> class Scaled(nn.Module):
@@ -81,17 +81,17 @@ def value_and_grad(
     """Compute a scalar function of a module and its gradients with respect to the arguments.
 
     Args:
-        fn: function of the module and `primals` that returns a scalar.
+        fn: function `f(mdl, *primals)` that returns a scalar.
         mdl: the module.
         *primals: arguments of `fn`, trees of arrays.
-        has_aux: whether `fn` returns a pair (scalar, aux), of which aux is not differentiated.
+        has_aux: whether `fn` returns a pair `(scalar, aux)`, in which `aux` is not differentiated.
         reduce_axes: must be empty.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        The pair (value, gradients), with `has_aux` ((value, aux), gradients); the gradients are
-        a tuple with one for each argument.
+        The pair `(value, gradients)`, or `((value, aux), gradients)` with `has_aux`. The gradients
+        are a tuple with one gradient for each argument.
 
     Raises:
         ValueError: the value is not a scalar.
@@ -128,16 +128,16 @@ def grad(
     """Compute the gradients of a scalar function of a module with respect to its arguments.
 
     Args:
-        fn: function of the module and `primals` that returns a scalar.
+        fn: function `f(mdl, *primals)` that returns a scalar.
         mdl: the module.
         *primals: arguments of `fn`, trees of arrays.
-        has_aux: whether `fn` returns a pair (scalar, aux), of which aux is not differentiated.
+        has_aux: whether `fn` returns a pair `(scalar, aux)`, in which `aux` is not differentiated.
         reduce_axes: must be empty.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        A tuple with the gradient for each argument; with `has_aux`, the pair (gradients, aux).
+        A tuple with one gradient for each argument, or the pair `(gradients, aux)` with `has_aux`.
 
     Raises:
         ValueError: the value is not a scalar.
@@ -164,20 +164,20 @@ def jvp(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> tuple[Any, Any]:
-    """Evaluate a function of a module and the derivative of that function along one direction.
+    """Compute the value of a function of a module and its derivative in one direction.
 
     Args:
-        fn: function of the module and `primals`.
+        fn: function `f(mdl, *primals)`.
         mdl: the module.
         primals: tuple of the arguments of `fn`.
-        tangents: tuple of the directions of the arguments, of the same shapes.
-        variable_tangents: directions of the variables, by collection; collections without an entry
+        tangents: tuple of the tangents of the arguments, which have the same shapes.
+        variable_tangents: tangents of the variables, by collection. Collections without an entry
             are constant.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        The pair (value, derivative).
+        The pair `(value, derivative)`.
 
     >>> import toile.linen as nn
     >>> class Slope(nn.Module):
@@ -201,21 +201,22 @@ def custom_vjp(
     grad_vars: CollectionFilter = "params",
     nondiff_argnums: int | Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """Give a function of a module a custom gradient.
+    """Define a custom gradient for a function of a module.
 
     Args:
-        fn: function of a module and arguments.
-        forward_fn: function of the same arguments that returns (result, residuals); it is called
-            instead of `fn` where gradients are taken.
-        backward_fn: function of the `nondiff_argnums` arguments, the residuals and the cotangent
-            of the result, without the module. It returns the gradients of the variables in
-            `grad_vars`, by collection, and then those of each argument.
-        grad_vars: filter of the collections that gradients are taken of.
-        nondiff_argnums: positions of arguments that are not differentiated, and are passed to
-            `backward_fn`; the module is number 0.
+        fn: function `f(mdl, *args)`.
+        forward_fn: function of the same arguments that returns the pair `(result, residuals)`. It
+            is called instead of `fn` when gradients are computed.
+        backward_fn: function `f(*nondiff_args, residuals, ct)`, where `nondiff_args` are the
+            arguments at `nondiff_argnums` and `ct` is the cotangent of the result. It returns a
+            tuple of the gradients of the variables in `grad_vars`, by collection, and the gradient
+            of each argument.
+        grad_vars: filter that selects the collections to differentiate with respect to.
+        nondiff_argnums: positions of the arguments that are not differentiated and are passed to
+            `backward_fn`; the module has position 0.
 
     Returns:
-        A function like `fn`.
+        A function with the arguments of `fn`.
 
     >>> import toile.linen as nn
     >>> def forward(mdl, x):

@@ -1,8 +1,8 @@
-"""The lifted transformations of modules that map, loop, branch, compile and view variables.
+"""Lifted transforms of modules that map, loop, branch, compile and transform variables.
 
-Targets are a class of modules (the result is a class), a method in a class body, or a function
-whose first argument is a module. `toile.core.lift` transforms functions of scopes; the functions
-here pass their arguments on to it by name (`locals()`).
+The target is a module class (the result is then a class), a method in a class body, or a function
+whose first argument is a module. `toile.core.lift` transforms functions of scopes, and the
+functions here pass their arguments on to it by name (`locals()`).
 """
 
 from __future__ import annotations
@@ -44,31 +44,34 @@ def vmap(
     metadata_params: Mapping[Any, Any] = {},
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Map a module over an added axis of its arguments and of its variables.
+    """Vectorize a module over an additional axis of its arguments and variables.
 
-    The result is a class or function that computes what a loop over the axis would, in one pass.
-    Collections of variables and random streams that are not listed are not visible inside.
+    The result is a class or function that computes in one pass what a loop over the axis would
+    compute. Collections of variables and random streams that are not listed are not visible inside.
 
     Args:
-        target: class of modules, in which `methods` are transformed; or a function whose first
-            argument is a module.
-        variable_axes: for each collection the axis along which its variables differ, or None for
-            variables that all share. Keys are names, or other filters of collections.
-        split_rngs: for each random stream, whether every index gets its own key (True) or all get
-            the same (False).
-        in_axes: axis of each argument that is mapped over: an int or None for all of them, or a
-            tuple with an entry, or a tree of entries, for each. None is not mapped.
-        out_axes: axis that is added to each result, as `in_axes`.
-        axis_size: size of the axis; needed only where no argument and no variable has it.
-        axis_name: name of the axis, for functions such as `toile.lax.pmean`.
-        spmd_axis_name: name of the axis of a mesh that the axis is split along.
-        metadata_params: information about the axis for the boxes around variables, such as
-            `{nn.PARTITION_NAME: "layers"}`.
-        methods: names of the methods to transform, by default `__call__`; or a dict from names
-            to the options for each.
+        target: a module class, whose `methods` are transformed, or a function whose first argument
+            is a module.
+        variable_axes: dict that maps each collection to the axis to map its variables over, or to
+            None if all indices share them. The keys are collection names or other filters.
+        split_rngs: dict that maps each random stream to True if every index gets a different key,
+            or to False if all get the same key.
+        in_axes: axis of each argument to map over. This is one entry for all arguments, or a tuple
+            with an entry or a tree of entries for each argument. An entry is an int, or None for
+            arguments that are not mapped.
+        out_axes: position of the mapped axis in each result, in the same form as `in_axes`.
+        axis_size: size of the mapped axis; required only if no argument and no variable has this
+            axis.
+        axis_name: name of the mapped axis, by which collectives such as `toile.lax.pmean` refer to
+            it.
+        spmd_axis_name: name of the mesh axis along which the mapped axis is split.
+        metadata_params: information about the new axis, which is passed to the boxes around
+            variables, such as `{nn.PARTITION_NAME: "layers"}`.
+        methods: names of the methods to transform, or a dict that maps each name to the options for
+            that method. None means `__call__`.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> Dense3 = nn.vmap(nn.Dense, variable_axes={"params": 0}, split_rngs={"params": True})
@@ -93,29 +96,30 @@ def jit(
     backend: str | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Compile a module; it is traced again only for new fields, shapes or dtypes.
+    """Compile a module, which is traced again only for new fields, shapes or dtypes.
 
-    Usually the whole training step is compiled with `toile.jit` instead. This is for a part of a
-    model that is used often, since equal modules share one trace.
+    Usually, the whole training step is compiled with `toile.jit` instead. Use `nn.jit` for a part
+    of a model that occurs many times, since equal modules share one trace.
 
     Args:
-        target: class of modules, in which `methods` are transformed; or a function whose first
-            argument is a module.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
-        static_argnums: positions of arguments that are constants of the trace; the module is
-            number 0.
+        target: a module class, whose `methods` are transformed, or a function whose first argument
+            is a module.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
+        static_argnums: positions of arguments that are constants of the trace; the module has
+            position 0.
         static_argnames: names of keyword arguments that are constants of the trace.
-        donate_argnums: positions of arguments whose memory may be reused; the module is
-            number 0.
-        device: device to run on; None is the default device.
-        backend: name of the platform to run on; None is the default.
-        methods: names of the methods to transform, by default `__call__`; or a dict from names
-            to the options for each.
+        donate_argnums: positions of arguments whose memory may be reused; the module has position
+            0.
+        device: device to run on; None means the default device.
+        backend: name of the platform to run on; None means the default platform.
+        methods: names of the methods to transform, or a dict that maps each name to the options for
+            that method. None means `__call__`.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`. Its `why()` (for a class,
-        that of the method) lists the cause of each trace.
+        A class if `target` is a class, otherwise a function with the arguments of `target`. The
+        method `why()` of the function, or of the transformed method of the class, lists the cause
+        of each trace.
 
     >>> import toile.linen as nn
     >>> JitDense = nn.jit(nn.Dense)
@@ -138,24 +142,24 @@ def checkpoint(
     policy: Callable[..., bool] | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Recompute a module in the backward pass, to save memory for intermediate results.
+    """Recompute a module in the backward pass instead of storing its intermediate results.
 
     Args:
-        target: class of modules, in which `methods` are transformed; or a function whose first
-            argument is a module.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
-        concrete: must be False; use `static_argnums`.
-        prevent_cse: whether the compiler is prevented from merging the recomputation with the first
-            computation. It may be False inside `scan`.
-        static_argnums: positions of arguments that are not traced; the module is number 0.
-        policy: function that selects the intermediate results to keep, such as those of
-            `toile.checkpoint_policies`; None keeps none.
-        methods: names of the methods to transform, by default `__call__`; or a dict from names
-            to the options for each.
+        target: a module class, whose `methods` are transformed, or a function whose first argument
+            is a module.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
+        concrete: must be False; use `static_argnums` instead.
+        prevent_cse: whether to prevent the compiler from merging the recomputation with the first
+            computation. It can be False inside `scan`.
+        static_argnums: positions of arguments that are not traced; the module has position 0.
+        policy: function that selects the intermediate results to keep, such as one of
+            `toile.checkpoint_policies`; None keeps no results.
+        methods: names of the methods to transform, or a dict that maps each name to the options for
+            that method. None means `__call__`.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> class Model(nn.Module):
@@ -183,22 +187,25 @@ def remat_scan(
 ) -> Target:
     """Apply a module `prod(lengths)` times, in nested loops whose steps are recomputed.
 
-    Gradients of d nested loops over n steps keep about `d * n ** (1 / d)` intermediate results
-    instead of n. The module takes and returns one value, the carry.
+    With `d` nested loops and `n` calls in total, computing gradients stores about
+    `d * n ** (1 / d)` intermediate results instead of `n`. The module must have one argument, the
+    carry, and return the new carry.
 
     Args:
-        target: class of modules, or a function whose first argument is a module.
-        lengths: number of steps of each loop, the outermost first.
-        policy: function that selects the intermediate results to keep, such as those of
-            `toile.checkpoint_policies`; None keeps none.
-        variable_broadcast: filter of the collections that are the same in every step.
-        variable_carry: filter of the collections that each step may change for the next one.
-        variable_axes: for each collection the axis along which its variables differ from step to
-            step; by default axis 0 for all.
-        split_rngs: for each random stream, whether every step gets its own key; by default all do.
+        target: a module class, or a function whose first argument is a module.
+        lengths: number of steps of each loop, from the outermost to the innermost.
+        policy: function that selects the intermediate results to keep, such as one of
+            `toile.checkpoint_policies`; None keeps no results.
+        variable_broadcast: filter that selects the collections that are the same in every step.
+        variable_carry: filter that selects the collections that each step may change for the next
+            one.
+        variable_axes: dict that maps each collection to the axis along which each step reads and
+            writes its slice of the variables. By default, this is axis 0 for all collections.
+        split_rngs: dict that maps each random stream to True if every step gets a different key, or
+            to False if all get the same key. By default, all streams are split.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> Deep = nn.remat_scan(nn.Dense, lengths=(3, 4))
@@ -228,40 +235,42 @@ def scan(
     _split_transpose: bool = False,
     check_constancy_invariants: bool = True,
 ) -> Target:
-    """Loop over a module; each step takes a carry and slices of inputs, and returns a new carry.
+    """Call a module in a loop that passes a carry from step to step.
 
-    The method of the module has the form `(carry, *xs) -> (carry, ys)`. The loop passes the carry
-    from step to step, slices `xs` and variables along an axis, and stacks `ys`. A deep stack of
-    equal layers is traced and compiled once this way. Collections of variables and random streams
-    that are not listed are not visible inside.
+    The method of the module must have the form `(carry, *xs) -> (carry, ys)`. The loop slices `xs`
+    and the variables along an axis, and stacks the results `ys`. In this way, a deep stack of equal
+    layers is traced and compiled only once. Collections of variables and random streams that are
+    not listed are not visible inside.
 
     Args:
-        target: class of modules, in which `methods` are transformed; or a function whose first
-            argument is a module.
-        variable_axes: for each collection the axis along which its variables differ from step to
-            step. Keys are names, or other filters of collections.
-        variable_broadcast: filter of the collections that are the same in every step.
-        variable_carry: filter of the collections that each step may change for the next one.
-        split_rngs: for each random stream, whether every step gets its own key (True) or all get
-            the same (False).
-        in_axes: axis of each of `xs` to loop over: an int for all, or a tuple with an entry, or
-            a tree of entries, for each. `nn.broadcast` stands for a value that all steps share.
-        out_axes: axis along which each of `ys` is stacked, as `in_axes`.
-        length: number of steps; needed only where no argument has the axis.
+        target: a module class, whose `methods` are transformed, or a function whose first argument
+            is a module.
+        variable_axes: dict that maps each collection to the axis along which each step reads and
+            writes its slice of the variables. The keys are collection names or other filters.
+        variable_broadcast: filter that selects the collections that are the same in every step.
+        variable_carry: filter that selects the collections that each step may change for the next
+            one.
+        split_rngs: dict that maps each random stream to True if every step gets a different key, or
+            to False if all get the same key.
+        in_axes: axis of each of `xs` to loop over. This is one int for all of them, or a tuple with
+            an entry or a tree of entries for each. The entry `nn.broadcast` passes the same value
+            to every step.
+        out_axes: axis along which each of `ys` is stacked, in the same form as `in_axes`.
+        length: number of steps; required only if no argument is sliced.
         reverse: whether the loop runs from the last slice to the first.
         unroll: number of steps that one iteration of the compiled loop computes.
-        data_transform: function of (variables, random streams) of each step that returns both as
-            the step sees them; None to leave them unchanged.
-        metadata_params: information about the axis for the boxes around variables, such as
-            `{nn.PARTITION_NAME: "layers"}`.
-        methods: names of the methods to transform, by default `__call__`; or a dict from names
-            to the options for each.
+        data_transform: function `f(variables, rngs)` that returns the variables and random streams
+            that each step sees; None leaves them unchanged.
+        metadata_params: information about the new axis, which is passed to the boxes around
+            variables, such as `{nn.PARTITION_NAME: "layers"}`.
+        methods: names of the methods to transform, or a dict that maps each name to the options for
+            that method. None means `__call__`.
         check_constancy_invariants: whether to raise an error if variables of `variable_broadcast`
             depend on the step.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`. A call returns
-        (last carry, stacked ys).
+        A class if `target` is a class, otherwise a function with the arguments of `target`. A call
+        returns the pair `(last carry, stacked ys)`.
 
     >>> import toile.linen as nn
     >>> class Block(nn.Module):
@@ -293,24 +302,27 @@ def map_variables(
 ) -> Target:
     """Transform the variables that a module sees, and those that it stores.
 
-    The variables are stored in one form and used in another: `trans_in_fn` turns what is stored
-    into what the module sees, and `trans_out_fn` the reverse.
+    The variables are stored in one form and used in another. `trans_in_fn` converts the stored form
+    to the form that the module sees, and `trans_out_fn` does the reverse.
 
     Args:
-        target: class of modules, in which `methods` are transformed; or a function whose first
-            argument is a module.
-        mapped_collections: filter of the collections that are transformed.
-        trans_in_fn: function from the stored collections, a dict, to those that the module sees.
-        trans_out_fn: function from the collections that the module has changed to those to store.
-        init: whether, when variables can be created, the module first runs an additional time.
+        target: a module class, whose `methods` are transformed, or a function whose first argument
+            is a module.
+        mapped_collections: filter that selects the collections to transform.
+        trans_in_fn: function `f(collections)` that turns the stored collections, a dict, into those
+            that the module sees.
+        trans_out_fn: function `f(collections)` that turns the collections that the module leaves
+            behind into those to store.
+        init: whether to run the module an additional time beforehand to create the variables, if
+            they can be created.
         mutable: whether the module may change the transformed collections.
-        rngs: filter of the random streams that are visible inside; True is all.
-        variables: filter of the collections that are visible inside; True is all.
-        methods: names of the methods to transform, by default `__call__`; or a dict from names
-            to the options for each.
+        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside; True selects all.
+        methods: names of the methods to transform, or a dict that maps each name to the options for
+            that method. None means `__call__`.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> transposed = lambda xs: toile.tree.map(jnp.transpose, xs)
@@ -338,18 +350,21 @@ def while_loop(
 ) -> C:
     """Repeat `c = body_fn(mdl, c)` while `cond_fn(mdl, c)` is true.
 
-    The loop creates no variables: a module that needs some is called once before, under `init`.
+    The loop cannot create variables. If the module needs variables, call it once before the loop
+    under `init`.
 
     Args:
-        cond_fn: function of the module and the carry that returns a Boolean scalar.
-        body_fn: function of the module and the carry that returns the next carry, of the same
-            shapes and dtypes.
+        cond_fn: function `f(mdl, carry)` that returns a Boolean scalar.
+        body_fn: function `f(mdl, carry)` that returns the next carry, which has the same shapes and
+            dtypes.
         mdl: the module.
-        init: the first carry, a tree of arrays.
-        carry_variables: filter of the collections that each step may change for the next one.
-        broadcast_variables: filter of the collections that can be read; True is all others.
-        split_rngs: for each random stream, whether every step gets its own key (True) or all get
-            the same (False); streams that are not listed are not visible.
+        init: initial carry, a tree of arrays.
+        carry_variables: filter that selects the collections that each step may change for the next
+            one.
+        broadcast_variables: filter that selects the collections that can only be read; True selects
+            all others.
+        split_rngs: dict that maps each random stream to True if every step gets a different key, or
+            to False if all get the same key. Streams that are not listed are not visible.
 
     Returns:
         The last carry.
@@ -381,19 +396,20 @@ def cond(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """Call one of two functions of a module, chosen by a Boolean.
+    """Call one of two functions of a module, selected by a Boolean.
 
-    Both functions have to create and change the same variables. If each has its own submodules,
-    call both under `init`: `if self.is_initializing(): ...`.
+    Both functions must create and change the same variables. If they use different submodules, call
+    both functions under `init`, after the test `if self.is_initializing():`.
 
     Args:
-        pred: Boolean scalar, which may be known only when the program runs.
-        true_fun: function of the module and the operands that is called where `pred` is true.
-        false_fun: function that is called otherwise; its result has the same shapes and dtypes.
+        pred: Boolean scalar, which may be a traced value.
+        true_fun: function `f(mdl, *operands)` that is called if `pred` is true.
+        false_fun: function `f(mdl, *operands)` that is called otherwise. Its result must have the
+            same shapes and dtypes.
         mdl: the module.
         *operands: arguments of both functions, trees of arrays.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
         The result of the function that is called.
@@ -424,19 +440,18 @@ def switch(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """Call one of several functions of a module, chosen by an integer.
+    """Call one of several functions of a module, selected by an integer.
 
-    All functions have to create and change the same variables. If each has its own submodules,
-    call all of them under `init`, as in the example.
+    All functions must create and change the same variables. If they use different submodules, call
+    all of them under `init`, as in the example.
 
     Args:
-        index: integer scalar, which is limited to the range of `branches`.
-        branches: functions of the module and the operands; their results have the same shapes
-            and dtypes.
+        index: integer scalar, which is clamped to the range of valid indices of `branches`.
+        branches: functions `f(mdl, *operands)`, whose results must have the same shapes and dtypes.
         mdl: the module.
         *operands: arguments of the functions, trees of arrays.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
         The result of the function that is called.
@@ -463,16 +478,16 @@ def switch(
 
 
 def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[..., Any]:
-    """Label the operations of a method with the module's name, in programs and profiles.
+    """Label the operations of a method with the module's name in programs and profiles.
 
-    Methods of modules do so by default, unless `disable_named_call` was called.
+    By default, all methods of modules are labeled, unless `disable_named_call` was called.
 
     Args:
         class_fn: method of a module.
-        force: whether the name is used even where names are disabled.
+        force: whether to label the operations even if labels are disabled.
 
     Returns:
-        A method like `class_fn`.
+        A method with the arguments of `class_fn`.
 
     >>> import toile.linen as nn
     >>> class Model(nn.Module):
@@ -498,20 +513,20 @@ def add_metadata_axis(
     variable_axes: Mapping[CollectionFilter, InOutAxis] = FrozenDict(),
     metadata_params: Mapping[Any, Any] = {},
 ) -> Target:
-    """Name, in the boxes around a module's variables, an axis that other code adds.
+    """Add the name of an axis to the boxes around a module's variables.
 
-    Inside, boxes such as `nn.Partitioned` have no name for the axis; outside they do. It is for
-    code that adds the axis itself, such as `toile.vmap` around `init`; `nn.vmap` and `nn.scan` need
-    no help.
+    Outside the module, boxes such as `nn.Partitioned` have a name for the axis. Inside, they do
+    not. Use this function if your code adds the axis itself, for example by `toile.vmap` around
+    `init`. `nn.vmap` and `nn.scan` name the axis themselves.
 
     Args:
-        target: class of modules, or a function whose first argument is a module.
-        variable_axes: for each collection the axis that is added.
-        metadata_params: information about the axis for the boxes, such as
+        target: a module class, or a function whose first argument is a module.
+        variable_axes: dict that maps each collection to the position of the added axis.
+        metadata_params: information about the axis that is passed to the boxes, such as
             `{nn.PARTITION_NAME: "layers"}`.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> Stacked = nn.add_metadata_axis(nn.Dense, {"params": 0}, {nn.PARTITION_NAME: "layers"})
@@ -541,15 +556,15 @@ def _change(change: Callable[..., Any], axis: Any, params: Any, variables: Any) 
 def fold_rngs(
     target: Target, variables: CollectionFilter = True, rngs: PRNGSequenceFilter = True
 ) -> Target:
-    """Let a module draw the random numbers that it would draw under `nn.jit`, without compiling it.
+    """Make a module draw the same random numbers as under `nn.jit`, without compiling it.
 
     Args:
-        target: class of modules, or a function whose first argument is a module.
-        variables: filter of the collections that are visible inside; True is all.
-        rngs: filter of the random streams that are visible inside; True is all.
+        target: a module class, or a function whose first argument is a module.
+        variables: filter that selects the collections visible inside; True selects all.
+        rngs: filter that selects the random streams visible inside; True selects all.
 
     Returns:
-        A class, if `target` is one; otherwise a function like `target`.
+        A class if `target` is a class, otherwise a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> folded = nn.fold_rngs(nn.Dense)(2).init(key(0), jnp.ones((1, 3)))

@@ -9,9 +9,12 @@ from toile.linen.fingerprints import changes, fingerprint
 
 
 class ModuleKey:
-    """A module as a static argument: equal to that of every module with equal fields and state.
+    """A static argument that stands for a module; equal modules have equal keys.
 
-    It holds only a weak reference to the module or call, because keys stay in the cache of traces.
+    Two modules are equal if their fields and states are equal.
+
+    A key holds only a weak reference to the module or call, because it stays in the cache of
+    traces.
     """
 
     __slots__ = ("items", "hash", "held")

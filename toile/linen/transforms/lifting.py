@@ -1,7 +1,8 @@
-"""Lifting for modules: from a transformation of functions of scopes to one of classes and methods.
+"""Lifting for modules, which turns transforms of functions of scopes into transforms of modules.
 
-A class becomes a subclass named after the transformation, whose methods run those of the original;
-a function of a module becomes one that runs the original inside. Both are one `Crossing` per call.
+A class becomes a subclass named after the transform, whose methods run the original methods inside
+the transform. A function of a module becomes a function that runs the original inside the
+transform. Both make one `Crossing` per call.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Functions = tuple[Callable[..., Any], ...]
 
 
 def is_module_class(target: Any) -> bool:
-    """Whether something is a class of modules, perhaps with some fields given."""
+    """Whether an object is a module class, or a `functools.partial` of one."""
     if isinstance(target, functools.partial):
         return is_module_class(target.func)
     return inspect.isclass(target) and issubclass(target, Module)
@@ -42,9 +43,9 @@ def lift_transform(
     cached: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Apply `transform(fn, *args, **kwargs)`, which is for functions of scopes, to `target`.
+    """Apply a transform of functions of scopes, `transform(fn, *args, **kwargs)`, to `target`.
 
-    `cached`: the lifted function is made once and gets the module as a hashable key."""
+    With `cached`, the lifted function is made once and gets the module as a hashable key."""
     if is_module_class(target):
         return _lift_class(transform, target, args, kwargs, methods, cached)
     if callable(target) and not isinstance(target, Module):
@@ -57,7 +58,7 @@ def lift_transform(
 def lift_transform_cached(
     transform: Callable[..., Any], target: Any, *args: Any, methods: Any = None, **kwargs: Any
 ) -> Any:
-    """`lift_transform` for a transformation that gets the module as a hashable key."""
+    """`lift_transform` for a transform that gets the module as a hashable key."""
     return lift_transform(transform, target, *args, methods=methods, cached=True, **kwargs)
 
 
@@ -107,7 +108,7 @@ def _lift_method(
     make: Callable[..., Any], fns: Functions, names: tuple[str | None, ...],
     cls: type[Module] | None = None, multi_scope: bool = True,
 ) -> Callable[..., Any]:  # fmt: skip
-    """A method that runs `make(*functions of scopes)` on functions made from `fns`."""
+    """A method that turns `fns` into functions of scopes and runs `make(*functions)`."""
 
     @functools.wraps(fns[0])
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -190,7 +191,7 @@ def _lift_cached(
 
 @contextlib.contextmanager
 def fork_rngs(module: Module) -> Iterator[None]:
-    """In the block, every stream of a module starts from a key drawn from it."""
+    """In the `with` block, start each stream of a module from a new key drawn from it."""
     scope = module.scope
     if scope is None:
         yield
@@ -211,7 +212,7 @@ def lift_direct_transform(
     multi_scope: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Run `transform(*functions of scopes, scopes, *args, **kwargs)` for functions of `mdl`."""
+    """Turn `targets` into functions of scopes, and run the transform on them at once."""
     what = function_name(transform).strip("_")
     for target in targets:
         if is_module_class(target):
