@@ -17,9 +17,9 @@ __all__ = ["StopRequests"]
 class StopRequests:
     """Let a loop finish its step when the process is asked to stop.
 
-    In the `with` block, Ctrl-C (SIGINT) and SIGTERM do not interrupt: they make the object true. A
-    second Ctrl-C interrupts at once, as usual. Outside the main thread, where Python delivers no
-    signals, nothing is changed.
+    In the `with` block, Ctrl-C (SIGINT) and SIGTERM do not interrupt the loop. Instead, the object
+    becomes true. A second Ctrl-C interrupts at once, as usual. Outside the main thread, where
+    Python delivers no signals, the object has no effect.
 
     >>> import signal
     >>> from toile.training.interruption import StopRequests

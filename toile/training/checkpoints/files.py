@@ -36,7 +36,7 @@ _logger = logging.getLogger("toile")
 
 
 def is_plain() -> bool:
-    """Whether files are the operating system's own."""
+    """Whether files are accessed through the operating system, not through TensorFlow."""
     return io.backend_mode() is io.BackendMode.DEFAULT
 
 
@@ -47,7 +47,7 @@ def is_there(path: str) -> bool:
 
 @contextlib.contextmanager
 def directory_lock(folder: str) -> Iterator[bool]:
-    """Hold the directory's lock; False if the file system has no locks or it is not released.
+    """Hold a lock on the directory; yields False if the lock cannot be acquired.
 
     Saving without the lock is still safe: each save writes to a file with its own name.
     """
@@ -110,7 +110,7 @@ class PendingFile:
             self._file.close()
 
     def write(self, data: Any) -> None:
-        """Add bytes, or the memory of an array of them."""
+        """Append bytes, or the contents of an array of bytes."""
         self._file.write(data if self._plain else bytes(data))
 
     def sync(self) -> None:
@@ -168,7 +168,7 @@ def moved_away(path: str, folder: str, start: str) -> Iterator[None]:
 
 
 def make_folder(folder: str) -> None:
-    """Make a directory, and those above it, that survive a power failure."""
+    """Make a directory and its parents, and flush their names to disk."""
     made = []
     above = folder
     while above and not io.isdir(above):
