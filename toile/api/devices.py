@@ -31,14 +31,14 @@ from toile.staging.flat_functions import prefix_error
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """List the devices of a platform, in all processes.
+    """List the devices of a platform in all processes.
 
     Args:
-        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
-            the GPU where there is one.
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
+            is the GPU if there is one.
 
     Returns:
-        The devices.
+        A list of devices.
 
     Raises:
         RuntimeError: the platform does not exist or has no device.
@@ -56,16 +56,16 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
     """List the devices of one process.
 
     Args:
-        process_index: number of the process; None for this one.
-        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
-            the GPU where there is one.
+        process_index: index of the process; None for this one.
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
+            is the GPU if there is one.
         host_id: older name for `process_index`, used if that is None.
 
     Returns:
-        The devices.
+        A list of devices.
 
     Raises:
-        ValueError: there is no process of that number.
+        ValueError: there is no process with this index.
 
     >>> toile.local_devices(process_index=0) == toile.devices()
     True
@@ -83,11 +83,11 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
 
 
 def device_count(backend: str | None = None) -> int:
-    """Count the devices of a platform, in all processes.
+    """Count the devices of a platform in all processes.
 
     Args:
-        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
-            the GPU where there is one.
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
+            is the GPU if there is one.
 
     Returns:
         The number of devices.
@@ -102,8 +102,8 @@ def local_device_count(backend: str | None = None) -> int:
     """Count the devices of a platform that belong to this process.
 
     Args:
-        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
-            the GPU where there is one.
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
+            is the GPU if there is one.
 
     Returns:
         The number of devices.
@@ -118,7 +118,7 @@ def default_backend() -> str:
     """Return the name of the platform that arrays are on by default.
 
     Returns:
-        "gpu" where there is a GPU, otherwise "cpu".
+        "gpu" if there is a GPU, otherwise "cpu".
 
     >>> toile.default_backend() == toile.devices()[0].platform
     True
@@ -127,13 +127,13 @@ def default_backend() -> str:
 
 
 def process_index(backend: str | None = None) -> int:
-    """Return the number of this process. `host_id` is an older name for this function.
+    """Return the index of this process. `host_id` is an older name for this function.
 
     Args:
         backend: accepted for code written for JAX; the processes are the same for all platforms.
 
     Returns:
-        The index of this process, counting from 0; always 0 if there is only one process.
+        The index, counted from 0; always 0 if there is only one process.
 
     >>> toile.process_index()
     0
@@ -159,7 +159,7 @@ def process_count(backend: str | None = None) -> int:
 
 
 def process_indices(backend: str | None = None) -> list[int]:
-    """List the numbers of all processes. `host_ids` is an older name for this function.
+    """List the indices of all processes. `host_ids` is an older name for this function.
 
     Args:
         backend: accepted for code written for JAX; the processes are the same for all platforms.
@@ -181,28 +181,28 @@ def device_put(
     src: Device | Sharding | PyTree = None, donate: bool | PyTree = False,
     may_alias: bool | PyTree | None = None,
 ) -> PyTree:
-    """Copy the arrays of a tree to a device, or divide them over several.
+    """Copy the arrays of a tree to a device, or divide them over several devices.
 
-    Arrays that are already there are returned unchanged, unless `may_alias` is False.
+    Arrays that are already on the device are returned unchanged, unless `may_alias` is False.
 
     Args:
         x: tree of arrays and numbers; numbers and NumPy arrays become arrays.
-        device: a device, a sharding or a `Format`, or a `PartitionSpec` on the mesh that
-            `toile.set_mesh` has set; or a tree of these that is a prefix of `x`. None for the
-            default device; arrays that were put on one of several devices, or divided over them,
-            then stay where they are.
+        device: a device, a sharding, a `Format`, or a `PartitionSpec` for the mesh that was set
+            with `toile.set_mesh`; or a tree of these that is a prefix of `x`. None means the
+            default device, but arrays that were put on one of several devices, or divided over
+            them, stay where they are.
         src: accepted for code written for JAX.
-        donate: whether to delete arrays of `x` that were copied, or a tree of booleans. It has no
-            effect where `device` is None or the only device of its platform.
-        may_alias: whether the result may be the same array as the one in `x`; False makes a copy.
-            None is like True.
+        donate: whether to delete arrays of `x` after they were copied, or a tree of booleans. It
+            has no effect if `device` is None or is the only device of its platform.
+        may_alias: whether the result may share memory with `x`; False always makes a copy. None
+            means True.
 
     Returns:
-        A tree like `x`, of arrays.
+        A tree of arrays with the structure of `x`.
 
     Raises:
-        ValueError: a target has another type, does not exist, or does not fit the shape of its
-            array; or both `donate` and `may_alias` are true.
+        ValueError: `device` contains something that is not a device or sharding, does not exist, or
+            does not fit the shape of its array; or both `donate` and `may_alias` are true.
 
     >>> toile.device_put({"a": [1, 2.5]}, toile.devices()[0])
     {'a': [Array(1, dtype=int32, weak_type=True), Array(2.5, dtype=float32, weak_type=True)]}
@@ -228,7 +228,7 @@ def device_put(
 
 
 def _on_target(x: Any, target: Device, by_default: bool) -> Any:
-    """An array on the only device of its kind; a sharded one stays unchanged by default."""
+    """Put an array on the only device of its platform; sharded ones stay, if `by_default`."""
     fixed = by_default and isinstance(x, Sharded)
     return placed(x, target) if isinstance(x, ConcreteArray) and not fixed else x
 
@@ -335,14 +335,14 @@ def _is_plain(x: Any) -> bool:
 
 
 def device_get(x: PyTree) -> PyTree:
-    """Copy the arrays of a tree to the host, as NumPy arrays.
+    """Copy the arrays of a tree to the host and convert them to NumPy arrays.
 
     Args:
         x: tree of arrays. Python numbers, traced values, arrays of keys and objects of other types
             are left unchanged.
 
     Returns:
-        A tree like `x`.
+        A tree with the structure of `x`.
 
     >>> toile.device_get({"a": jnp.arange(3), "b": 2})
     {'a': array([0, 1, 2], dtype=int32), 'b': 2}
@@ -401,20 +401,20 @@ def copy_to_host_async(x: PyTree) -> PyTree:
 
 
 def live_arrays(platform: str | None = None) -> list[Array]:
-    """List the arrays that exist and have not been deleted, to find what takes memory.
+    """List the arrays that exist and have not been deleted, to find what uses memory.
 
     Args:
         platform: name of the platform whose arrays are listed, such as "cpu" or "gpu"; None for
             all platforms.
 
     Returns:
-        The arrays.
+        A list of arrays.
 
     Raises:
         RuntimeError: the platform does not exist or has no device.
 
     Differences:
-        Without a name, JAX lists the arrays of the default platform.
+        If `platform` is None, JAX lists the arrays of the default platform.
 
     >>> x = jnp.arange(3)
     >>> any(y is x for y in toile.live_arrays())
@@ -430,13 +430,13 @@ def live_arrays(platform: str | None = None) -> list[Array]:
 def typeof(x: ArrayLike) -> Aval:
     """Return the shape, the dtype and the weak type of an array or number.
 
-    It works for traced values too, whose shape and dtype are all that is known.
+    It also works for traced values, of which only the shape and the dtype are known.
 
     Args:
         x: array, traced value or number.
 
     Returns:
-        An object with `shape`, `dtype` and `weak_type`; JAX's name for it is `ShapedArray`.
+        An object with `shape`, `dtype` and `weak_type`, which JAX calls a `ShapedArray`.
 
     Raises:
         TypeError: `x` is not an array or number.
