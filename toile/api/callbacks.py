@@ -384,8 +384,8 @@ def debug_breakpoint(
 ) -> PyTree:
     """Stop in Python's debugger when the traced code runs.
 
-    The debugger shows a dictionary `seen`, which contains the caller's local variables that are
-    arrays, by name. Arrays inside lists and other trees are not included.
+    In the debugger, the dictionary `seen` contains the caller's local variables that are arrays, by
+    name. Arrays inside lists and other trees are not included.
 
     Args:
         backend: accepted for code written for JAX.
