@@ -1,7 +1,7 @@
-"""Cursors, which change deep parts of immutable objects by building a changed copy.
+"""Cursors, which copy an immutable object and change parts deep inside the copy.
 
 A cursor refers to a value inside a nested object of dicts, lists, tuples and dataclasses. Items and
-attributes of a cursor are cursors again; assignments are recorded and `build` makes the copy.
+attributes of a cursor are cursors too. Assignments are recorded, and `build` makes the copy.
 Operators on a cursor act on its value, so `cursor(tree)["step"] += 1` records an increment.
 """
 
@@ -28,17 +28,17 @@ Key = Any
 
 @runtime_checkable
 class Indexable(Protocol):
-    """An object with items, which `obj[key]` reads.
+    """The type of objects whose items are read with `obj[key]`.
 
     Args:
-        *args, **kwargs: arguments of the class that has the items.
+        *args, **kwargs: not used; a protocol has no instances.
     """
 
     def __getitem__(self, key: Any) -> Any: ...
 
 
 class AccessType(enum.Enum):
-    """How a part is reached: by index or by attribute."""
+    """How a part of an object is accessed: as an item or as an attribute."""
 
     ITEM = enum.auto()
     ATTR = enum.auto()
@@ -66,7 +66,7 @@ def is_named_tuple(obj: object) -> bool:
         obj: any value.
 
     Returns:
-        True if it is.
+        True if `obj` is a named tuple.
     """
     return isinstance(obj, tuple) and all(
         hasattr(obj, name) for name in ("_fields", "_asdict", "_replace")
@@ -92,9 +92,10 @@ def _traverse_tree(
     update_fn: Callable[[str, Any], Any] | None = None,
     cond_fn: Callable[[str, Any], bool] | None = None,
 ) -> Iterator[Any]:
-    """The outermost (path, new value) pairs that update_fn changes, or paths that satisfy cond_fn.
+    """Yield outermost pairs (path, new value) from update_fn, or paths that satisfy cond_fn.
 
-    They are not called for the root, whose path is empty. Exactly one function is given.
+    The functions are not called for the root, whose path is empty. Exactly one function must be
+    given.
     """
     if bool(update_fn) == bool(cond_fn):
         raise TraverseTreeError(update_fn, cond_fn)
@@ -115,14 +116,14 @@ def _traverse_tree(
 
 
 class Cursor(Generic[A]):
-    """A value inside an object, and the changes recorded below it; made by `cursor`.
+    """A value inside an object, with the changes recorded below it; made by `cursor`.
 
-    Items and attributes of a cursor are cursors again. Assigning to one records a change, and
-    operators act on the value: `c["step"] += 1` records an increment.
+    Items and attributes of a cursor are cursors too. An assignment to one of them records a change.
+    Operators act on the value, so `c["step"] += 1` records an increment.
 
     Args:
         obj: the value.
-        parent_key: the parent and the key in it; None for the root.
+        parent_key: the parent cursor and the key in it; None for the root.
 
     >>> from toile.cursor import cursor
     >>> c = cursor({"a": 1, "b": (2, 3)})
@@ -196,7 +197,7 @@ class Cursor(Generic[A]):
         self._changes[name] = Cursor(value, ParentKey(self, name, AccessType.ATTR))
 
     def set(self, value: Any) -> A:
-        """Return a copy of the whole object with another value here.
+        """Return a copy of the whole object in which the value of this cursor is replaced.
 
         The changes recorded so far are applied too.
 
@@ -232,12 +233,14 @@ class Cursor(Generic[A]):
     def apply_update(self, update_fn: Callable[[str, Any], Any]) -> Cursor[A]:
         """Record changes that a function makes to parts of the object.
 
-        The parts of a changed value are not visited, and neither is the root. A container that the
-        function changes in place counts as unchanged: return a copy.
+        The function is not called for the root, nor for the parts of a changed value. It must
+        return a copy of a container that it changes, because a container that is changed in place
+        counts as unchanged.
 
         Args:
-            update_fn: function of (path, value), where a path is keys joined by "/". If it returns
-                an object other than `value`, that object is recorded.
+            update_fn: a function `f(path, value)`. The path is a string of keys joined by "/". If
+                the function returns an object other than `value`, this object is recorded as the
+                new value.
 
         Returns:
             This cursor.
@@ -260,14 +263,15 @@ class Cursor(Generic[A]):
         return self
 
     def find(self, cond_fn: Callable[[str, Any], bool]) -> Cursor[A]:
-        """Return the cursor of the only part for which a function is true.
+        """Return the cursor of the only part for which a function returns True.
 
         Args:
-            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside
-                a part that was found do not count.
+            cond_fn: a function `f(path, value)`. The path is a string of keys joined by "/". The
+                function is not called for the parts of a part that was found.
 
         Raises:
-            toile.errors.CursorFindError: it is true for none, or for more than one.
+            toile.errors.CursorFindError: the function returns True for no part, or for more than
+                one.
 
         >>> from toile.cursor import cursor
         >>> params = {"a": {"bias": 1}, "b": {"bias": 2}}
@@ -284,11 +288,11 @@ class Cursor(Generic[A]):
         return found[0]
 
     def find_all(self, cond_fn: Callable[[str, Any], bool]) -> Generator[Cursor[A], None, None]:
-        """Iterate over the cursors of all parts for which a function is true.
+        """Iterate over the cursors of all parts for which a function returns True.
 
         Args:
-            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside
-                a part that was found are left out.
+            cond_fn: a function `f(path, value)`. The path is a string of keys joined by "/". The
+                function is not called for the parts of a part that was found.
 
         >>> from toile.cursor import cursor
         >>> c = cursor({"a": {"bias": 1}, "b": {"bias": 2}})
@@ -391,10 +395,10 @@ for _name in ("neg", "pos", "abs", "invert", "lt", "le", "eq", "ne", "gt", "ge")
 
 
 def cursor(obj: A) -> Cursor[A]:
-    """Make a cursor, to copy a nested object with deep parts of it changed.
+    """Make a cursor, with which parts deep inside a copy of a nested object can be changed.
 
-    `.set(value)` makes one change; assignments and `.apply_update` record several for `.build()`.
-    The object itself stays unchanged.
+    `.set(value)` returns a copy with one change. Assignments and `.apply_update` record several
+    changes, and `.build()` returns a copy with all of them. The object itself stays unchanged.
 
     Args:
         obj: nested object of dicts, lists, tuples and dataclasses.

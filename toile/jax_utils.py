@@ -1,6 +1,7 @@
-"""Helpers for devices: replicas, prefetching, padding to the number of devices, multi-axis scans.
+"""Helpers for replicas, prefetching, padding to the number of devices, and multi-axis scans.
 
-The module corresponds to `flax.jax_utils`. A replicated tree has a leading axis of devices.
+The module corresponds to `flax.jax_utils`. The arrays of a replicated tree have a first axis with
+one entry for each device.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def replicate(
         axis_name: name of the new axis in the sharding of the result.
 
     Returns:
-        A tree of arrays with a first axis of the number of devices.
+        A tree of arrays with a new first axis, whose length is the number of devices.
 
     >>> from toile.jax_utils import replicate
     >>> replicate({"w": jnp.ones(3)})["w"].shape == (toile.local_device_count(), 3)
@@ -70,13 +71,13 @@ def replicate(
 
 
 def unreplicate(tree_: PyTree) -> PyTree:
-    """Take the first of the copies that `replicate` made.
+    """Return the first of the copies that `replicate` made.
 
-    An array that several devices hold whole has no axis of copies: the copy of the first device is
-    returned.
+    If several devices hold the whole array, there is no axis of copies, and the copy on the first
+    device is returned.
 
     Args:
-        tree_: tree of arrays with a first axis of devices; scalars are unchanged.
+        tree_: tree of arrays whose first axis is for the devices. Scalars are returned unchanged.
 
     Returns:
         A tree of arrays without that axis.
@@ -99,14 +100,14 @@ def _first_copy(x: Any) -> Any:
 
 
 def pmean(xs: PyTree, axis_name: str | tuple[str, ...]) -> PyTree:
-    """Take the mean over a mapped axis; deprecated in favor of `toile.lax.pmean`.
+    """Compute the mean over a mapped axis; deprecated in favor of `toile.lax.pmean`.
 
     Args:
         xs: tree of arrays.
-        axis_name: name of an axis of `vmap` or `pmap`, or several.
+        axis_name: name of an axis of `vmap` or `pmap`, or a tuple of names.
 
     Returns:
-        A tree of the means.
+        A tree of means.
     """
     warnings.warn("use toile.lax.pmean instead", DeprecationWarning, stacklevel=2)
     return lax.pmean(xs, axis_name)
@@ -115,16 +116,16 @@ def pmean(xs: PyTree, axis_name: str | tuple[str, ...]) -> PyTree:
 def partial_eval_by_shape(
     fn: Callable[..., Any], input_spec: Iterable[Any], *args: PyTree, **kwargs: PyTree
 ) -> PyTree:
-    """Call a function on inputs of which only shapes are known.
+    """Call a function with inputs of which only the shapes are known.
 
     Args:
-        fn: function of arrays, then of `args` and `kwargs`.
-        input_spec: for each array its shape, or a pair of shape and dtype; the dtype is float32
-            by default.
-        *args, **kwargs: further arguments of `fn`.
+        fn: a function that is called with the input arrays, then `args` and `kwargs`.
+        input_spec: for each input array, its shape or a pair (shape, dtype). The default dtype is
+            float32.
+        *args, **kwargs: the remaining arguments of `fn`.
 
     Returns:
-        The results of `fn`: those that do not depend on the inputs are computed; the others are
+        The results of `fn`. Results that do not depend on the inputs are computed; all others are
         replaced by a `toile.ShapeDtypeStruct`.
 
     >>> from toile.jax_utils import partial_eval_by_shape
@@ -159,12 +160,11 @@ def prefetch_to_device(
     iterator: Iterator[PyTree], size: int, devices: Sequence[Device] | None = None,
     axis_name: str = "_device_put_sharded",
 ) -> Iterator[PyTree]:
-    """Put the items of an iterator on the devices ahead of their use.
+    """Copy the items of an iterator to the devices before they are needed.
 
     Args:
         iterator: iterator over trees of arrays whose first axis has an entry for each device.
-        size: number of items to prefetch; 2 is enough for the transfer of a batch during the step
-            before it.
+        size: number of items to prefetch. With 2, a batch is copied while the previous one is used.
         devices: the devices; None for all devices of this process.
         axis_name: name of the first axis in the sharding of the results.
 
@@ -202,16 +202,16 @@ def scan_in_dim(
     """Loop over any axes of arrays with `toile.lax.scan`.
 
     Args:
-        body_fn: function of (carry, slice) that returns (carry, result).
-        init: the first carry, a tree of arrays.
-        xs: tree of arrays that have the axes.
-        axis: axis or axes to loop over, the first being the outermost loop.
-        unroll: number of steps that one iteration computes, for each loop; values that are
-            missing, for outer loops, are 1.
+        body_fn: a function `f(carry, slice)` that returns a pair (carry, result).
+        init: the initial carry, a tree of arrays.
+        xs: tree of arrays to loop over.
+        axis: axis or axes to loop over; the first one is the outermost loop.
+        unroll: for each loop, the number of steps that one iteration computes. If there are fewer
+            values than loops, the outer loops use 1.
         keepdims: whether slices and results keep the axes, with size 1.
 
     Returns:
-        The pair of the last carry and the results, stacked along the same axes.
+        The pair (last carry, results). The results are stacked along the same axes.
 
     >>> from toile.jax_utils import scan_in_dim
     >>> total, sums = scan_in_dim(lambda c, x: (c + x, c + x), 0.0, jnp.ones((2, 3)), axis=(1, 0))
@@ -250,23 +250,23 @@ def pad_shard_unpad(
     wrapped: Callable[..., Any], static_argnums: Sequence[int] = (0,),
     static_argnames: Sequence[str] = (), static_return: bool = False,
 ) -> Callable[..., Any]:
-    """Let a function of arrays (devices, batch, ...) take batches of any size.
+    """Make a function for several devices accept batches of any size.
 
-    The function that is returned pads its arguments with zeros to a multiple of the number of
-    devices and splits them over the devices; it joins the results and removes the padding. It has a
-    keyword argument `min_device_batch`: batches are padded to at least that many examples per
-    device, so that a smaller last batch does not introduce a new shape.
+    The new function pads its arguments with zeros to a multiple of the number of devices and splits
+    them over the devices. Then it joins the results and removes the padding. With its keyword
+    argument `min_device_batch`, batches are padded to at least that many examples per device, so
+    that a smaller last batch does not introduce a new shape.
 
     Args:
-        wrapped: function of arrays whose first two axes are devices and batch, such as one made
-            by `toile.pmap`.
+        wrapped: a function whose array arguments have the shape (devices, batch, ...), such as one
+            made by `toile.pmap`.
         static_argnums: positions of arguments that are passed unchanged, such as parameters.
         static_argnames: names of keyword arguments that are passed unchanged.
         static_return: whether results are returned unchanged too.
 
     Returns:
-        A function of arrays whose first axis is the batch. Its results are NumPy arrays, unless
-        `static_return`.
+        A function whose array arguments have the shape (batch, ...). Its results are NumPy arrays,
+        unless `static_return` is true.
 
     >>> import numpy as np
     >>> from toile.jax_utils import pad_shard_unpad

@@ -1,8 +1,8 @@
-"""Profiles: annotated spans of a program, written as a Chrome trace.
+"""Record profiles: annotated spans of a program, written as a Chrome trace.
 
-Between `start_trace` and `stop_trace` every annotation becomes a span with its thread, start and
-length; the file opens in chrome://tracing and ui.perfetto.dev. Outside, annotations have almost no
-cost.
+Between `start_trace` and `stop_trace`, every annotation is recorded as a span with its thread,
+start and length. The file can be opened in chrome://tracing and ui.perfetto.dev. While no profile
+is recorded, annotations cost almost nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class ProfileOptions:
-    """Options of JAX's profiler, which have no effect: toile records annotated spans."""
+    """Options of JAX's profiler, which have no effect because toile records only annotations."""
 
     def __init__(self) -> None:
         self.python_tracer_level = 0
@@ -85,16 +85,17 @@ def start_trace(
     log_dir: os.PathLike[str] | str, create_perfetto_link: bool = False,
     create_perfetto_trace: bool = False, profiler_options: ProfileOptions | None = None,
 ) -> None:
-    """Start to record a profile, which `stop_trace` writes.
+    """Start recording a profile; `stop_trace` writes it to a file.
 
-    The profile has the spans of TraceAnnotation, StepTraceAnnotation and `annotate_function`. It is
-    a Chrome trace, which https://ui.perfetto.dev and chrome://tracing show.
+    The profile contains the spans of `TraceAnnotation`, `StepTraceAnnotation` and
+    `annotate_function`. It is a Chrome trace, which can be viewed in https://ui.perfetto.dev and
+    chrome://tracing.
 
     Args:
         log_dir: folder for the profile. Files are written to `plugins/profile/TIME` in it, where
             TensorBoard finds them.
-        create_perfetto_link: whether to write `perfetto_trace.json.gz` as well; no link is printed.
-        create_perfetto_trace: whether to write `perfetto_trace.json.gz` as well.
+        create_perfetto_link: whether to write `perfetto_trace.json.gz` too; no link is printed.
+        create_perfetto_trace: whether to write `perfetto_trace.json.gz` too.
         profiler_options: not used.
 
     Raises:
@@ -109,7 +110,7 @@ def start_trace(
 
 
 def stop_trace() -> None:
-    """Stop recording, and write the profile that `start_trace` has started.
+    """Stop recording, and write the profile that was started with `start_trace`.
 
     Raises:
         RuntimeError: no profile is being recorded.
@@ -126,13 +127,13 @@ def trace(
     log_dir: os.PathLike[str] | str, create_perfetto_link: bool = False,
     create_perfetto_trace: bool = False, profiler_options: ProfileOptions | None = None,
 ) -> Iterator[None]:
-    """Record a profile of a block: `start_trace` before it, `stop_trace` after it.
+    """Record a profile of a block, with `start_trace` before it and `stop_trace` after it.
 
     Args:
         log_dir: folder for the profile. Files are written to `plugins/profile/TIME` in it, where
             TensorBoard finds them.
-        create_perfetto_link: whether to write `perfetto_trace.json.gz` as well; no link is printed.
-        create_perfetto_trace: whether to write `perfetto_trace.json.gz` as well.
+        create_perfetto_link: whether to write `perfetto_trace.json.gz` too; no link is printed.
+        create_perfetto_trace: whether to write `perfetto_trace.json.gz` too.
         profiler_options: not used.
 
     Yields:
@@ -160,7 +161,7 @@ class TraceAnnotation:
 
     Args:
         name: name of the span.
-        **kwargs: details that the profile shows for it.
+        **kwargs: details that the profile shows for the span.
     """
 
     def __init__(self, name: str, **kwargs: object):
@@ -195,7 +196,7 @@ class StepTraceAnnotation(TraceAnnotation):
 
     Args:
         name: name of the span, such as "train".
-        **kwargs: details that the profile shows for it; `step_num` is the number of the step.
+        **kwargs: details that the profile shows for the span; `step_num` is the number of the step.
     """
 
     def __init__(self, name: str, **kwargs: Any):
@@ -205,11 +206,11 @@ class StepTraceAnnotation(TraceAnnotation):
 def annotate_function(
     func: Callable[P, R], name: str | None = None, **decorator_kwargs: object
 ) -> Callable[P, R]:
-    """Show each call of a function as a span in profiles; a decorator.
+    """Decorate a function so that each call is shown as a span in profiles.
 
     Args:
-        func: function.
-        name: name of the spans; None for that of the function.
+        func: the function.
+        name: name of the spans; None for the name of the function.
         **decorator_kwargs: details that the profile shows for each span.
 
     Returns:
@@ -233,8 +234,8 @@ def device_memory_profile(backend: str | None = None) -> bytes:
         backend: not used.
 
     Returns:
-        JSON as bytes: `total_bytes`, and `arrays`, with `dtype`, `shape`, `count` and `bytes` for
-        each kind of array, the largest first.
+        JSON as bytes, with `total_bytes` and `arrays`. `arrays` lists `dtype`, `shape`, `count` and
+        `bytes` for each kind of array, beginning with the largest.
 
     Differences:
         JAX returns a profile for `pprof`.
@@ -258,7 +259,7 @@ def save_device_memory_profile(
     """Write the list of the arrays that are in memory to a file.
 
     Args:
-        filename: file to write `device_memory_profile` to.
+        filename: file to which the result of `device_memory_profile` is written.
         backend: not used.
     """
     Path(filename).write_bytes(device_memory_profile(backend))

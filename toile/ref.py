@@ -1,7 +1,8 @@
-"""Mutable arrays: a Ref holds an array and lets it be replaced, in whole or in part.
+"""Mutable arrays: a Ref contains an array whose elements can be replaced.
 
-A Ref belongs to the trace it was made in: a jitted function may make and use its own, but one from
-outside can be neither read nor written there, because its changes would be lost or baked in.
+A Ref belongs to the trace in which it was made. A jitted function may make and use its own Refs,
+but it can neither read nor write a Ref from outside, because the changes would be lost and the
+values would become constants.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class HasShapeAndDType(Protocol):
 
 
 class AbstractRef:
-    """The type of a Ref: that of the array it holds.
+    """The type of a Ref, which is the type of its array.
 
     Args:
         inner_aval: shape and dtype of the array.
@@ -56,12 +57,12 @@ class AbstractRef:
 class Ref:
     """An array that can be changed in place; `new_ref` makes one.
 
-    `ref[...]` reads all of it, and `ref[index] = value` replaces elements, as in NumPy. A Ref can
-    be changed only in the transformed function in which it was made, or outside any. A jitted
-    function cannot read one from outside either.
+    `ref[...]` reads the whole array, and `ref[index] = value` replaces elements, as in NumPy. A Ref
+    that was made inside a transformed function can be changed only there. A Ref that was made
+    outside can be changed only outside, and a jitted function cannot read it either.
 
     Args:
-        value: array that the Ref holds at first.
+        value: the initial array.
     """
 
     __slots__ = ("_value", "_trace", "__weakref__")
@@ -108,10 +109,10 @@ class Ref:
         self._write(whole.at[index].set(value))
 
     def addupdate(self, x: ArrayLike, idx: Any = ()) -> None:
-        """Add to the elements at an index.
+        """Add values to the elements at an index.
 
         Args:
-            x: what is added; a scalar, or an array of the shape that the index selects.
+            x: values to add; a scalar, or an array of the shape that the index selects.
             idx: index, as in `ref[idx]`; `()` for all elements.
         """
         whole = self._read()
@@ -140,7 +141,7 @@ def new_ref(init_val: ArrayLike, *, memory_space: object = None, kind: str | Non
     """Make an array that can be changed in place.
 
     Args:
-        init_val: first value, which is not changed itself.
+        init_val: initial value; this array itself does not change.
         memory_space: not used.
         kind: not used.
 
@@ -175,13 +176,13 @@ def empty_ref(ty: HasShapeAndDType, memory_space: object = None) -> Ref:
 
 
 def freeze(ref: Ref) -> Array:
-    """Return the array that a Ref holds.
+    """Return the array in a Ref.
 
     Args:
-        ref: Ref; it should not be used afterwards.
+        ref: the Ref, which should not be used afterwards.
 
     Returns:
-        An array, which no longer changes.
+        An array, which does not change any more.
 
     >>> toile.freeze(toile.new_ref(jnp.arange(3)))
     Array([0, 1, 2], dtype=int32)
@@ -190,7 +191,7 @@ def freeze(ref: Ref) -> Array:
 
 
 def free_ref(ref: Ref) -> None:
-    """Release the array that a Ref holds; reading the Ref afterwards raises an error.
+    """Release the array in a Ref; reading the Ref afterwards raises an error.
 
     Args:
         ref: Ref to release.
@@ -234,7 +235,7 @@ def swap(ref: Ref, idx: Any, value: ArrayLike) -> Array:
         value: new elements; a scalar, or an array of the shape that the index selects.
 
     Returns:
-        The elements before.
+        The old elements.
 
     >>> ref = toile.new_ref(jnp.arange(3))
     >>> toile.ref.swap(ref, 0, 7), ref[...]
@@ -246,12 +247,12 @@ def swap(ref: Ref, idx: Any, value: ArrayLike) -> Array:
 
 
 def addupdate(ref: Ref, idx: Any, x: ArrayLike) -> None:
-    """Add to elements of a Ref.
+    """Add values to elements of a Ref.
 
     Args:
         ref: Ref to change.
         idx: index, as in `ref[idx]`; None for all elements.
-        x: what is added; a scalar, or an array of the shape that the index selects.
+        x: values to add; a scalar, or an array of the shape that the index selects.
     """
     ref.addupdate(x, ... if idx is None else idx)
 
@@ -259,11 +260,11 @@ def addupdate(ref: Ref, idx: Any, x: ArrayLike) -> None:
 def ds(
     start: int | Array | None, size: int | None = None, stride: int | None = None
 ) -> slice | Array:
-    """Make an index of consecutive elements whose start may be an array.
+    """Make an index of consecutive or evenly spaced elements; its start may be an array.
 
     Args:
-        start: first index; None for all elements. Without `size`, the number of elements, which
-            start at index 0.
+        start: first index; None for all elements. If `size` is None, `start` is the number of
+            elements instead, and the first index is 0.
         size: number of elements.
         stride: distance between elements; None for 1.
 

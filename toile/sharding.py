@@ -1,6 +1,6 @@
-"""Shardings, meshes and arrays assembled from parts, with the names of `jax.sharding`.
+"""Shardings, meshes, and functions that assemble arrays from parts, as in `jax.sharding`.
 
-Asking for more devices than there are raises an error.
+A request for more devices than there are raises an error.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ use_mesh = set_mesh
 def make_single_device_sharding(
     device: Device, *, memory_kind: str | None = None
 ) -> SingleDeviceSharding:
-    """Make the sharding that puts all of an array on one device.
+    """Make a sharding that puts whole arrays on one device.
 
     Args:
         device: device, one of `toile.devices()`.
-        memory_kind: which memory of the device; None for the usual one.
+        memory_kind: the kind of memory on the device; None for the default one.
 
     Returns:
         The sharding.
@@ -101,15 +101,15 @@ def make_array_from_callback(
 ) -> Array:
     """Make a sharded array from a function that returns the data of each part.
 
-    Each process calls the function only for the parts of its devices, and once for parts that
-    several devices share.
+    Each process calls the function only for the parts of its devices. If several devices hold the
+    same part, the function is called once for it.
 
     Args:
         shape: shape of the whole array.
         sharding: how the array is divided.
-        data_callback: function of an index, a tuple of slices of the whole array, that returns the
-            elements there.
-        dtype: dtype that the parts must have; None for any.
+        data_callback: a function `f(index)` that returns the elements of a part. The index is a
+            tuple of slices of the whole array.
+        dtype: dtype that the parts must have; None allows any dtype.
 
     Returns:
         The array.
@@ -147,15 +147,15 @@ def make_array_from_process_local_data(
     """Make sharded arrays from data of which each process holds a part.
 
     Args:
-        sharding: how the arrays are divided: a sharding or device for all, or a tree like
-            `local_data`.
-        local_data: array or tree of arrays: what this process contributes. With a single process,
-            the whole arrays.
+        sharding: how the arrays are divided: a sharding or device for all of them, or a tree with
+            the structure of `local_data`.
+        local_data: array or tree of arrays with the data of this process. In a program of a single
+            process, these are the whole arrays.
         global_shape: shape of the whole array, or a tree of shapes; None to compute it from the
             local shape and the sharding.
 
     Returns:
-        A tree like `local_data` of sharded arrays.
+        A tree of sharded arrays with the structure of `local_data`.
 
     Raises:
         ValueError: the local data does not have the shape of the parts of this process.
@@ -233,14 +233,14 @@ def make_array_from_single_device_arrays(
     Args:
         shape: shape of the whole array.
         sharding: how the array is divided.
-        arrays: list or tuple of one array for each device of this process, in any order.
-        dtype: dtype of the parts; needed only where this process has none.
+        arrays: list or tuple with one array for each device of this process, in any order.
+        dtype: dtype of the parts; needed only if this process has no parts.
 
     Returns:
         The array.
 
     Raises:
-        ValueError: the parts do not have the shape, dtype or devices that the sharding asks for.
+        ValueError: the parts do not have the shape, dtype or devices that the sharding requires.
 
     >>> sharding = toile.sharding.SingleDeviceSharding(toile.devices()[0])
     >>> part = toile.device_put(jnp.arange(3), toile.devices()[0])
@@ -323,7 +323,7 @@ def _device_of(x: Any, wanted: Sequence[Any]) -> Any:
 
 
 def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
-    """Move arrays to other shardings.
+    """Copy arrays so that they have other shardings.
 
     Args:
         xs: array or tree of arrays.
@@ -331,7 +331,7 @@ def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
             `xs`. A spec refers to the current mesh.
 
     Returns:
-        A tree like `xs` of arrays with the given shardings.
+        A tree with the structure of `xs`, whose arrays have the given shardings.
 
     >>> from toile.sharding import NamedSharding, P
     >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))
@@ -359,12 +359,12 @@ def auto_axes(
     """Return a function in which the compiler chooses shardings.
 
     Args:
-        f: function; None to get a decorator.
+        f: the function; None returns a decorator.
         axes: names of the mesh axes; not used.
         out_sharding: shardings of the results; not used.
 
     Returns:
-        A function that calls `f`. A keyword argument `out_sharding` of the call is dropped.
+        A function that calls `f`. It ignores a keyword argument `out_sharding`.
 
     Differences:
         JAX changes the types of the axes inside the function, and shards its results. toile
@@ -384,12 +384,12 @@ def explicit_axes(
     """Return a function in which shardings are part of the types of arrays.
 
     Args:
-        f: function; None to get a decorator.
+        f: the function; None returns a decorator.
         axes: names of the mesh axes; not used.
         in_sharding: shardings of the arguments; not used.
 
     Returns:
-        A function that calls `f`. A keyword argument `in_sharding` of the call is dropped.
+        A function that calls `f`. It ignores a keyword argument `in_sharding`.
 
     Differences:
         JAX changes the types of the axes inside the function, and shards its arguments. toile

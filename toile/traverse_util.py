@@ -1,6 +1,6 @@
-"""Converting nested dictionaries to flat ones with paths as keys; traversals that select values.
+"""Convert nested dicts to flat dicts with paths as keys, and select values with traversals.
 
-`flatten_dict`, `unflatten_dict` and `path_aware_map` are for new programs. A `Traversal` selects
+New programs should use `flatten_dict`, `unflatten_dict` and `path_aware_map`. A `Traversal` selects
 values in an object and returns a copy with those values changed; traversals are deprecated.
 """
 
@@ -29,7 +29,7 @@ Path = tuple[str, ...]
 
 @struct.dataclass
 class _EmptyNode:
-    """Stands for an empty dictionary among flattened values; a tree without leaves."""
+    """Stands for an empty dict among flattened values; a tree without leaves."""
 
 
 empty_node = _EmptyNode()
@@ -43,11 +43,11 @@ def flatten_dict(
 
     Args:
         xs: a nested dict or `FrozenDict`.
-        keep_empty_nodes: whether empty dicts are kept, as `empty_node`; otherwise they are left
-            out.
-        is_leaf: function of (path, dict) that says whether a dict is a value and not entered;
-            None enters all.
-        sep: text that joins the keys of a path; None makes paths tuples of keys.
+        keep_empty_nodes: whether to keep empty dicts, as the value `empty_node`; otherwise they are
+            left out.
+        is_leaf: a function `f(path, x)` that is called with each dict. Dicts for which it returns
+            True are not flattened. None flattens all dicts.
+        sep: text with which the keys of a path are joined. If None, paths are tuples of keys.
 
     Returns:
         A dict from paths to values.
@@ -80,11 +80,11 @@ def flatten_dict(
 
 
 def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]:
-    """Turn a flat dict whose keys are paths into a nested one: the inverse of `flatten_dict`.
+    """Turn a flat dict whose keys are paths into a nested dict; the inverse of `flatten_dict`.
 
     Args:
         xs: dict from paths to values; the value `empty_node` becomes an empty dict.
-        sep: text that the keys of a path are joined by; None if paths are tuples of keys.
+        sep: text with which the keys of a path are joined; None if paths are tuples of keys.
 
     Returns:
         A nested dict.
@@ -111,11 +111,11 @@ def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]
 def path_aware_map(
     f: Callable[[Path, Any], Any], nested_dict: Mapping[Any, Any]
 ) -> dict[Any, Any]:
-    """Apply a function to each value of a nested dict and its path.
+    """Apply a function to the path and the value of each leaf of a nested dict.
 
     Args:
-        f: function of (path, value), where a path is the tuple of keys.
-        nested_dict: a nested dict or `FrozenDict`; empty dicts stay.
+        f: a function `f(path, value)`; the path is a tuple of keys.
+        nested_dict: a nested dict or `FrozenDict`; empty dicts are kept.
 
     Returns:
         A nested dict of the results.
@@ -138,10 +138,10 @@ _DEPRECATED = (
 
 
 class Traversal(abc.ABC):
-    """Selects values in an object, to read them or to copy the object with them changed.
+    """Selects values in an object, to read them or to make a copy with changed values.
 
-    Attributes and items of a traversal are traversals again: `t_identity["a"].each()`. Traversals
-    are deprecated: use `path_aware_map`, or `toile.cursor`.
+    Attributes and items of a traversal are traversals too, as in `t_identity["a"].each()`.
+    Traversals are deprecated; use `path_aware_map` or `toile.cursor`.
 
     Args:
         *args, **kwargs: arguments of the subclass.
@@ -163,21 +163,21 @@ class Traversal(abc.ABC):
 
     @abc.abstractmethod
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
-        """Return a copy of `inputs` with `fn(value)` in place of each selected value."""
+        """Return a copy of `inputs` in which each selected value is replaced by `fn(value)`."""
 
     @abc.abstractmethod
     def iterate(self, inputs: Any) -> Iterator[Any]:
         """Iterate over the selected values of `inputs`."""
 
     def set(self, values: Any, inputs: Any) -> Any:
-        """Return a copy of `inputs` with new values in place of the selected ones.
+        """Return a copy of `inputs` in which the selected values are replaced by new ones.
 
         Args:
-            values: one value for each selected one, in order.
+            values: one new value for each selected value, in order.
             inputs: the object.
 
         Raises:
-            ValueError: there are more or fewer values than selected ones.
+            ValueError: the number of new values differs from the number of selected values.
         """
         left = list(values)
 
@@ -193,11 +193,11 @@ class Traversal(abc.ABC):
         return out
 
     def compose(self, other: Traversal) -> Traversal:
-        """Select what `other` selects in each value that this selects."""
+        """Apply `other` to each value that this traversal selects."""
         return TraverseCompose(self, other)
 
     def merge(self, *traversals: Traversal) -> Traversal:
-        """Select what any of `traversals` selects in each value that this selects."""
+        """Apply all `traversals` to each value that this traversal selects."""
         return self.compose(TraverseMerge(*traversals))
 
     def each(self) -> Traversal:
@@ -209,7 +209,7 @@ class Traversal(abc.ABC):
         return self.compose(TraverseTree())
 
     def filter(self, fn: Callable[[Any], bool]) -> Traversal:
-        """Select those of the selected values for which `fn` is true."""
+        """Select only the values for which `fn` returns True."""
         return self.compose(TraverseFilter(fn))
 
     def __getattr__(self, attr: str) -> Traversal:
@@ -225,7 +225,7 @@ class TraverseId(Traversal):
     """Selects the object itself; deprecated.
 
     Args:
-        *args, **kwargs: none are taken.
+        *args, **kwargs: must be empty.
     """
 
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
@@ -241,7 +241,7 @@ with warnings.catch_warnings():
 
 
 class TraverseMerge(Traversal):
-    """Selects what any of several traversals selects, one after another; deprecated.
+    """Selects the values of several traversals, one after another; deprecated.
 
     Args:
         *traversals: the traversals.
@@ -261,11 +261,11 @@ class TraverseMerge(Traversal):
 
 
 class TraverseCompose(Traversal):
-    """Selects what one traversal selects in the values that another selects; deprecated.
+    """Applies one traversal to each value that another one selects; deprecated.
 
     Args:
         x: the outer traversal.
-        y: the traversal of each value that `x` selects.
+        y: the traversal to apply to each value that `x` selects.
     """
 
     def __init__(self, x: Traversal, y: Traversal) -> None:
@@ -280,10 +280,10 @@ class TraverseCompose(Traversal):
 
 
 class TraverseFilter(Traversal):
-    """Selects the object if a function is true for it; deprecated.
+    """Selects the object if a function returns True for it; deprecated.
 
     Args:
-        fn: function of the object that returns a bool.
+        fn: function that is called with the object and returns a bool.
     """
 
     def __init__(self, fn: Callable[[Any], bool]) -> None:
@@ -329,7 +329,7 @@ class TraverseItem(Traversal):
     """Selects an item of a container; deprecated.
 
     Args:
-        key: key or index of the item, or a slice for several.
+        key: key or index of the item, or a slice that selects several items.
     """
 
     def __init__(self, key: Any) -> None:
@@ -357,7 +357,7 @@ class TraverseEach(Traversal):
     """Selects each item of a list or tuple, or each value of a dict; deprecated.
 
     Args:
-        *args, **kwargs: none are taken.
+        *args, **kwargs: must be empty.
     """
 
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
@@ -379,7 +379,7 @@ class TraverseTree(Traversal):
     """Selects each leaf of a tree; deprecated.
 
     Args:
-        *args, **kwargs: none are taken.
+        *args, **kwargs: must be empty.
     """
 
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
@@ -393,8 +393,8 @@ class ModelParamTraversal(Traversal):
     """Selects parameters of a nested dict by path and value, in the order of paths; deprecated.
 
     Args:
-        filter_fn: function of (path, value) that says whether a parameter is selected. A path
-            looks like `"/module/submodule/kernel"`.
+        filter_fn: a function `f(path, value)`; parameters for which it returns True are selected. A
+            path is a string such as `"/module/submodule/kernel"`.
     """
 
     def __init__(self, filter_fn: Callable[[str, Any], bool]) -> None:

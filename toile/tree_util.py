@@ -1,6 +1,6 @@
 """Functions on trees of containers, under the names of `jax.tree_util`.
 
-`toile.tree` has the most common ones under shorter names.
+`toile.tree` has the most common functions under shorter names.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 
 def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
-    """Split a tree into the list of its leaves and its structure.
+    """Split a tree into a list of its leaves and its structure.
 
     Lists, tuples, named tuples, dictionaries, `OrderedDict`, `defaultdict`, None and registered
     types are nodes; anything else is a leaf. Keys of a `dict` are visited in sorted order. None has
@@ -53,11 +53,11 @@ def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        is_leaf: a function that is called with each part of the tree; parts for which it returns
+            True are treated as leaves. None uses no such function.
 
     Returns:
-        The leaves in order, and the structure, from which `tree_unflatten` builds a tree.
+        The pair (leaves, structure). `tree_unflatten` builds a tree from the structure.
 
     >>> toile.tree.flatten({'b': 1, 'a': [2, None]})
     ([2, 1], PyTreeDef({'a': [*, None], 'b': *}))
@@ -66,11 +66,11 @@ def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf
 
 
 def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Leaf]) -> PyTree:
-    """Build a tree from its structure and leaves: the inverse of `tree_flatten`.
+    """Build a tree from its structure and its leaves; the inverse of `tree_flatten`.
 
     Args:
-        treedef: structure, as `tree_flatten` or `tree_structure` returns it.
-        leaves: as many values as the structure has leaves. They may be anything.
+        treedef: structure of a tree, such as `tree_flatten` or `tree_structure` returns.
+        leaves: one value for each leaf of the structure. Values of any type are allowed.
 
     Returns:
         The tree.
@@ -90,11 +90,11 @@ def tree_leaves(tree: PyTree, is_leaf: IsLeaf | None = None) -> list[Leaf]:
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        is_leaf: a function that is called with each part of the tree; parts for which it returns
+            True are treated as leaves. None uses no such function.
 
     Returns:
-        The leaves, as `tree_flatten` orders them.
+        The list of leaves, in the order of `tree_flatten`.
 
     >>> toile.tree.leaves({'b': 1, 'a': [2, (3, None)]})
     [2, 3, 1]
@@ -107,8 +107,8 @@ def tree_structure(tree: PyTree, is_leaf: IsLeaf | None = None) -> PyTreeDef:
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        is_leaf: a function that is called with each part of the tree; parts for which it returns
+            True are treated as leaves. None uses no such function.
 
     Returns:
         The structure, in which `*` stands for a leaf. Structures can be compared and hashed.
@@ -122,10 +122,10 @@ def tree_structure(tree: PyTree, is_leaf: IsLeaf | None = None) -> PyTreeDef:
 
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
-    """Return the structure of a tuple of trees with the given structures.
+    """Return the structure of a tuple whose elements have given structures.
 
     Args:
-        treedefs: structures of the parts.
+        treedefs: structures of the elements.
 
     Returns:
         The structure of the tuple.
@@ -144,7 +144,7 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
         treedef: structure of a tree.
 
     Returns:
-        One structure for each child; none for a leaf.
+        A list with one structure for each child; empty for a leaf.
 
     >>> toile.tree_util.treedef_children(toile.tree.structure({'a': [1, 2], 'b': 3}))
     [PyTreeDef([*, *]), PyTreeDef(*)]
@@ -153,13 +153,13 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """Return whether a structure is a single node: a leaf, None or an empty container.
+    """Tell whether a structure is a single node: a leaf, None or an empty container.
 
     Args:
         treedef: structure of a tree.
 
     Returns:
-        True if it has one node.
+        True if the structure has one node.
 
     >>> from toile.tree_util import treedef_is_leaf
     >>> treedef_is_leaf(toile.tree.structure(1)), treedef_is_leaf(toile.tree.structure([]))
@@ -171,13 +171,13 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
 
 
 def treedef_is_strict_leaf(treedef: PyTreeDef) -> bool:
-    """Return whether a structure is a leaf; None and empty containers are not.
+    """Tell whether a structure is a leaf; None and empty containers are not leaves.
 
     Args:
         treedef: structure of a tree.
 
     Returns:
-        True if it is one leaf and nothing else.
+        True if the structure is a single leaf.
 
     >>> from toile.tree_util import treedef_is_strict_leaf
     >>> treedef_is_strict_leaf(toile.tree.structure(1))
@@ -189,12 +189,12 @@ def treedef_is_strict_leaf(treedef: PyTreeDef) -> bool:
 
 
 def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
-    """Return whether all elements of an iterable are leaves.
+    """Tell whether all elements of an iterable are leaves.
 
     Args:
         iterable: values to test.
-        is_leaf: function that returns True for a container that counts as a leaf; None for no such
-            containers.
+        is_leaf: a function that is called with each element; elements for which it returns True are
+            treated as leaves. None uses no such function.
 
     Returns:
         False if at least one element is a container or None.
@@ -212,7 +212,7 @@ def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
 
 
 def is_tree_node(typ: type) -> bool:
-    """Return whether values of a type are nodes of trees, not leaves.
+    """Tell whether values of a type are nodes of trees, not leaves.
 
     Args:
         typ: type to test. A subclass of a node type is not a node type unless it is registered,
@@ -228,17 +228,18 @@ def is_tree_node(typ: type) -> bool:
 
 
 def build_tree(treedef: PyTreeDef, xs: PyTree) -> PyTree:
-    """Build a tree of a structure from nested iterables of the same lengths.
+    """Build a tree with a given structure from nested iterables.
 
     Args:
         treedef: structure of the result.
-        xs: nested iterables that have as many elements at each node as the structure has children.
+        xs: nested iterables; at each node, the number of elements must be the number of children in
+            the structure.
 
     Returns:
         The tree.
 
     Raises:
-        ValueError: the length of an iterable is not that of the node of the structure.
+        ValueError: the length of an iterable differs from the number of children in the structure.
 
     >>> toile.tree_util.build_tree(toile.tree.structure({'a': 0, 'b': (0, 0)}), [1, [2, 3]])
     {'a': 1, 'b': (2, 3)}
@@ -253,7 +254,7 @@ def tree_transpose(
 
     Args:
         outer_treedef: structure of the outer level.
-        inner_treedef: structure of each inner tree; None for that of the first one.
+        inner_treedef: structure of each inner tree; None for the structure of the first one.
         pytree_to_transpose: tree with the outer structure, whose leaves are trees with the inner
             structure.
 
@@ -261,7 +262,8 @@ def tree_transpose(
         A tree with the inner structure, whose leaves are trees with the outer structure.
 
     Raises:
-        TypeError: the tree does not have as many leaves as the two structures together.
+        TypeError: the number of leaves is not the product of the numbers of leaves of the two
+            structures.
 
     >>> pairs = [(1, 'a'), (2, 'b'), (3, 'c')]
     >>> toile.tree.transpose(toile.tree.structure([0, 0, 0]), toile.tree.structure((0, 0)), pairs)
@@ -278,7 +280,7 @@ def tree_transpose(
 
 
 class Unspecified:
-    """The default of an argument for which None is a valid value."""
+    """The type of the default of an argument for which None is a valid value."""
 
 
 UNSPECIFIED = Unspecified()
@@ -291,14 +293,14 @@ def tree_reduce(
     """Combine the leaves of a tree from left to right, as `functools.reduce` does with a list.
 
     Args:
-        function: function of the result so far and the next leaf.
+        function: a function `f(result, leaf)` of the result so far and the next leaf.
         tree: nested containers of leaves.
-        initializer: first value; without it, the first leaf is the first value.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        initializer: initial result; by default, the first leaf.
+        is_leaf: a function that is called with each part of the tree; parts for which it returns
+            True are treated as leaves. None uses no such function.
 
     Returns:
-        The last result of the function.
+        The final result.
 
     Raises:
         TypeError: there are no leaves and no initializer.
@@ -316,17 +318,18 @@ def tree_reduce_associative(
     operation: Callable[[T, T], T], tree: PyTree, *, identity: T | Unspecified = UNSPECIFIED,
     is_leaf: IsLeaf | None = None,
 ) -> T:
-    """Combine the leaves of a tree pair by pair with an associative operation.
+    """Combine the leaves of a tree in pairs, with an associative operation.
 
-    Halves of the leaves are combined first. Sums of many arrays then have fewer steps that depend
-    on each other, and smaller rounding errors, than from left to right.
+    Each half of the leaves is combined first, then the two results. Compared with a reduction from
+    left to right, sums of many arrays have fewer steps that depend on each other, and smaller
+    rounding errors.
 
     Args:
-        operation: associative function of two leaves or results.
+        operation: an associative function `f(x, y)` of two leaves or results.
         tree: nested containers of leaves.
         identity: result for a tree without leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        is_leaf: a function that is called with each part of the tree; parts for which it returns
+            True are treated as leaves. None uses no such function.
 
     Returns:
         The combination of all leaves, in order.
@@ -356,12 +359,12 @@ def tree_reduce_associative(
 
 
 def tree_all(tree: PyTree, *, is_leaf: IsLeaf | None = None) -> bool:
-    """Return whether all leaves of a tree are true.
+    """Tell whether all leaves of a tree are true.
 
     Args:
         tree: nested containers of values that have a truth value.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
+        is_leaf: a function that is called with each part of the tree; parts for which it returns
+            True are treated as leaves. None uses no such function.
 
     Returns:
         False if at least one leaf is false; True for a tree without leaves.
@@ -375,17 +378,18 @@ def tree_all(tree: PyTree, *, is_leaf: IsLeaf | None = None) -> bool:
 def tree_broadcast(
     prefix_tree: PyTree, full_tree: PyTree, is_leaf: IsLeaf | None = None
 ) -> PyTree:
-    """Repeat the leaves of a tree to give it the structure of a deeper one.
+    """Repeat the leaves of a tree, so that it has the structure of a deeper tree.
 
     Args:
         prefix_tree: tree that is a prefix of `full_tree`: it has the same containers down to its
             leaves.
-        full_tree: tree that has the wanted structure; its leaves are not used.
-        is_leaf: function of a part of `prefix_tree` that returns True if the part is to be treated
-            as a leaf although it is a container; None for no such parts.
+        full_tree: tree with the structure of the result; its leaves are not used.
+        is_leaf: a function that is called with each part of `prefix_tree`; parts for which it
+            returns True are treated as leaves. None uses no such function.
 
     Returns:
-        A tree like `full_tree`, with each leaf replaced by the leaf of `prefix_tree` above it.
+        A tree with the structure of `full_tree`, in which each leaf is replaced by the leaf of
+        `prefix_tree` above it.
 
     Raises:
         ValueError: `prefix_tree` is not a prefix of `full_tree`.
@@ -400,17 +404,17 @@ def tree_broadcast(
 def tree_flatten_with_path(
     tree: PyTree, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Leaf]], PyTreeDef]:
-    """Split a tree into pairs of the path and the value of each leaf, and its structure.
+    """Split a tree into pairs (path, leaf) and its structure.
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
-        is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
+        is_leaf: a function that is called with each part of the tree; parts for which it returns
+            True are treated as leaves. None uses no such function.
+        is_leaf_takes_path: whether `is_leaf` is called with two arguments, the path and the part.
 
     Returns:
-        The list of (path, leaf) pairs and the structure. A path is a tuple with one entry for each
-        level, such as `DictKey`; `keystr` writes it as text.
+        The list of pairs (path, leaf), and the structure. A path is a tuple with one entry for each
+        level, such as a `DictKey`; `keystr` converts it to text.
 
     >>> pairs, treedef = toile.tree.flatten_with_path({'a': [1, 2]})
     >>> [(toile.tree_util.keystr(path), leaf) for path, leaf in pairs]
@@ -422,16 +426,16 @@ def tree_flatten_with_path(
 def tree_leaves_with_path(
     tree: PyTree, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[KeyPath, Leaf]]:
-    """List pairs of the path and the value of each leaf of a tree.
+    """List the leaves of a tree as pairs (path, leaf).
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
-        is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
+        is_leaf: a function that is called with each part of the tree; parts for which it returns
+            True are treated as leaves. None uses no such function.
+        is_leaf_takes_path: whether `is_leaf` is called with two arguments, the path and the part.
 
     Returns:
-        The (path, leaf) pairs in order. A path is a tuple with one entry for each level.
+        The list of pairs (path, leaf). A path is a tuple with one entry for each level.
 
     >>> toile.tree.leaves_with_path({'a': [1]})
     [((DictKey(key='a'), SequenceKey(idx=0)), 1)]
@@ -440,13 +444,13 @@ def tree_leaves_with_path(
 
 
 def generate_key_paths(tree: PyTree) -> list[tuple[KeyPath, Leaf]]:
-    """List pairs of the path and the value of each leaf of a tree.
+    """List the leaves of a tree as pairs (path, leaf).
 
     Args:
         tree: nested containers of leaves.
 
     Returns:
-        The (path, leaf) pairs in order. A path is a tuple with one entry for each level.
+        The list of pairs (path, leaf). A path is a tuple with one entry for each level.
 
     >>> toile.tree_util.generate_key_paths((5, {'a': 6}))
     [((SequenceKey(idx=0),), 5), ((SequenceKey(idx=1), DictKey(key='a')), 6)]
@@ -458,18 +462,19 @@ def tree_map_with_path(
     f: Callable[..., Any], tree: PyTree, *rest: PyTree,
     is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False,
 ) -> PyTree:
-    """Apply a function to the path and the value of each leaf of a tree.
+    """Apply a function to each leaf of a tree and its path.
 
     Args:
-        f: function of a path, a leaf, and the corresponding part of each tree in `rest`.
+        f: a function `f(path, leaf, *parts)`; `parts` are the corresponding parts of the trees in
+            `rest`.
         tree: nested containers of leaves.
-        rest: further trees, of which `tree` is a prefix.
-        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
-            leaf although it is a container; None for no such parts.
-        is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
+        rest: other trees, of which `tree` is a prefix.
+        is_leaf: a function that is called with each part of the tree; parts for which it returns
+            True are treated as leaves. None uses no such function.
+        is_leaf_takes_path: whether `is_leaf` is called with two arguments, the path and the part.
 
     Returns:
-        A tree with the structure of `tree` that has the results of `f`.
+        A tree with the structure of `tree`, whose leaves are the results of `f`.
 
     >>> def label(path, x): return toile.tree_util.keystr(path, simple=True, separator='.')
     >>> toile.tree.map_with_path(label, {'w': 1, 'layers': [2, 3]})
@@ -482,13 +487,13 @@ def flatten_one_level(tree: PyTree) -> tuple[Iterable[PyTree], Hashable]:
     """Split a node into its immediate children and its auxiliary data.
 
     Args:
-        tree: container; not a leaf.
+        tree: a container, not a leaf.
 
     Returns:
-        The children, and what the node has besides them, such as the keys of a dictionary.
+        The pair (children, auxiliary data). The auxiliary data is, for example, the keys of a dict.
 
     Raises:
-        ValueError: the value is a leaf.
+        ValueError: `tree` is a leaf.
 
     >>> children, aux = toile.tree_util.flatten_one_level({'a': 1, 'b': [2, 3]})
     >>> children, aux
@@ -508,16 +513,16 @@ def flatten_one_level(tree: PyTree) -> tuple[Iterable[PyTree], Hashable]:
 def flatten_one_level_with_keys(
     tree: PyTree,
 ) -> tuple[Iterable[tuple[Hashable, PyTree]], Hashable]:
-    """Split a node into pairs of a path entry and a child, and its auxiliary data.
+    """Split a node into pairs (path entry, child) and its auxiliary data.
 
     Args:
-        tree: container; not a leaf.
+        tree: a container, not a leaf.
 
     Returns:
-        The (path entry, child) pairs, and what the node has besides them.
+        The pairs (path entry, child), and the auxiliary data.
 
     Raises:
-        ValueError: the value is a leaf.
+        ValueError: `tree` is a leaf.
 
     >>> pairs, aux = toile.tree_util.flatten_one_level_with_keys({'a': 1})
     >>> pairs
@@ -537,19 +542,19 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Any], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
 ) -> None:
-    """Register a type as a tree node.
+    """Register a type whose values are nodes of trees.
 
-    Transformations such as `grad`, `jit` and `vmap` then look inside such values. Subclasses of the
-    type are not registered with it.
+    Transformations such as `grad`, `jit` and `vmap` then process the children of such values.
+    Subclasses of the type must be registered separately.
 
     Args:
         nodetype: type to register.
-        flatten_func: function of a value that returns its children and auxiliary data. The latter
-            must be hashable and comparable; it is part of the structure.
-        unflatten_func: function of auxiliary data and children that builds the value again. The
-            children may be anything, not only what the constructor would accept.
-        flatten_with_keys_func: like `flatten_func`, with pairs of a path entry and a child; None
-            for children that are named by their position.
+        flatten_func: a function `f(value)` that returns its children and auxiliary data. The
+            auxiliary data is part of the structure and must be hashable and comparable.
+        unflatten_func: a function `f(aux, children)` that builds the value from the auxiliary data
+            and the children. It must accept children of any type, even if the constructor does not.
+        flatten_with_keys_func: like `flatten_func`, but with pairs (path entry, child) instead of
+            children. If None, the path entries are the positions of the children.
 
     Raises:
         ValueError: the type is already registered.
@@ -592,15 +597,16 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_func: Callable[[T], tuple[Iterable[Any], Any]] | None = None,
 ) -> None:
-    """Register a type as a tree node whose children have named entries in key paths.
+    """Register a type whose values are nodes of trees and whose children have names in key paths.
 
     Args:
         nodetype: type to register.
-        flatten_with_keys: function of a value that returns pairs of a path entry and a child, and
-            auxiliary data, which must be hashable and comparable.
-        unflatten_func: function of auxiliary data and children that builds the value again.
-        flatten_func: function of a value that returns its children and auxiliary data; None to call
-            `flatten_with_keys` and drop the path entries, which is slower.
+        flatten_with_keys: a function `f(value)` that returns a list of pairs (path entry, child),
+            and auxiliary data, which must be hashable and comparable.
+        unflatten_func: a function `f(aux, children)` that builds the value from the auxiliary data
+            and the children.
+        flatten_func: a function `f(value)` that returns the children and the auxiliary data. If
+            None, `flatten_with_keys` is used, which is slower.
 
     Raises:
         ValueError: the type is already registered.
@@ -626,9 +632,9 @@ def register_pytree_with_keys_class(cls: Typ) -> Typ:
     """Decorate a class so that its instances are nodes of trees whose children have names.
 
     Args:
-        cls: class with a method `tree_flatten_with_keys()` that returns (path entry, child) pairs
-            and auxiliary data, and a class method `tree_unflatten(aux, children)`. A method
-            `tree_flatten()` without entries is used if there is one.
+        cls: class with a method `tree_flatten_with_keys()` that returns pairs (path entry, child)
+            and auxiliary data, and a class method `tree_unflatten(aux, children)`. If there is also
+            a method `tree_flatten()`, it is used when paths are not needed.
 
     Returns:
         The class.
@@ -654,24 +660,24 @@ def register_dataclass(
     nodetype: Typ, data_fields: Sequence[str] | None = None,
     meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = (),
 ) -> Typ:
-    """Register a dataclass as a tree node, with some fields as children, the rest as structure.
+    """Register a dataclass as a tree node, with some fields as children and others as structure.
 
-    With the field lists left out, this is a decorator: fields made by `toile.tree.static` (or with
-    metadata `static=True`) are structure, and all others are children.
+    Without the lists of fields, the function can be used as a decorator: fields made by
+    `toile.tree.static`, or with metadata `static=True`, are structure, and all others are children.
 
     Args:
         nodetype: class to register, usually a dataclass.
         data_fields: names of the fields that are children, such as arrays; None to find them.
         meta_fields: names of the fields that are structure. They must be hashable and comparable.
             None to find them.
-        drop_fields: names of fields that are neither, and get their defaults when a value is built
-            again.
+        drop_fields: names of fields that are neither. They get their default values when a value is
+            built from its children.
 
     Returns:
         The class.
 
     Raises:
-        ValueError: the lists overlap, or together are not the fields of the dataclass.
+        ValueError: the lists overlap, or do not contain exactly the fields of the dataclass.
         TypeError: only one list is given, or none for a class that is not a dataclass.
 
     >>> import dataclasses
@@ -734,10 +740,10 @@ def _inferred_fields(
 
 
 def register_static(cls: type[T]) -> type[T]:
-    """Register a hashable class whose instances are part of a tree's structure, not leaves.
+    """Register a hashable class whose instances are part of the structure of trees, not leaves.
 
-    An argument of a jitted function that is such a value is a constant: another value compiles the
-    function again.
+    If an argument of a jitted function is such a value, it is a constant. A call with another value
+    compiles the function again.
 
     Args:
         cls: class whose instances can be hashed and compared.
@@ -778,7 +784,7 @@ class PyTreeRegistry:
         return trees.flatten_with_path(tree, is_leaf, takes_path)
 
     def is_node(self, cls: type) -> bool:
-        """Return whether values of a type are nodes, like `is_tree_node`."""
+        """Tell whether values of a type are nodes, like `is_tree_node`."""
         return is_tree_node(cls)
 
     def register_node(self, *args: Any, **kw: Any) -> None:
@@ -788,7 +794,7 @@ class PyTreeRegistry:
     def register_dataclass_node(
         self, cls: type, data_fields: Sequence[str], meta_fields: Sequence[str]
     ) -> None:
-        """Make instances of a class nodes, like `register_dataclass` with both lists."""
+        """Register a class as a tree node, like `register_dataclass` with both lists."""
         register_dataclass(cls, data_fields, meta_fields)
 
     def __reduce__(self) -> str:

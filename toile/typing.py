@@ -1,21 +1,21 @@
 """Types for annotations: array-likes, dtypes, keys, initializers, axes.
 
-`ArrayLike` is anything that the functions of `toile.numpy` accept for one array: arrays, NumPy
-arrays and scalars, Python scalars; not lists. `DTypeLike` is anything that names a dtype. The other
-names are used in annotations of modules, with the few small containers that go with them:
+`ArrayLike` is anything that the functions of `toile.numpy` accept as an array: arrays, NumPy arrays
+and scalars, and Python scalars, but not lists. `DTypeLike` is anything that names a dtype. The
+other names are for annotations of modules:
 
 - `Array`, `PRNGKey`, `Dtype`, `Shape`: an array, a random key, a dtype, the sizes of axes.
-- `Initializer`: a function of a key, a shape and a dtype that makes an array.
-- `RNGSequences`: random keys by the names of their streams; `PRNGFoldable`: what can be folded into
-  a key.
+- `Initializer`: a function that is called with a key, a shape and a dtype, and makes an array.
+- `RNGSequences`: random keys by the names of their streams; `PRNGFoldable`: values that can be
+  folded into a key.
 - `PrecisionLike`, `PaddingLike`, `LaxPadding`, `DotGeneralT`, `ConvGeneralDilatedT`, `EinsumT`:
   arguments of linear layers.
 - `VariableDict`, `FrozenVariableDict`, `MutableVariableDict`: variables by collection and name;
-  `Collection`, `MutableCollection`: those of one collection; `Path`, `PathParts`, `Leaf`: where a
-  variable is in them, and what is there.
+  `Collection`, `MutableCollection`: the variables of one collection; `Path`, `PathParts`, `Leaf`:
+  the path of a variable, and its value.
 - `Axis`, `Axes`, `ScanAxis`, `InOutAxis`, `InOutScanAxis`: axes that transformations map over.
-- `LogicalNames`, `LogicalRules`, `LogicalPartitionSpec`, `Sharding` and the like: how variables are
-  divided among devices.
+- `LogicalNames`, `LogicalRules`, `LogicalPartitionSpec`, `Sharding` and similar names: how
+  variables are divided over devices.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Initializer = initializers.Initializer | Callable[..., Any]
 
 
 class ShapeDtype(Protocol):
-    """The type of objects with a shape and a dtype; it is for annotations only.
+    """The type of objects with a shape and a dtype, for annotations only.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.
@@ -104,7 +104,7 @@ LaxPadding = str | Sequence[tuple[int, int]]
 
 
 class PromoteDtypeFn(Protocol):
-    """The type of functions that convert arrays to one dtype, like `promote_dtype` of linen.
+    """The type of functions that convert arrays to a common dtype, such as linen's `promote_dtype`.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.
@@ -119,7 +119,7 @@ class PromoteDtypeFn(Protocol):
 
 
 class Key(Hashable, Protocol):
-    """The type of keys of a tree's children: hashable and ordered; it is for annotations only.
+    """The type of keys of a tree's children, which are hashable and ordered; for annotations only.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.
@@ -135,8 +135,8 @@ def is_key_like(x: object) -> TypeGuard[Key]:
         x: any object.
 
     Returns:
-        True if it has attributes `__hash__` and `__lt__`. Lists and dictionaries have them as well,
-        though they cannot be hashed.
+        True if it has attributes `__hash__` and `__lt__`. Lists and dictionaries have them too,
+        although they cannot be hashed.
     """
     return hasattr(x, "__hash__") and hasattr(x, "__lt__")
 
@@ -174,7 +174,7 @@ PartitionSpecPytree = Any
 
 
 class PytreeDeque(deque[A]):
-    """A deque that is a container of trees, like a list: its elements are its children."""
+    """A deque that is a node of trees, like a list; its elements are the children."""
 
 
 register_pytree_with_keys(
@@ -186,11 +186,11 @@ register_pytree_with_keys(
 
 
 class HashableMapping(Mapping[HA, HB], Hashable):
-    """A mapping that cannot be changed and has a hash.
+    """An immutable mapping that can be hashed.
 
     Args:
-        mapping: items; the keys are integers and strings.
-        copy: whether the items are copied; False if `mapping` is never changed.
+        mapping: the items; keys are integers or strings.
+        copy: whether to copy the items; set it to False only if `mapping` is never changed.
 
     >>> from toile.typing import HashableMapping
     >>> hash(HashableMapping({"a": 1, "b": 2})) == hash(HashableMapping({"b": 2, "a": 1}))
@@ -230,7 +230,7 @@ class HashableMapping(Mapping[HA, HB], Hashable):
         """Return a mapping with the items of this one and of another.
 
         Args:
-            other: items, which replace those of this mapping with the same keys.
+            other: items that are added, or that replace items with the same keys.
 
         Returns:
             A new mapping.
@@ -240,7 +240,7 @@ class HashableMapping(Mapping[HA, HB], Hashable):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeBytes:
-    """The number of elements and bytes of arrays; sizes can be added.
+    """The number of elements and of bytes of arrays; sizes can be added.
 
     Args:
         size: number of elements.
@@ -262,7 +262,7 @@ class SizeBytes:
             x: array, or another object with a shape and a dtype.
 
         Returns:
-            Its size.
+            The size of the array.
         """
         size = math.prod(x.shape)
         dtype: Any = jnp.dtype(x.dtype) if isinstance(x.dtype, str) else x.dtype
@@ -301,8 +301,8 @@ def bytes_text(count: int) -> str:
 class BaseConfigContext(abc.ABC):
     """A setting that can be changed permanently, for a block or for a function.
 
-    A subclass defines `get_default` and `get_stack`. `Setting(value)` sets the value at once,
-    `with Setting(value):` for a block, and `@Setting(value)` while a function runs.
+    A subclass defines `get_default` and `get_stack`. `Setting(value)` sets the value permanently,
+    `with Setting(value):` sets it for a block, and `@Setting(value)` sets it while a function runs.
 
     Args:
         value: new value.
