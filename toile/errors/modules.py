@@ -144,7 +144,7 @@ class SetAttributeFrozenModuleError(FlaxError):
 
 
 class MultipleMethodsCompactError(FlaxError):
-    """Never raised, because several methods of a module may be compact; programs may catch it."""
+    """Not raised, because several methods of a module may be compact; programs may catch it."""
 
     def __init__(self) -> None:
         super().__init__("Only one method per class can be @compact")

@@ -77,8 +77,7 @@ class CorruptedCheckpointError(FlaxError, ValueError):
 class MPACheckpointingRequiredError(FlaxError):
     """An array of several processes was saved with a function for arrays of a single process.
 
-    This error is raised only in a program of several processes. Save with
-    `save_checkpoint_multiprocess`.
+    Raised only in a program of several processes. Save with `save_checkpoint_multiprocess`.
     """
 
     def __init__(self, path: Any, step: Any) -> None:
@@ -92,8 +91,8 @@ class MPACheckpointingRequiredError(FlaxError):
 class MPARestoreTargetRequiredError(FlaxError):
     """An array of several processes was restored without a target that has its sharding.
 
-    This error is raised only in a program of several processes. Pass a `target` whose arrays have
-    the shardings that the restored arrays should have.
+    Raised only in a program of several processes. Pass a `target` whose arrays have the shardings
+    that the restored arrays should have.
     """
 
     def __init__(self, path: Any, step: Any, key: Any = None) -> None:
@@ -109,7 +108,7 @@ class MPARestoreTargetRequiredError(FlaxError):
 class MPARestoreDataCorruptedError(FlaxError):
     """The saved parts of an array of several processes are not complete.
 
-    This error is raised only in a program of several processes. Restore an earlier step.
+    Raised only in a program of several processes. Restore an earlier step.
     """
 
     def __init__(self, step: Any, path: Any) -> None:
