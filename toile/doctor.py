@@ -99,7 +99,7 @@ def show(title: str, findings: list[Finding]) -> None:
 
     Args:
         title: the title.
-        findings: findings, one for each line.
+        findings: the findings, one for each line.
     """
     print(f"\n{title}")
     for f in findings:

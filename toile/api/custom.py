@@ -360,8 +360,9 @@ class _Call:
     def run(self, op: Any) -> Any:
         """The results of an operation on the leaves, in the structure of the function's result.
 
-        Drops the leaves, to avoid a cycle: the operation holds this call, tracers hold the
-        operation."""
+        The leaves are dropped to avoid a reference cycle, because the operation refers to this
+        call, and tracers refer to the operation.
+        """
         leaves, self.leaves = self.leaves, []
         outs = op(*leaves)
         return unflatten(self.results.tree, outs)
@@ -412,9 +413,9 @@ class custom_jvp(_Custom[P, R]):
         """Set a separate derivative rule for each argument.
 
         Args:
-            *jvps: one function for each argument, or None if the derivative is zero. It is called
-                as `jvp(tangent, result, *args)` with the tangent of its argument, and returns the
-                contribution to the tangent of the result. All contributions are added.
+            *jvps: one function for each argument, or None if the derivative is zero. Each function
+                is called as `jvp(tangent, result, *args)` with the tangent of its argument, and
+                returns its contribution to the tangent of the result. All contributions are added.
 
         Raises:
             TypeError: the function has `nondiff_argnums`.

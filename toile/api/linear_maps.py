@@ -276,8 +276,7 @@ def vjp(
 ) -> Any:
     """Compute a function's value, and return a function that computes cotangents of its arguments.
 
-    `grad` is for functions that return a single number; `vjp` is for functions that return
-    anything.
+    `grad` is for functions that return a single number; `vjp` is for functions with any result.
 
     Args:
         fun: a function whose arguments are arrays or trees of arrays.

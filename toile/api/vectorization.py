@@ -235,8 +235,8 @@ def jacfwd(
 ) -> Callable[P, PyTree]:
     """Turn a function into one that computes its Jacobian, column by column in forward mode.
 
-    The work grows with the number of elements of the arguments. It is the better choice if the
-    result has more elements than the arguments.
+    The work grows with the number of elements of the arguments. Forward mode is the better choice
+    if the result has more elements than the arguments.
 
     Args:
         fun: the function.
@@ -287,8 +287,8 @@ def jacrev(
 ) -> Callable[P, PyTree]:
     """Turn a function into one that computes its Jacobian, row by row in reverse mode.
 
-    The work grows with the number of elements of the result. It is the better choice if the
-    arguments have more elements than the result.
+    The work grows with the number of elements of the result. Reverse mode is the better choice if
+    the arguments have more elements than the result.
 
     Args:
         fun: the function.

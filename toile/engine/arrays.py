@@ -1,9 +1,9 @@
 """Concrete arrays: an immutable buffer and a weak bit.
 
-`DeviceArray` is the fast path and is tested by exact type; its operators call NumPy directly when
-nothing traces and the dtypes agree, and fall back to the operators that `toile` installs on
-`Array`. `KeyArray` holds random keys: a uint32 buffer with one more axis than its shape.
-May import engine.dtypes, avals, buffers, tracing, devices, shardings.
+`DeviceArray` is the fast path and is tested by exact type; its operators call NumPy directly if
+there is no trace and the dtypes agree, and otherwise use the operators that `toile` installs on
+`Array`. A `KeyArray` contains random keys; its uint32 buffer has one more axis than its shape. May
+import engine.dtypes, avals, buffers, tracing, devices, shardings.
 """
 
 from __future__ import annotations

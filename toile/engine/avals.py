@@ -1,8 +1,8 @@
 """Abstract values: the shape and dtype of an array before it exists, and the symbolic zero.
 
 An `Aval` is a shape, a dtype and the weak bit; it is immutable and compared by value. `Zero` stands
-for a tangent or cotangent that is known to be zero; it keeps the value or aval that it is the zero
-*of* and makes its own aval only when needed. May import engine.dtypes.
+for a tangent or cotangent that is known to be zero. It refers to the value or aval whose tangent it
+is, and makes its own aval only when needed. May import engine.dtypes.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class NonHashableStaticArgumentError(ToileError, ValueError):
 
 
 class TreeStructureError(ToileError, TypeError):
-    """Two pytrees that must have the same structure differ (a scan carry, the branches of cond).
+    """Two pytrees that must have the same structure differ, such as the branches of `cond`.
 
     Broken::
 

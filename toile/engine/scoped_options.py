@@ -52,7 +52,7 @@ def array_garbage_collection_guard(new_val: Literal["allow", "log", "fatal"] | N
     The option exists for code written for JAX and has no effect in toile.
 
     Args:
-        new_val: what JAX does about such an array: "allow", "log" or "fatal"; None by default.
+        new_val: how JAX treats such an array: "allow", "log" or "fatal"; None by default.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -503,7 +503,7 @@ def transfer_guard(new_val: str | None) -> None:
     for the three directions.
 
     Args:
-        new_val: what JAX does about a copy: "allow", "log", "disallow", "log_explicit" or
+        new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
             "disallow_explicit"; None, the default, allows it.
 
     Returns:
@@ -518,7 +518,7 @@ def transfer_guard_device_to_device(new_val: str | None) -> None:
     The option exists for code written for JAX and has no effect in toile.
 
     Args:
-        new_val: what JAX does about a copy: "allow", "log", "disallow", "log_explicit" or
+        new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
             "disallow_explicit"; None, the default, allows it.
 
     Returns:
@@ -533,7 +533,7 @@ def transfer_guard_device_to_host(new_val: str | None) -> None:
     The option exists for code written for JAX and has no effect in toile.
 
     Args:
-        new_val: what JAX does about a copy: "allow", "log", "disallow", "log_explicit" or
+        new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
             "disallow_explicit"; None, the default, allows it.
 
     Returns:
@@ -548,7 +548,7 @@ def transfer_guard_host_to_device(new_val: str | None) -> None:
     The option exists for code written for JAX and has no effect in toile.
 
     Args:
-        new_val: what JAX does about a copy: "allow", "log", "disallow", "log_explicit" or
+        new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
             "disallow_explicit"; None, the default, allows it.
 
     Returns:

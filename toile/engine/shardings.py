@@ -41,8 +41,8 @@ class Layout:
     Args:
         major_to_minor: the axes, beginning with the one whose index changes slowest.
         tiling: sizes of the blocks in which elements are stored; None for no blocks.
-        sub_byte_element_size_in_bits: number of bits of an element of less than a byte; 0 for
-            others.
+        sub_byte_element_size_in_bits: number of bits of an element that is smaller than a byte; 0
+            for larger elements.
     """
 
     major_to_minor: tuple[int, ...]

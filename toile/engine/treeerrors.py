@@ -131,8 +131,8 @@ def equality_errors(
             treated as leaves. None uses no such function.
 
     Yields:
-        Tuples (key path, description of the first tree there, description of the second tree,
-        explanation); the last three are strings.
+        Tuples (key path, description of the first tree at this path, description of the second
+        tree, explanation). The last three entries are strings.
 
     >>> for path, one, two, why in toile.tree_util.equality_errors({"a": [1, 2]}, {"a": [1]}):
     ...     print(toile.tree_util.keystr(path), one, two, why, sep=", ")

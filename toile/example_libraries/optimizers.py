@@ -228,8 +228,8 @@ def momentum(step_size: float | Schedule, mass: float) -> Rule:
 def nesterov(step_size: float | Schedule, mass: float) -> Rule:
     """Gradient descent with Nesterov's momentum.
 
-    The velocity becomes `mass * velocity + g`, and the step is `step_size * (mass * velocity + g)`
-    with the new velocity.
+    The velocity becomes `mass * velocity + g`. With this new velocity, the step is
+    `step_size * (mass * velocity + g)`.
 
     Args:
         step_size: learning rate, a number or a schedule.
@@ -321,7 +321,7 @@ def adam(
 ) -> Rule:
     """Adam: divide a running mean of gradients by the square root of a running mean of squares.
 
-    Both means are corrected for starting at zero.
+    Both means start at zero and are corrected for this bias.
 
     Args:
         step_size: learning rate, a number or a schedule.

@@ -425,7 +425,7 @@ def Dropout(rate: float, mode: str = "train") -> Layer:
     `apply_fun` needs a random key as `rng` in every mode.
 
     Args:
-        rate: probability that an element is kept; it is then divided by `rate`.
+        rate: probability that an element is kept. Elements that are kept are divided by `rate`.
         mode: "train"; with any other value the inputs are returned unchanged.
 
     Returns:

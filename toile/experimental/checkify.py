@@ -56,9 +56,9 @@ all_checks = automatic_checks | user_checks
 class Error:
     """The outcome of the checks in a call: the first check that failed, if any.
 
-    `checkify` returns it. It is a tree of arrays, so it can be returned from jitted and mapped
-    functions. `error.throw()` raises an exception if a check failed, and `error.get()` returns the
-    message of the failed check, or None.
+    Functions that `checkify` has transformed return it. It is a tree of arrays, so jitted and
+    mapped functions can return it too. `error.throw()` raises an exception if a check failed, and
+    `error.get()` returns the message of the failed check, or None.
 
     Args:
         sites: places in the program where a check may fail.

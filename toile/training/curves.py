@@ -1,4 +1,4 @@
-"""Reading the metrics that a run has written, and drawing them with matplotlib.
+"""Read the metrics that a run has written, and draw them with matplotlib.
 
 `history` reads `metrics.jsonl`, which `writers.create_default_writer` makes. `picture` draws curves
 into a PNG file; nothing else in this module needs matplotlib.
@@ -65,7 +65,7 @@ def entries(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]
         Pairs (line number, object); lines are counted from 1.
 
     Raises:
-        toile.errors.UnreadableFileError: a line before the last one is not a JSON object.
+        toile.errors.UnreadableFileError: a complete line is not a JSON object.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "metrics.jsonl")

@@ -20,7 +20,7 @@ def first_devices(count: int) -> list[Device]:
         A list of devices.
 
     Raises:
-        ValueError: there are fewer GPUs than `count`.
+        ValueError: `count` is not positive, or there are fewer GPUs than `count`.
 
     >>> from toile.training.devices import first_devices
     >>> [device.platform for device in first_devices(1)] in (["cpu"], ["gpu"])

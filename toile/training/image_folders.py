@@ -110,7 +110,8 @@ def image_folder(
         and `label` (int32 [batch]).
 
     Raises:
-        FileNotFoundError: there is no such folder, it has no subfolders, or one has no images.
+        FileNotFoundError: the folder does not exist, has no subfolders, or has a subfolder without
+            images.
         ImportError: a PNG or JPEG file is read, but Pillow is not installed.
 
     >>> import tempfile

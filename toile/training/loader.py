@@ -128,7 +128,7 @@ class Loader:
 
     @property
     def step(self) -> int:
-        """The number of batches before the next one, over all epochs."""
+        """The number of batches before the next one, counted over all epochs."""
         return self._epoch * len(self) + self._batch
 
     def __iter__(self) -> Iterator[Any]:

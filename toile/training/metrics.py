@@ -362,7 +362,7 @@ class Accuracy(Average):
 
 
 class TopKAccuracy(Average):
-    """Fraction of examples for which the logit of the label is among the k largest; k is 5.
+    """Fraction of examples for which the label has one of the k largest logits; k is 5 by default.
 
     `TopKAccuracy.of(k)` is the metric for another k. Among equal logits, the one with the lower
     index counts as larger.

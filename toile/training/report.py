@@ -69,7 +69,7 @@ class Report:
         cls, workdir: str | os.PathLike[str], config: Any = None, *, title: str = "",
         echo: bool | TextIO = False,
     ) -> Report:
-        """Make a report of a run that has ended from the files in its folder, as `read` does.
+        """Make a report of a finished run from the files in its folder, as `read` does.
 
         Args:
             workdir: the folder of the run.

@@ -10,7 +10,7 @@ __all__ = ["reset_cache", "set_cache_dir"]
 
 
 def set_cache_dir(path: str | os.PathLike[str]) -> None:
-    """Record a folder for compiled programs in `toile.config`; it has no other effect.
+    """Record a folder for compiled programs in `toile.config`, without any other effect.
 
     toile stores compiled kernels in another folder. To change that folder, set the environment
     variable TOILE_CACHE_DIR before Python starts.

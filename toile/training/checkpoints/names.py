@@ -103,7 +103,7 @@ def checked_step(step: Any, caller: str) -> Any:
 
 
 def step_of(path: str, prefix: str) -> int | float | None:
-    """The number after the prefix of a name; None if it is followed by anything else."""
+    """The number after the prefix of a name; None if anything else follows the prefix."""
     rest = os.path.basename(path)[len(os.path.basename(prefix)) :]
     if not SIGNED_FLOAT_RE.fullmatch(rest):
         return None

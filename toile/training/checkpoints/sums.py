@@ -1,9 +1,9 @@
 """Checksums of a checkpoint, which are stored in a small JSON file beside it.
 
 Every byte of the checkpoint is covered. There is a CRC-32 for each block of an array, and one for
-everything that is not array data. The file also contains a checksum of itself. It is not used if it
-is damaged, or if the checkpoint has since been replaced. It is not flushed to disk, so it may be
-missing or damaged after a power failure; the checkpoint is then restored unchecked.
+everything that is not array data. The file also contains a checksum of itself. The file is not used
+if it is damaged, or if the checkpoint has since been replaced. The file is not flushed to disk, so
+it may be missing or damaged after a power failure. The checkpoint is then restored unchecked.
 """
 
 from __future__ import annotations
