@@ -1,8 +1,8 @@
 """The options of modules, with the names of Flax, which are stored in `toile.config`.
 
-`config.update("flax_return_frozendict", True)` sets an option. The environment variables
-FLAX_RETURN_FROZENDICT and TOILE_RETURN_FROZENDICT set its value before Python starts. This module
-has a `FlagHolder` for each option, and `bool_flag` and `int_flag` define new options.
+`config.update("flax_return_frozendict", True)` sets an option. The environment variable
+FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT sets its initial value. This module has a
+`FlagHolder` for each option, and `bool_flag` and `int_flag` define new options.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class custom_vmap:
         fun: function whose arguments are arrays or trees of arrays.
 
     Raises:
-        AttributeError: when called without a rule.
+        AttributeError: when called, if no rule has been set.
 
     >>> @toile.custom_batching.custom_vmap
     ... def total(x): return x.sum()

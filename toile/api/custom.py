@@ -669,7 +669,7 @@ def _other_shape(
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function differentiable that returns both its value and its backward rule.
+    """Turn a function that returns its value and its backward rule into a differentiable one.
 
     This is a short form of `custom_vjp`: the backward rule is defined inside the function and can
     use the values that the function has computed. Forward mode (`jvp`) raises an error.

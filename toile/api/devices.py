@@ -115,7 +115,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def default_backend() -> str:
-    """Return the name of the platform that arrays are on by default.
+    """Return the name of the default platform, on which arrays are created.
 
     Returns:
         "gpu" if there is a GPU, otherwise "cpu".
@@ -380,7 +380,7 @@ def block_until_ready(x: PyTree) -> PyTree:
 
 
 def copy_to_host_async(x: PyTree) -> PyTree:
-    """Start to copy the arrays of a tree to the host, without waiting for the copies to finish.
+    """Start copying the arrays of a tree to the host, without waiting for the copies to finish.
 
     Args:
         x: tree of arrays; objects of other types are ignored.

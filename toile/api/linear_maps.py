@@ -393,7 +393,7 @@ class _Linearized:
 def linear_transpose(
     fun: Callable[..., Any], *primals: PyTree, reduce_axes: Sequence[Any] = ()
 ) -> Callable[..., tuple[PyTree, ...]]:
-    """Transpose a linear function: multiplication by a matrix becomes that by its transpose.
+    """Transpose a linear function: a product with a matrix becomes one with its transpose.
 
     Args:
         fun: a function that is linear in all of its arguments.

@@ -91,7 +91,7 @@ def jit(
             returns a decorator: `@toile.jit(static_argnames="n")`.
         in_shardings: how arguments are divided over devices: a tree of shardings with the structure
             of the arguments. None keeps their shardings.
-        out_shardings: how results are divided over devices; None leaves it to the compiler.
+        out_shardings: how results are divided over devices; None lets the compiler choose.
         static_argnums: positions of arguments whose values the traced code may depend on, such as
             sizes or flags. They must be hashable; each new value is traced and compiled again.
         static_argnames: names of static arguments, in addition to `static_argnums`.
@@ -104,7 +104,8 @@ def jit(
         backend: accepted for code written for JAX.
         inline: accepted for code written for JAX.
         compiler_options: accepted for code written for JAX; unknown names raise an error.
-        max_traces: the largest number of traces. One more raises an error that says what changed.
+        max_traces: the largest allowed number of traces. One more raises an error that says what
+            changed.
 
     Returns:
         The compiled function `f`. `f(*args)` calls it, `f.lower(*args)` shows its Program,

@@ -66,14 +66,14 @@ def stack_forest(forest: Sequence[PyTree]) -> PyTree:
 
 
 def get_metrics(device_metrics: Sequence[PyTree]) -> PyTree:
-    """Stack the metrics of many steps, of which every device has a copy.
+    """Stack the metrics of many steps, using the copies on the first device.
 
     Args:
         device_metrics: a tree of arrays for each step; the first axis of the arrays is for the
             devices.
 
     Returns:
-        A tree of arrays with the values of the first device; their first axis is for the steps.
+        A tree of arrays whose first axis is for the steps.
 
     >>> from toile.training import common_utils
     >>> steps = [{"loss": jnp.full(toile.local_device_count(), x)} for x in (3.0, 2.0)]

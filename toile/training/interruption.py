@@ -1,4 +1,4 @@
-"""Stopping a loop after its current step: `with StopRequests() as stop: … if stop: break`.
+"""Stop a loop after its current step: `with StopRequests() as stop: … if stop: break`.
 
 An interruption during a step could leave the position in the data and the parameters one step
 apart; a loop that stops between steps saves a consistent state. SIGTERM, which clusters send before

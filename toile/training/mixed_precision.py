@@ -61,10 +61,10 @@ class Policy:
         param_dtype: dtype that parameters are stored in.
         compute_dtype: dtype that the model computes in.
         output_dtype: dtype of the model's result.
-        overrides: a dict from patterns of paths to dtypes, or pairs of them. A module or parameter
-            whose path matches a pattern uses that dtype instead of `compute_dtype`: the inputs of
-            the module are converted to it, and the result is converted back. A pattern that matches
-            nothing raises an error.
+        overrides: a dict from patterns of paths to dtypes, or a sequence of pairs (pattern, dtype).
+            A module or parameter whose path matches a pattern uses that dtype instead of
+            `compute_dtype`: the inputs of the module are converted to it, and the result is
+            converted back. A pattern that matches nothing raises an error.
 
     >>> from toile.training.mixed_precision import Policy
     >>> policy = Policy.parse("mixed_bfloat16", {"**/LayerNorm_*/**": "float32"})

@@ -16,8 +16,8 @@ _ITEM, _ERROR, _END = range(3)
 class PrefetchIterator:
     """Load items from an iterator before they are needed, in a thread; deprecated.
 
-    `toile.training.loader.Loader` loads ahead by itself. If the iterator raises an error, it is
-    raised in place of the item.
+    `toile.training.loader.Loader` loads ahead by itself. If the iterator raises an error, that
+    error is raised in place of the item.
 
     Args:
         data_iter: the iterator.

@@ -31,8 +31,8 @@ __all__ = ["ModelState", "TrainState", "value_and_grad"]
 class TrainState(struct.PyTreeNode):
     """State of a training run: step, parameters and the state of an optimizer.
 
-    Make one with `TrainState.create`. Subclasses can add fields, such as other collections, and
-    pass their new values to `apply_gradients`.
+    Make one with `TrainState.create`. Subclasses can add fields, such as other collections;
+    `apply_gradients` accepts new values for them.
 
     Args:
         step: number of updates so far.

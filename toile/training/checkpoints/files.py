@@ -1,7 +1,7 @@
-"""The files of a save: a kill at any moment leaves the old checkpoints intact.
+"""The files of a save, which leaves the old checkpoints intact even if the process is killed.
 
-A file is written under a new, unpredictable name, forced to disk and renamed; then the directory
-is forced to disk. Links are never followed. Processes that save to one directory take turns with a
+A file is written under a new, unpredictable name, flushed to disk and renamed; then the directory
+is flushed to disk. Links are never followed. Processes that save to one directory take turns with a
 lock on it, and each holds a lock on the file it writes. The system releases both locks when a
 process dies, so that a later save can tell which files were left behind.
 """
@@ -114,7 +114,7 @@ class PendingFile:
         self._file.write(data if self._plain else bytes(data))
 
     def sync(self) -> None:
-        """Force written data to disk."""
+        """Flush the written data to disk."""
         if self._plain:
             self._file.flush()
             os.fsync(self._file.fileno())
