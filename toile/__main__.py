@@ -1,4 +1,4 @@
-"""`python -m toile` is the command `toile`."""
+"""`python -m toile` runs the command `toile`."""
 
 import sys
 

@@ -1,8 +1,8 @@
 """Parts of JAX and Flax that toile does not provide, and what to use instead.
 
-A finder at the end of `sys.meta_path` raises an error with that advice when one of them is
-imported, instead of a bare "No module named". It also finds the modules that `toile.compat` has
-under another name. It only handles names under `toile.`.
+When one of them is imported, a finder at the end of `sys.meta_path` raises an error with this
+advice instead of a bare "No module named". It also finds the modules that `toile.compat` provides
+under another name. It handles only names under `toile.`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OF_FLAX = {"nnx", "testing", "training.orbax_utils"}
 
 
 def explanation(name: str) -> str | None:
-    """Why `name` (a module under `toile.`) cannot be imported, if it is a part of JAX or Flax."""
+    """Explain why the module `name` cannot be imported; None if nothing is known about it."""
     parts = name.split(".")
     if parts[0] != "toile":
         return None
@@ -65,7 +65,7 @@ def explanation(name: str) -> str | None:
 
 
 class _Finder:
-    """Finds modules of `toile.compat`; else raises an ImportError that says what to use instead."""
+    """Finds modules of `toile.compat`, or raises an ImportError that says what to use instead."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:

@@ -1,4 +1,4 @@
-"""Recomputing values in the backward pass: `checkpoint`, its policies, and what they save.
+"""Recompute values in the backward pass: `checkpoint`, its policies, and what they save.
 
 `print_saved_residuals` prints the values that reverse mode keeps for a function, and where each
 comes from: an argument, a constant, or the output of an operation.
@@ -31,11 +31,11 @@ __all__ = [
 def print_saved_residuals(f: Callable[..., Any], *args: PyTree, **kwargs: PyTree) -> None:
     """Print the values that reverse-mode differentiation of a function keeps for the backward pass.
 
-    A line has the dtype, the shape and the origin of a value: an argument, a constant, or an
-    operation in a line of the source.
+    Each line shows the dtype, the shape and the origin of a value. The origin is an argument, a
+    constant, or an operation with its line in the source code.
 
     Args:
-        f: function of arrays, or trees of arrays.
+        f: function whose arguments are arrays or trees of arrays.
         args: arguments of the function.
         kwargs: keyword arguments of the function.
 
@@ -78,7 +78,7 @@ def _made_by(op):
 
 
 def _argument_names(f, args, kwargs):
-    """Labels of the arguments' leaves by parameter name: x, params['w']."""
+    """Labels for the leaves of the arguments, such as `x` or `params['w']`."""
     try:
         given = inspect.signature(f).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):

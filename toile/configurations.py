@@ -1,8 +1,8 @@
-"""The options of modules, with Flax's names; they are stored in `toile.config` with all others.
+"""The options of modules, with the names of Flax, which are stored in `toile.config`.
 
-`config.update("flax_return_frozendict", True)` sets one, as do the environment variables
-FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT before Python starts. Each option also has a
-`FlagHolder` here, and `bool_flag` and `int_flag` define further options.
+`config.update("flax_return_frozendict", True)` sets an option. The environment variable
+FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT sets its initial value. This module has a
+`FlagHolder` for each option, and `bool_flag` and `int_flag` define new options.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FALSE = ("n", "no", "f", "false", "off", "0")
 
 
 class FlagHolder(Generic[_T]):
-    """One option: `.value` reads it, and `config.update` accepts it in place of its name.
+    """An option whose value is read with `.value`; `config.update` accepts it instead of its name.
 
     Args:
         name: name of the option.
@@ -40,7 +40,7 @@ class FlagHolder(Generic[_T]):
 
     @property
     def value(self) -> _T:
-        """The current value on this thread."""
+        """The current value in this thread."""
         return config.read(self.name)
 
     def __bool__(self) -> NoReturn:
@@ -85,7 +85,7 @@ def static_int_env(varname: str, default: int | None) -> int | None:
         default: result if the variable is not set.
 
     Returns:
-        The integer, or `default`.
+        The integer, or `default` if the variable is not set.
 
     Raises:
         ValueError: the variable is not an integer.
@@ -102,7 +102,7 @@ def static_int_env(varname: str, default: int | None) -> int | None:
 def bool_flag(name: str, *, default: bool, help: str) -> FlagHolder[bool]:
     """Define a boolean option of your program in `toile.config`.
 
-    The environment variable with the same name in capitals sets its first value.
+    The environment variable with the same name in capitals sets its initial value.
 
     Args:
         name: name of the option, which is converted to lower case.
@@ -113,7 +113,7 @@ def bool_flag(name: str, *, default: bool, help: str) -> FlagHolder[bool]:
         A FlagHolder.
 
     Raises:
-        RuntimeError: there is an option of that name.
+        RuntimeError: there is already an option with this name.
     """
     name = name.lower()
     define(name, static_bool_env(name.upper(), default))
@@ -121,9 +121,9 @@ def bool_flag(name: str, *, default: bool, help: str) -> FlagHolder[bool]:
 
 
 def int_flag(name: str, *, default: int | None, help: str) -> FlagHolder[int]:
-    """Define an option of your program in `toile.config` whose value is an integer.
+    """Define an integer option of your program in `toile.config`.
 
-    The environment variable with the same name in capitals sets its first value.
+    The environment variable with the same name in capitals sets its initial value.
 
     Args:
         name: name of the option, which is converted to lower case.
@@ -134,7 +134,7 @@ def int_flag(name: str, *, default: int | None, help: str) -> FlagHolder[int]:
         A FlagHolder.
 
     Raises:
-        RuntimeError: there is an option of that name.
+        RuntimeError: there is already an option with this name.
     """
     name = name.lower()
     define(name, static_int_env(name.upper(), default))
@@ -146,7 +146,7 @@ def temp_flip_flag(var_name: str, var_value: bool) -> AbstractContextManager[Non
 
     Args:
         var_name: name of the option without `flax_`, such as "return_frozendict".
-        var_value: its value inside the block.
+        var_value: value of the option inside the block.
 
     Returns:
         A context manager.

@@ -93,7 +93,7 @@ def _traverse_tree(
     update_fn: Callable[[str, Any], Any] | None = None,
     cond_fn: Callable[[str, Any], bool] | None = None,
 ) -> Iterator[Any]:
-    """The outermost (path, new value) pairs that update_fn changes, or paths that satisfy cond_fn.
+    """Yield outermost pairs (path, new value) from update_fn, or paths that satisfy cond_fn.
 
     Exactly one of the two functions is given. It is not called for the root, whose path is empty.
     """

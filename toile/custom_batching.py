@@ -1,7 +1,8 @@
-"""Functions with a user-defined vmap rule: custom_vmap and sequential_vmap.
+"""Functions with a user-defined `vmap` rule: `custom_vmap` and `sequential_vmap`.
 
-The rule is `rule(axis_size, in_batched, *args) -> (out, out_batched)`; mapped arguments have their
-mapped axis in front. Derivatives differentiate the function and, under vmap, the rule.
+The rule is called as `rule(axis_size, in_batched, *args)` and returns `(out, out_batched)`. The
+mapped axis of mapped arguments comes first. Differentiation applies to the function and, under
+`vmap`, to the rule.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ FlatRule = Callable[[int, Sequence[bool], Sequence[Any]], tuple[list[Any], list[
 
 @dataclass(frozen=True)
 class CustomVmapCall(Call):
-    """A call with a vmap rule; its first `consts` operands are values the function closed over."""
+    """A call with a vmap rule; its first `consts` operands are values the function closes over."""
 
     rule: FlatRule | None = None
     consts: int = 0
@@ -136,16 +137,16 @@ def _derived_rule(
 
 
 class custom_vmap:
-    """A function with a user-defined rule for `vmap`; used as a decorator.
+    """A decorator that lets you define how `vmap` batches a function.
 
-    The rule is set with `def_vmap`, before the first call. Derivatives are those of the function
-    and, under `vmap`, those of the rule.
+    Set the rule with `def_vmap` before the first call. Derivatives are those of the function and,
+    under `vmap`, those of the rule.
 
     Args:
-        fun: function of arrays, or trees of arrays.
+        fun: function whose arguments are arrays or trees of arrays.
 
     Raises:
-        AttributeError: when called without a rule.
+        AttributeError: when called, if no rule has been set.
 
     >>> @toile.custom_batching.custom_vmap
     ... def total(x): return x.sum()
@@ -173,9 +174,10 @@ class custom_vmap:
         """Set the rule for `vmap`.
 
         Args:
-            vmap_rule: function `(axis_size, in_batched, *args) -> (out, out_batched)`. `in_batched`
-                has, for each argument, a tree of booleans: whether its leaves are mapped. Mapped
-                ones have the mapped axis in front. `out_batched` is the same for the result.
+            vmap_rule: a function `f(axis_size, in_batched, *args)` that returns
+                `(out, out_batched)`. `in_batched` is a list with a tree of booleans for each
+                argument, which say whether its leaves are mapped. The mapped axis of a mapped leaf
+                comes first. `out_batched` is such a tree for the result.
 
         Returns:
             The rule.
@@ -237,10 +239,11 @@ def _arrays(xs: Sequence[Any]) -> list[Any]:
 def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
     """Decorate a function so that `vmap` calls it once for each example, in a loop.
 
-    This uses less memory than a vectorized call. It also suits functions that cannot be vectorized.
+    This uses less memory than a vectorized call, and also works for functions that cannot be
+    vectorized.
 
     Args:
-        f: function of arrays, or trees of arrays.
+        f: function whose arguments are arrays or trees of arrays.
 
     Returns:
         A function with the same arguments and results.

@@ -1,4 +1,4 @@
-"""Inspecting values in traced code (print, log, callback, breakpoint) and shardings of arrays."""
+"""Inspect values in traced code (print, log, callback, breakpoint) and shardings of arrays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Cell(NamedTuple):
 
     @property
     def padding(self) -> tuple[int, int, int, int]:
-        """Blanks above, right, below and left of the text."""
+        """The number of blanks above, right of, below and left of the text."""
         left, odd = divmod(self.width - len(self.text) - 2, 2)
         top, odd_line = divmod(self.height - 2, 2)
         return max(top, 0), max(left + odd, 0), max(top + odd_line, 0), max(left, 0)
@@ -50,12 +50,13 @@ def visualize_sharding(
     Args:
         shape: shape of the array.
         sharding: how the array is divided.
-        use_color: whether to use color, if the terminal has it and the package `rich` is installed.
-        scale: factor of the size of the table.
+        use_color: whether to use color, if the terminal supports it and the package `rich` is
+            installed.
+        scale: factor by which the table is enlarged.
         min_width: smallest width of a part, in characters.
-        max_width: greatest width of the table, in characters.
-        color_map: function from a number in [0, 1] to red, green and blue in [0, 1]; None for a map
-            of matplotlib, if it is installed.
+        max_width: largest width of the table, in characters.
+        color_map: function that maps a number in [0, 1] to a color (red, green, blue), with values
+            in [0, 1]. None uses a color map of matplotlib, if it is installed.
 
     Raises:
         ValueError: the shape does not have one or two axes.
@@ -180,11 +181,11 @@ def _colors(color_map: _ColorMap | None, count: int) -> Iterator[tuple[str | Non
 def inspect_array_sharding(value: PyTree, *, callback: Callable[[Sharding], None]) -> None:
     """Call a function with the sharding of each array in a tree.
 
-    For values that are being traced, it is called while tracing.
+    For traced values, the function is called while tracing.
 
     Args:
         value: array or tree of arrays.
-        callback: function of a sharding.
+        callback: function that is called with a sharding.
 
     >>> found = []
     >>> toile.debug.inspect_array_sharding({"w": jnp.ones(3)}, callback=found.append)

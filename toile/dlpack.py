@@ -1,4 +1,4 @@
-"""Arrays shared with other libraries through DLPack."""
+"""Share arrays with other libraries through DLPack."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def from_dlpack(
 ) -> Array:
     """Make an array from an array of another library that supports DLPack.
 
-    Values in the memory of the host are copied. Those on a GPU are shared with the other library.
+    Values in host memory are copied. Values on a GPU share memory with the other library.
 
     Args:
         external_array: object with the methods `__dlpack__` and `__dlpack_device__`. An array of
             toile is returned unchanged.
-        device: where the result is placed; None leaves the values where they are.
-        copy: True to copy the values even where they could be shared.
+        device: device for the result; None leaves the values where they are.
+        copy: True to copy the values even if they could be shared.
 
     Returns:
-        The array. 64-bit values become 32-bit ones unless `enable_x64` is on.
+        The array. 64-bit values are converted to 32 bits unless `enable_x64` is on.
 
     Raises:
         TypeError: the object does not support DLPack. Capsules are not accepted, as in JAX.
@@ -70,7 +70,7 @@ def to_dlpack(
 ) -> Any:
     """Return a DLPack capsule of an array, for libraries that accept nothing else.
 
-    Most libraries take the array itself: `torch.from_dlpack(x)`.
+    Most libraries accept the array itself, as in `torch.from_dlpack(x)`.
 
     Args:
         x: array.
@@ -94,7 +94,7 @@ def is_supported_dtype(dtype: DTypeLike) -> bool:
         dtype: dtype.
 
     Returns:
-        True for booleans, bfloat16 and the integers, floats and complex numbers of NumPy.
+        True for booleans, bfloat16 and the integer, float and complex dtypes of NumPy.
     """
     found = np.dtype(dtype)
     return (found.isbuiltin == 1 and found.kind in _KINDS) or found == dtypes.bfloat16

@@ -1,8 +1,9 @@
-"""What toile finds on this machine, and what to install if something is missing.
+"""Report what toile finds on this machine, and what to install if something is missing.
 
-`python -m toile.doctor` prints a line for each thing that toile uses, runs a small program on the
-CPU and on each GPU, and says how to repair what does not work. The exit status is 0 if the CPU
-works: a GPU is not needed. Importing this module needs none of the packages it checks.
+`python -m toile.doctor` prints a line for each component that toile uses, runs a small program on
+the CPU and on each GPU, and says how to repair what does not work. The exit status is 0 if the CPU
+works, because a GPU is not required. This module can be imported without the packages that it
+checks.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class Finding(NamedTuple):
     """One line of the report.
 
     Args:
-        name: what was looked for.
+        name: name of the component.
         found: what was found.
-        works: whether it works; None if it is missing and not needed.
+        works: whether it works; None if it is missing but not needed.
         repair: how to repair it.
     """
 
@@ -56,7 +57,7 @@ def main() -> int:
 
 
 def summary(cpu_works: bool, gpus: list[Finding]) -> str:
-    """Say in a sentence where programs run.
+    """Say in one sentence on which devices programs run.
 
     Args:
         cpu_works: whether the test on the CPU succeeded.
@@ -84,7 +85,8 @@ def asked_for_cpu() -> str:
     """Return the setting that selects the CPU.
 
     Returns:
-        `TOILE_PLATFORM=cpu` or `JAX_PLATFORMS=cpu`, as it is set; empty if neither is.
+        `TOILE_PLATFORM=cpu` or `JAX_PLATFORMS=cpu`, whichever is set; an empty string if neither
+        is.
     """
     if wanted_platform() != "cpu":
         return ""
@@ -97,7 +99,7 @@ def show(title: str, findings: list[Finding]) -> None:
 
     Args:
         title: the title.
-        findings: findings, one for each line.
+        findings: the findings, one for each line.
     """
     print(f"\n{title}")
     for f in findings:
@@ -109,7 +111,7 @@ def show(title: str, findings: list[Finding]) -> None:
 
 # ---- the machine
 def host() -> list[Finding]:
-    """Look at the platform, Python and the environment variables.
+    """Check the platform, Python and the environment variables.
 
     Returns:
         The findings.
@@ -131,7 +133,7 @@ PACKAGES = {  # the package, and the minimum version
 
 
 def packages() -> list[Finding]:
-    """Look for the packages that toile always needs.
+    """Check the packages that toile always needs.
 
     Returns:
         The findings.
@@ -140,16 +142,16 @@ def packages() -> list[Finding]:
 
 
 def package(name: str, least: str, needed: bool = True, install: str = "") -> Finding:
-    """Look for a package that pip installs.
+    """Check whether a package is installed in a version that works.
 
     Args:
         name: name of the package.
         least: oldest version that works.
         needed: whether toile needs the package.
-        install: what to install, if that is not `name`.
+        install: name to install the package with; "" for `name`.
 
     Returns:
-        The finding, with the version.
+        The finding, which includes the version.
     """
     command = f'pip install "{install or name}>={least}"'
     try:
@@ -170,7 +172,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def compiler() -> list[Finding]:
-    """Look at the processor as LLVM knows it, and at the folder of compiled kernels.
+    """Check LLVM's support for the processor, and the folder of compiled kernels.
 
     Returns:
         The findings.
@@ -204,12 +206,12 @@ def compiler() -> list[Finding]:
 
 
 def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
-    """Run a test, and report how it ended.
+    """Run a test and report its outcome.
 
     Args:
         name: name of the finding.
-        run: function that returns what was found, or raises an exception.
-        repair: how to repair it if it fails.
+        run: function that returns what it found, or raises an exception.
+        repair: how to repair the component if the test fails.
 
     Returns:
         The finding.
@@ -222,7 +224,7 @@ def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
 
 
 def _product_on(device: Device) -> str:
-    """A compiled product of small numbers on a device; raises if it is wrong."""
+    """Compute a small compiled product on a device, and raise an error if it is wrong."""
     numpy = importlib.import_module("numpy")
     x = numpy.arange(64 * 48, dtype=numpy.float32).reshape(64, 48) % 7
     with toile.default_device(device):
@@ -245,7 +247,7 @@ def cpu_test() -> Finding:
 
 # ---- the GPU
 def gpu() -> list[Finding]:
-    """Look for the driver, CuPy and NVIDIA's libraries, and run a test on each GPU.
+    """Check the driver, CuPy and NVIDIA's libraries, and run a test on each GPU.
 
     Returns:
         The findings.

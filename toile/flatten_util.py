@@ -1,4 +1,4 @@
-"""Converting a tree of arrays to one vector, and back."""
+"""Convert a tree of arrays to one vector, and back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Unravel:
 
 
 def _cast(x: Any, dtype: Any) -> Any:
-    """Convert to `dtype`; complex to real drops the imaginary part, which ravel added as zero."""
+    """Convert to `dtype`; complex to real drops the imaginary part, which is zero."""
     drops = jnp.issubdtype(x.dtype, jnp.complexfloating)
     if drops and not jnp.issubdtype(dtype, jnp.complexfloating):
         x = jnp.real(x)
@@ -63,9 +63,9 @@ def ravel_pytree(pytree: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:
         pytree: tree of arrays and numbers.
 
     Returns:
-        The vector, in the dtype that the leaves promote to, and a function that turns such a vector
-        back into a tree with the shapes of the leaves. It restores their dtypes if they differ, and
-        keeps the dtype of the vector otherwise.
+        The pair (vector, unravel). The vector has the dtype to which the leaves promote. `unravel`
+        turns a vector of that length back into a tree with the shapes of the leaves. If the leaves
+        have different dtypes, it restores them; otherwise it keeps the dtype of the vector.
 
     >>> from toile.flatten_util import ravel_pytree
     >>> flat, unravel = ravel_pytree({'w': jnp.ones((2, 2)), 'b': jnp.zeros(2)})

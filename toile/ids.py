@@ -9,7 +9,7 @@ __all__ = ["FlaxId", "UUIDManager", "uuid"]
 
 
 class UUIDManager:
-    """Each call returns the next identifier; thread-safe."""
+    """Returns a new identifier at each call; thread-safe."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)

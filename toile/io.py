@@ -1,8 +1,8 @@
 """File functions with the names and arguments of `flax.io`.
 
-The mode is `BackendMode.DEFAULT`, plain files, until `set_mode` or `override_mode` selects
-`BackendMode.TF`, which passes every call to `tensorflow.io.gfile` (paths such as gs://...) and
-imports TensorFlow at the first one.
+By default the mode is `BackendMode.DEFAULT`, which uses plain files. `set_mode` and `override_mode`
+can select `BackendMode.TF`, which passes every call to `tensorflow.io.gfile`, for paths such as
+`gs://...`. TensorFlow is imported at the first such call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ StrPath: TypeAlias = str | os.PathLike[str]
 
 
 class BackendMode(enum.Enum):
-    """Which implementation reads and writes files: the operating system's, or TensorFlow's."""
+    """The implementation that reads and writes files: the operating system or TensorFlow."""
 
     DEFAULT = 0
     TF = 1
@@ -52,8 +52,8 @@ def set_mode(override: BackendMode) -> None:
     """Choose the implementation of the file functions.
 
     Args:
-        override: `BackendMode.DEFAULT` for the files of the operating system, `BackendMode.TF`
-            for `tensorflow.io.gfile`.
+        override: `BackendMode.DEFAULT` for files of the operating system, or `BackendMode.TF` for
+            `tensorflow.io.gfile`.
 
     Raises:
         ValueError: `override` is not a `BackendMode`.
@@ -71,8 +71,8 @@ def override_mode(override: BackendMode) -> Iterator[None]:
     """Choose the implementation of the file functions in a `with` block.
 
     Args:
-        override: `BackendMode.DEFAULT` for the files of the operating system, `BackendMode.TF`
-            for `tensorflow.io.gfile`.
+        override: `BackendMode.DEFAULT` for files of the operating system, or `BackendMode.TF` for
+            `tensorflow.io.gfile`.
 
     Yields:
         None.
@@ -86,7 +86,7 @@ def override_mode(override: BackendMode) -> Iterator[None]:
 
 
 def _gfile() -> Any:
-    """`tensorflow.io.gfile` if that was selected, None for plain files."""
+    """`tensorflow.io.gfile` if it was selected; None for plain files."""
     if io_mode is BackendMode.DEFAULT:
         return None
     try:
@@ -103,7 +103,7 @@ def GFile(name: StrPath, mode: str) -> IO[Any]:
 
     Args:
         name: path of the file.
-        mode: how to open it, as for `open`: `"r"`, `"wb"` and the like.
+        mode: how to open the file, such as `"r"` or `"wb"`, as for `open`.
 
     Returns:
         A file object, which may be used in a `with` statement.
@@ -114,7 +114,7 @@ def GFile(name: StrPath, mode: str) -> IO[Any]:
 
 
 def listdir(path: StrPath) -> list[str]:
-    """List the names in a directory.
+    """List the names of the files and directories in a directory.
 
     Args:
         path: path of the directory.
@@ -129,10 +129,10 @@ def isdir(path: StrPath) -> bool:
     """Tell whether there is a directory at a path.
 
     Args:
-        path: path to look at.
+        path: the path.
 
     Returns:
-        True if there is.
+        True if it exists.
     """
     return gfile.isdir(path) if (gfile := _gfile()) else os.path.isdir(path)
 
@@ -157,7 +157,7 @@ def copy(src: StrPath, dst: StrPath, overwrite: bool = False) -> None:
 
 
 def rename(src: StrPath, dst: StrPath, overwrite: bool = False) -> None:
-    """Rename a file or directory in one step.
+    """Rename a file or directory atomically.
 
     Args:
         src: the old path.
@@ -178,16 +178,16 @@ def exists(path: StrPath) -> bool:
     """Tell whether there is a file or directory at a path.
 
     Args:
-        path: path to look at.
+        path: the path.
 
     Returns:
-        True if there is.
+        True if it exists.
     """
     return gfile.exists(path) if (gfile := _gfile()) else os.path.exists(path)
 
 
 def makedirs(path: StrPath) -> None:
-    """Create a directory and those above it, unless they exist.
+    """Create a directory and its parents, if they do not exist.
 
     Args:
         path: path of the directory.
@@ -201,7 +201,7 @@ def glob(pattern: str) -> list[str]:
     """Find the paths that match a pattern.
 
     Args:
-        pattern: a path with wildcards: `*`, `?` and `[...]`. `**` is like `*`.
+        pattern: a path with the wildcards `*`, `?` and `[...]`; `**` means the same as `*`.
 
     Returns:
         The paths, without a slash at the end, in no particular order.
@@ -232,7 +232,7 @@ def rmtree(path: StrPath) -> None:
 
 
 def getsize(path: StrPath) -> int:
-    """Return the size of a file.
+    """Return the size of a file in bytes.
 
     Args:
         path: path of the file.

@@ -1,4 +1,4 @@
-"""Events that programs record for listeners: counts, durations, time spans, scalars.
+"""Report events, durations, time spans and scalars to listeners.
 
 Listeners are process-wide and called in the order in which they were registered.
 """
@@ -40,7 +40,7 @@ def record_event(event: str, **kwargs: str | int) -> None:
 
     Args:
         event: name of the event, such as "/my_program/start".
-        **kwargs: details, which listeners get as keyword arguments.
+        **kwargs: details, which are passed to the listeners as keyword arguments.
 
     >>> from toile import monitoring
     >>> monitoring.register_event_listener(print)
@@ -57,7 +57,7 @@ def record_event_duration_secs(event: str, duration: float, **kwargs: str | int)
     Args:
         event: name of the event, such as "/my_program/start".
         duration: time in seconds.
-        **kwargs: details, which listeners get as keyword arguments.
+        **kwargs: details, which are passed to the listeners as keyword arguments.
     """
     _durations.send(event, duration, **kwargs)
 
@@ -69,8 +69,8 @@ def record_event_time_span(
 
     Args:
         event: name of the event, such as "/my_program/start".
-        start_time, end_time: times in seconds, such as from `time.time()`.
-        **kwargs: details, which listeners get as keyword arguments.
+        start_time, end_time: times in seconds, such as `time.time()` returns.
+        **kwargs: details, which are passed to the listeners as keyword arguments.
     """
     _spans.send(event, start_time, end_time, **kwargs)
 
@@ -81,7 +81,7 @@ def record_scalar(event: str, value: float | int, **kwargs: str | int) -> None:
     Args:
         event: name of the event, such as "/my_program/start".
         value: the number.
-        **kwargs: details, which listeners get as keyword arguments.
+        **kwargs: details, which are passed to the listeners as keyword arguments.
     """
     _scalars.send(event, value, **kwargs)
 
@@ -126,10 +126,10 @@ def unregister_event_listener(callback: Listener) -> None:
     """Stop calling a function that `register_event_listener` has registered.
 
     Args:
-        callback: function.
+        callback: the registered function.
 
     Raises:
-        ValueError: it is not registered.
+        ValueError: `callback` is not registered.
     """
     _events.remove(callback)
 
@@ -138,10 +138,10 @@ def unregister_event_duration_listener(callback: Listener) -> None:
     """Stop calling a function that `register_event_duration_secs_listener` has registered.
 
     Args:
-        callback: function.
+        callback: the registered function.
 
     Raises:
-        ValueError: it is not registered.
+        ValueError: `callback` is not registered.
     """
     _durations.remove(callback)
 
@@ -150,10 +150,10 @@ def unregister_event_time_span_listener(callback: Listener) -> None:
     """Stop calling a function that `register_event_time_span_listener` has registered.
 
     Args:
-        callback: function.
+        callback: the registered function.
 
     Raises:
-        ValueError: it is not registered.
+        ValueError: `callback` is not registered.
     """
     _spans.remove(callback)
 
@@ -162,10 +162,10 @@ def unregister_scalar_listener(callback: Listener) -> None:
     """Stop calling a function that `register_scalar_listener` has registered.
 
     Args:
-        callback: function.
+        callback: the registered function.
 
     Raises:
-        ValueError: it is not registered.
+        ValueError: `callback` is not registered.
     """
     _scalars.remove(callback)
 

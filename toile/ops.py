@@ -1,4 +1,4 @@
-"""Segment reductions: sums, products, maxima and minima of the slices with the same segment id.
+"""Segment reductions: sum, product, maximum and minimum of the slices with the same segment id.
 
 A segment without slices gets the value of an empty reduction, such as 0 for a sum. Ids outside
 [0, num_segments), including negative ones, are ignored.
@@ -30,14 +30,14 @@ _DOC = """{first}
 
     Args:
         data: array whose slices along the first axis are reduced.
-        segment_ids: integers, the segment of each slice. Slices whose id is negative, or is
-            `num_segments` or more, are ignored.
+        segment_ids: integers, which say to which segment each slice belongs. Slices whose id is
+            negative, or is `num_segments` or more, are ignored.
         num_segments: number of segments, required under `jit`; None for the largest id plus 1.
         indices_are_sorted: True to promise that `segment_ids` are in increasing order.
         unique_indices: True to promise that no segment has two slices.
-        bucket_size: number of slices to reduce at a time, before these partial results are reduced;
-            None for all. It can make sums of floats more accurate.
-        mode: how to handle ids that are out of bounds, see `lax.GatherScatterMode`; None ignores
+        bucket_size: number of slices in a bucket. Each bucket is reduced first, then the results of
+            all buckets, which can make sums of floats more accurate. None uses no buckets.
+        mode: how to handle ids that are out of bounds; see `lax.GatherScatterMode`. None ignores
             their slices.
         out_sharding: sharding of the result; None for no sharding. It cannot be combined with
             `bucket_size`.

@@ -1,4 +1,4 @@
-"""Profiles: annotated spans of a program, written as a Chrome trace.
+"""Record profiles: annotated spans of a program, written as a Chrome trace.
 
 Between `start_trace` and `stop_trace`, every annotation is recorded as a span with its thread,
 start and duration. chrome://tracing and ui.perfetto.dev show the file. When no profile is being

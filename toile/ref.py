@@ -177,7 +177,7 @@ def empty_ref(ty: HasShapeAndDType, memory_space: object = None) -> Ref:
 
 
 def freeze(ref: Ref) -> Array:
-    """Return the array that a Ref holds.
+    """Return the array in a Ref.
 
     Args:
         ref: Ref to read. It should not be used afterwards.
@@ -192,7 +192,7 @@ def freeze(ref: Ref) -> Array:
 
 
 def free_ref(ref: Ref) -> None:
-    """Release the array that a Ref holds; reading the Ref afterwards raises an error.
+    """Release the array in a Ref; reading the Ref afterwards raises an error.
 
     Args:
         ref: Ref to release.

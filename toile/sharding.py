@@ -326,7 +326,7 @@ def _device_of(x: Any, wanted: Sequence[Any]) -> Any:
 
 
 def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
-    """Move arrays to other shardings.
+    """Copy arrays so that they have other shardings.
 
     Args:
         xs: array or tree of arrays.
@@ -362,7 +362,7 @@ def auto_axes(
     """Wrap a function, inside which JAX lets the compiler choose the shardings.
 
     Args:
-        f: function; None to get a decorator.
+        f: the function; None returns a decorator.
         axes: names of the mesh axes; not used.
         out_sharding: shardings of the results; not used.
 
@@ -387,7 +387,7 @@ def explicit_axes(
     """Wrap a function, inside which JAX makes shardings part of the types of arrays.
 
     Args:
-        f: function; None to get a decorator.
+        f: the function; None returns a decorator.
         axes: names of the mesh axes; not used.
         in_sharding: shardings of the arguments; not used.
 

@@ -1,7 +1,7 @@
 """Dataclasses that are trees, so that transformations can be applied to their fields.
 
-A field made with `field(pytree_node=False)` belongs to the structure: it is compared, but not
-mapped over, traced or saved.
+A field made with `field(pytree_node=False)` belongs to the structure of the tree: it is compared,
+but not mapped over, traced or saved.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _T = TypeVar("_T")
 def field(
     pytree_node: bool = True, *, metadata: Mapping[str, Any] | None = None, **kwargs: object
 ) -> Any:
-    """Declare a field of a dataclass, and whether it is part of the tree's values or structure.
+    """Declare a field of a dataclass as a child of the tree or as part of its structure.
 
     Args:
-        pytree_node: whether the value is a child of the tree. If not, it belongs to the
-            structure: it is compared, hashed and left alone by transformations.
-        metadata: information that is kept with the field, as for `dataclasses.field`.
-        **kwargs: further options of `dataclasses.field`, such as `default`.
+        pytree_node: whether the value is a child of the tree. If not, it belongs to the structure:
+            it is compared and hashed, and transformations do not change it.
+        metadata: information that is stored with the field, as for `dataclasses.field`.
+        **kwargs: other options of `dataclasses.field`, such as `default`.
 
     Returns:
         A field, to assign to an annotated attribute of the class.
@@ -60,14 +60,14 @@ def dataclass(**kwargs: Any) -> Callable[[_T], _T]: ...
 def dataclass(clz: _T | None = None, **kwargs: object) -> _T | Callable[[_T], _T]:
     """Turn a class into a frozen dataclass that is a tree.
 
-    Instances have a method `replace(**updates)` that returns a copy with other values.
+    Instances have a method `replace(**updates)` that returns a copy with new values of some fields.
 
     Args:
-        clz: the class; None where the decorator is called with options.
+        clz: the class; None if the decorator is called with options.
         **kwargs: options of `dataclasses.dataclass`; `frozen` is True unless it is given.
 
     Returns:
-        The class; a decorator, if `clz` is None.
+        The class, or a decorator if `clz` is None.
 
     >>> from toile import struct
     >>> @struct.dataclass
@@ -105,7 +105,7 @@ TNode = TypeVar("TNode", bound="PyTreeNode")
 
 @dataclass_transform(field_specifiers=(field,))
 class PyTreeNode:
-    """Base class of dataclasses that are trees, like those that the decorator `dataclass` makes.
+    """Base class of dataclasses that are trees; an alternative to the decorator `dataclass`.
 
     Args:
         *args, **kwargs: values of the fields of the subclass.

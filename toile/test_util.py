@@ -1,7 +1,8 @@
-"""Checks of derivatives against finite differences, to any order and in both modes.
+"""Check derivatives against finite differences, to any order and in both modes.
 
 `check_jvp` compares a directional derivative with a central difference along a fixed random
-direction; `check_vjp` compares inner products, so one difference covers any number of outputs.
+direction. `check_vjp` compares inner products, so that one difference is enough for any number of
+outputs.
 """
 
 from __future__ import annotations
@@ -130,17 +131,17 @@ def check_jvp(
 ) -> None:
     """Raise an error unless directional derivatives agree with finite differences.
 
-    The direction is random, and the same in every run.
+    The direction is random, but the same in every run.
 
     Args:
-        f: function of `args` that returns a tree of arrays.
-        f_jvp: function of the arguments and their tangents that returns the result of `f` and its
-            tangent, such as `functools.partial(toile.jvp, f)`.
-        args: tuple of arguments, trees of arrays.
+        f: a function that is called with `args` and returns a tree of arrays.
+        f_jvp: a function `f_jvp(args, tangents)` that returns the result of `f` and its tangent,
+            such as `functools.partial(toile.jvp, f)`.
+        args: tuple of arguments, which are trees of arrays.
         atol, rtol: absolute and relative tolerance, or a dictionary of tolerances by dtype; None
-            for defaults that depend on the dtype of the results. They are multiplied by the number
-            of elements.
-        eps: size of the step of the differences.
+            for defaults that depend on the dtype of the results. The tolerances are multiplied by
+            the number of elements.
+        eps: step size of the differences.
         err_msg: text at the beginning of the error message.
 
     Raises:
@@ -164,18 +165,19 @@ def check_vjp(
 ) -> None:
     """Raise an error unless gradients agree with finite differences.
 
-    The inner product of a random direction with the gradient is compared with a difference along
+    The inner product of a random direction and the gradient is compared with a difference along
     that direction. The direction is the same in every run.
 
     Args:
-        f: function of `args` that returns a tree of arrays.
-        f_vjp: function of `*args` that returns the result of `f` and a function from cotangents of
-            the result to cotangents of the arguments, such as `functools.partial(toile.vjp, f)`.
-        args: tuple of arguments, trees of arrays.
+        f: a function that is called with `args` and returns a tree of arrays.
+        f_vjp: a function `f_vjp(*args)` that returns the result of `f` and its pullback, such as
+            `functools.partial(toile.vjp, f)`. The pullback maps a cotangent of the result to
+            cotangents of the arguments.
+        args: tuple of arguments, which are trees of arrays.
         atol, rtol: absolute and relative tolerance, or a dictionary of tolerances by dtype; None
-            for defaults that depend on the dtype of the results. They are multiplied by the number
-            of elements.
-        eps: size of the step of the differences.
+            for defaults that depend on the dtype of the results. The tolerances are multiplied by
+            the number of elements.
+        eps: step size of the differences.
         err_msg: text at the beginning of the error message.
 
     Raises:
@@ -207,15 +209,15 @@ def check_grads(
     """Raise an error unless the derivatives of a function agree with finite differences.
 
     Args:
-        f: function of `args` that returns a tree of arrays of floats.
-        args: arguments, trees of arrays of floats.
-        order: highest order of derivatives that is checked.
-        modes: which derivatives are checked: "fwd" for `toile.jvp`, "rev" for `toile.vjp`, "lin"
+        f: a function that is called with `args` and returns a tree of float arrays.
+        args: tuple of arguments, which are trees of float arrays.
+        order: highest order of derivatives to check.
+        modes: which derivatives to check: "fwd" for `toile.jvp`, "rev" for `toile.vjp`, and "lin"
             for `toile.linearize`.
         atol, rtol: absolute and relative tolerance, or a dictionary of tolerances by dtype; None
-            for defaults that depend on the dtype of the results. They are multiplied by the number
-            of elements.
-        eps: size of the step of the differences; None for 1e-4.
+            for defaults that depend on the dtype of the results. The tolerances are multiplied by
+            the number of elements.
+        eps: step size of the differences; None for 1e-4.
 
     Raises:
         AssertionError: derivatives differ.

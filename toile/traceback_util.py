@@ -1,9 +1,9 @@
 """Tracebacks without the frames of the library.
 
-`api_boundary` marks a function from which exceptions are raised without the frames of toile and of
-registered files. `hide_flax_in_tracebacks` and `show_flax_in_tracebacks` choose whether the code of
-modules is removed too; `flax_filter_frames` is the default for that, `traceback_filtering` controls
-the rest.
+`api_boundary` marks a function. Exceptions that leave it have no frames of toile and of registered
+files. `hide_flax_in_tracebacks` and `show_flax_in_tracebacks` choose whether the frames of module
+code are removed too; the option `flax_filter_frames` is the default. The option
+`traceback_filtering` controls all other frames.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _exclude_paths = [_PACKAGE]  # removed paths, including those of modules while t
 
 
 class UnfilteredStackTrace(Exception):
-    """The cause of an error with removed frames, under `remove_frames`: it has all of them."""
+    """The cause of an error whose frames were removed (`remove_frames`); it has all frames."""
 
 
 def register_exclusion(path: str) -> None:
-    """Treat the files under `path` as code of modules, hidden from tracebacks."""
+    """Treat the files under `path` as module code, which is hidden from tracebacks."""
     hidden = _modules_hidden()
     _flax_exclusions.add(path)
     source.register_exclusion(path)
@@ -84,7 +84,7 @@ def filter_traceback(tb: TracebackType | None) -> TracebackType | None:
 
 
 def _under_boundary(frame: Any) -> bool:
-    """Whether an outer frame is a boundary, which then filters for both."""
+    """Whether an outer frame is a boundary too, which then does the filtering."""
     while frame is not None:
         if frame.f_code is _boundary_code:
             return True

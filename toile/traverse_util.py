@@ -30,7 +30,7 @@ Path = tuple[str, ...]
 
 @struct.dataclass
 class _EmptyNode:
-    """Stands for an empty dictionary among flattened values; a tree without leaves."""
+    """Stands for an empty dict among flattened values; a tree without leaves."""
 
 
 empty_node = _EmptyNode()

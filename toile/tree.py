@@ -27,13 +27,14 @@ __all__ = [
 
 
 def static(**kwargs: object) -> Any:
-    """Declare a field of a dataclass that is part of the structure of a tree, not a child.
+    """Declare a field of a dataclass as part of the structure of a tree, not as a child.
 
     Args:
         kwargs: arguments of `dataclasses.field`, such as `default`.
 
     Returns:
-        A field for the body of a class that `toile.tree_util.register_dataclass` registers.
+        A field to assign to an attribute of a class that `toile.tree_util.register_dataclass`
+        registers.
 
     >>> import dataclasses
     >>> @toile.tree_util.register_dataclass

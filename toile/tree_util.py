@@ -45,7 +45,7 @@ __all__ = [
 
 
 def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
-    """Split a tree into the list of its leaves and its structure.
+    """Split a tree into a list of its leaves and its structure.
 
     Lists, tuples, named tuples, dictionaries, `OrderedDict`, `defaultdict`, None and registered
     types are nodes; anything else is a leaf. Keys of a `dict` are visited in sorted order. None has
@@ -57,7 +57,7 @@ def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf
             this is None, no container is treated as a leaf.
 
     Returns:
-        The leaves in order, and the structure, from which `tree_unflatten` builds a tree.
+        The pair (leaves, structure). `tree_unflatten` builds a tree from the structure.
 
     >>> toile.tree.flatten({'b': 1, 'a': [2, None]})
     ([2, 1], PyTreeDef({'a': [*, None], 'b': *}))
@@ -66,7 +66,7 @@ def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf
 
 
 def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Leaf]) -> PyTree:
-    """Build a tree from its structure and leaves: the inverse of `tree_flatten`.
+    """Build a tree from its structure and its leaves; the inverse of `tree_flatten`.
 
     Args:
         treedef: structure that `tree_flatten` or `tree_structure` returned.
@@ -122,7 +122,7 @@ def tree_structure(tree: PyTree, is_leaf: IsLeaf | None = None) -> PyTreeDef:
 
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
-    """Return the structure of a tuple of trees with the given structures.
+    """Return the structure of a tuple whose elements have given structures.
 
     Args:
         treedefs: structures of the elements of the tuple.
@@ -153,7 +153,7 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """Return whether a structure is a single node: a leaf, None or an empty container.
+    """Tell whether a structure is a single node: a leaf, None or an empty container.
 
     Args:
         treedef: structure of a tree.
@@ -189,7 +189,7 @@ def treedef_is_strict_leaf(treedef: PyTreeDef) -> bool:
 
 
 def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
-    """Return whether all elements of an iterable are leaves.
+    """Tell whether all elements of an iterable are leaves.
 
     Args:
         iterable: values to test.
@@ -283,7 +283,7 @@ def tree_transpose(
 
 
 class Unspecified:
-    """The default of an argument for which None is a valid value."""
+    """The type of the default of an argument for which None is a valid value."""
 
 
 UNSPECIFIED = Unspecified()
@@ -321,7 +321,7 @@ def tree_reduce_associative(
     operation: Callable[[T, T], T], tree: PyTree, *, identity: T | Unspecified = UNSPECIFIED,
     is_leaf: IsLeaf | None = None,
 ) -> T:
-    """Combine the leaves of a tree pair by pair with an associative operation.
+    """Combine the leaves of a tree in pairs, with an associative operation.
 
     The two halves of the list of leaves are reduced separately, and their results are combined.
     Compared with a reduction from left to right, a sum of many arrays has fewer steps that depend
@@ -362,7 +362,7 @@ def tree_reduce_associative(
 
 
 def tree_all(tree: PyTree, *, is_leaf: IsLeaf | None = None) -> bool:
-    """Return whether all leaves of a tree are true.
+    """Tell whether all leaves of a tree are true.
 
     Args:
         tree: nested containers of values that can be converted to bool.
@@ -438,7 +438,7 @@ def tree_leaves_with_path(
         is_leaf_takes_path: whether `is_leaf` is called as `f(path, part)`.
 
     Returns:
-        The (path, leaf) pairs in order. A path is a tuple with one entry for each level.
+        The list of pairs (path, leaf). A path is a tuple with one entry for each level.
 
     >>> toile.tree.leaves_with_path({'a': [1]})
     [((DictKey(key='a'), SequenceKey(idx=0)), 1)]
@@ -453,7 +453,7 @@ def generate_key_paths(tree: PyTree) -> list[tuple[KeyPath, Leaf]]:
         tree: nested containers of leaves.
 
     Returns:
-        The (path, leaf) pairs in order. A path is a tuple with one entry for each level.
+        The list of pairs (path, leaf). A path is a tuple with one entry for each level.
 
     >>> toile.tree_util.generate_key_paths((5, {'a': 6}))
     [((SequenceKey(idx=0),), 5), ((SequenceKey(idx=1), DictKey(key='a')), 6)]
@@ -465,7 +465,7 @@ def tree_map_with_path(
     f: Callable[..., Any], tree: PyTree, *rest: PyTree,
     is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False,
 ) -> PyTree:
-    """Apply a function to the path and the value of each leaf of a tree.
+    """Apply a function to each leaf of a tree and its path.
 
     Args:
         f: function `f(path, leaf, *parts)`, where `parts` are the corresponding parts of the trees
@@ -498,7 +498,7 @@ def flatten_one_level(tree: PyTree) -> tuple[Iterable[PyTree], Hashable]:
         dictionary.
 
     Raises:
-        ValueError: the value is a leaf.
+        ValueError: `tree` is a leaf.
 
     >>> children, aux = toile.tree_util.flatten_one_level({'a': 1, 'b': [2, 3]})
     >>> children, aux
@@ -527,7 +527,7 @@ def flatten_one_level_with_keys(
         The (path entry, child) pairs, and the auxiliary data that completes the node.
 
     Raises:
-        ValueError: the value is a leaf.
+        ValueError: `tree` is a leaf.
 
     >>> pairs, aux = toile.tree_util.flatten_one_level_with_keys({'a': 1})
     >>> pairs
@@ -547,7 +547,7 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Any], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
 ) -> None:
-    """Register a type as a tree node.
+    """Register a type whose values are nodes of trees.
 
     Transforms such as `grad`, `jit` and `vmap` then look inside values of this type. Its subclasses
     are not registered.
@@ -602,7 +602,7 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_func: Callable[[T], tuple[Iterable[Any], Any]] | None = None,
 ) -> None:
-    """Register a type as a tree node whose children have named entries in key paths.
+    """Register a type whose values are nodes of trees and whose children have names in key paths.
 
     Args:
         nodetype: type to register.
@@ -791,7 +791,7 @@ class PyTreeRegistry:
         return trees.flatten_with_path(tree, is_leaf, takes_path)
 
     def is_node(self, cls: type) -> bool:
-        """Return whether values of a type are nodes, like `is_tree_node`."""
+        """Tell whether values of a type are nodes, like `is_tree_node`."""
         return is_tree_node(cls)
 
     def register_node(self, *args: Any, **kw: Any) -> None:

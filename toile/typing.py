@@ -263,7 +263,7 @@ class SizeBytes:
             x: array, or another object with a shape and a dtype.
 
         Returns:
-            Its size.
+            The size of the array.
         """
         size = math.prod(x.shape)
         dtype: Any = jnp.dtype(x.dtype) if isinstance(x.dtype, str) else x.dtype

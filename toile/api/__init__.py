@@ -1,6 +1,6 @@
-"""The transformations that users call, on trees, built from the layers below.
+"""The transformations that users call, such as `grad`, `vmap` and `jit`; they work on trees.
 
-Importing it registers the platforms with the engine.
+Importing this package registers the platforms with the engine.
 """
 
 import toile.platforms  # noqa: F401 - makes them known

@@ -37,7 +37,7 @@ Positions = int | Sequence[int]
 
 
 def documented(fun: Callable[..., Any], text: str) -> Callable[[Any], Any]:
-    """A decorator: a function with the name and signature of `fun` and the docstring `text`."""
+    """A decorator that copies the name and signature of `fun` and sets the docstring to `text`."""
 
     def wrap(wrapper: Any) -> Any:
         functools.update_wrapper(wrapper, fun, updated=())
@@ -75,23 +75,24 @@ def grad(
 ) -> Callable[..., Any]:
     """Turn a function with a scalar result into one that computes its gradient.
 
-    The gradient has the structure of the argument: where that is a tree of parameters, so is the
-    gradient.
+    The gradient has the structure of the argument: for a tree of parameters, it is a tree of
+    gradients.
 
     Args:
         fun: the function; its result must be a single real number, an array of shape `()`.
-        argnums: the position of the argument to differentiate with respect to, or several.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and
-            the second, any tree, is returned beside the gradient.
-        holomorphic: whether `fun` is a differentiable function of complex numbers; its arguments
-            and its result must be complex.
+        argnums: the position, or a sequence of positions, of the arguments to differentiate with
+            respect to.
+        has_aux: whether `fun` returns a pair `(result, aux)`. Only the result is differentiated;
+            `aux`, which may be any tree, is returned with the gradient.
+        holomorphic: whether `fun` is holomorphic, that is, complex differentiable. Its arguments
+            and its result must then be complex.
         allow_int: whether integer arguments may be among `argnums`; their gradients are zeros of
             the dtype `float0`.
         reduce_axes: must be empty; accepted for code written for JAX.
 
     Returns:
-        A function of the same arguments. It returns the gradient, a tuple of them where `argnums`
-        is a sequence, and with `has_aux` the pair `(gradient, aux)`.
+        A function with the same arguments that returns the gradient, or a tuple of gradients if
+        `argnums` is a sequence. With `has_aux`, it returns a pair `(gradient, aux)`.
 
     Raises:
         TypeError: when called, if the result is not a real scalar or an argument is an integer.
@@ -141,17 +142,19 @@ def value_and_grad(
 
     Args:
         fun: the function; its result must be a single real number, an array of shape `()`.
-        argnums: the position of the argument to differentiate with respect to, or several.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
-        holomorphic: whether `fun` is a differentiable function of complex numbers; its arguments
-            and its result must be complex.
+        argnums: the position, or a sequence of positions, of the arguments to differentiate with
+            respect to.
+        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
+            differentiated.
+        holomorphic: whether `fun` is holomorphic, that is, complex differentiable. Its arguments
+            and its result must then be complex.
         allow_int: whether integer arguments may be among `argnums`; their gradients are zeros of
             the dtype `float0`.
         reduce_axes: must be empty; accepted for code written for JAX.
 
     Returns:
-        A function of the same arguments. It returns `(value, gradient)`, and with `has_aux`
-        `((value, aux), gradient)`; the gradient is a tuple where `argnums` is a sequence.
+        A function with the same arguments that returns `(value, gradient)` or, with `has_aux`,
+        `((value, aux), gradient)`. The gradient is a tuple if `argnums` is a sequence.
 
     >>> toile.value_and_grad(lambda x: x ** 2)(3.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
@@ -204,7 +207,7 @@ def value_and_grad(
 
 
 def weakened(g: Any, weak: bool) -> Any:
-    """A derivative, weakly typed or not: a gradient is weak exactly if its argument is."""
+    """Set whether a derivative is weakly typed; a gradient is weak exactly if its argument is."""
     if g.__class__ is DeviceArray:
         if g.weak_type != weak:
             return DeviceArray(g._data, weak)

@@ -1,4 +1,4 @@
-"""Python functions called from traced code: pure_callback, io_callback and debug callbacks.
+"""Call Python functions from traced code: pure_callback, io_callback and debug callbacks.
 
 May import everything below the faces.
 """
@@ -75,22 +75,23 @@ def pure_callback(
     """Call a pure Python function from traced code.
 
     The function runs when the compiled code runs and receives concrete arrays. It must be pure,
-    because it is not called if its results are not needed. It has no derivative; `custom_jvp` or
-    `custom_vjp` can give it one.
+    because it is not called if its results are not needed. It has no derivative, but you can define
+    one with `custom_jvp` or `custom_vjp`.
 
     Args:
-        callback: function of arrays that returns arrays (of toile or NumPy) or numbers.
-        result_shape_dtypes: what `callback` returns: a tree with a `ShapeDtypeStruct`, or an array,
-            in place of each result.
+        callback: function that receives arrays and returns arrays of toile or NumPy, or numbers.
+        result_shape_dtypes: a tree with the structure of the results of `callback`. Its leaves are
+            `ShapeDtypeStruct`s or arrays with their shapes and dtypes.
         *args: arguments for `callback`, trees of arrays.
         sharding: accepted for code written for JAX.
-        vmap_method: what `vmap` does. "sequential" and "sequential_unrolled" call `callback` once
-            for each example. The others call it once for all, with the batch as the first axis of
-            mapped arguments; its results must have that axis too. Arguments that are not mapped are
-            repeated along that axis by "broadcast_all", get an axis of size 1 by "expand_dims", and
-            are unchanged by "legacy_vectorized". With None, applying `vmap` raises an error.
-        vectorized: older alternative to `vmap_method`, used only if `vmap_method` is None: True
-            means "legacy_vectorized", and False means "sequential".
+        vmap_method: how `vmap` calls `callback`. "sequential" and "sequential_unrolled" call it
+            once for each example. The other methods call it once for all examples: mapped arguments
+            and the results then have the batch as their first axis. "broadcast_all" repeats the
+            arguments that are not mapped along this axis, "expand_dims" gives them an axis of size
+            1, and "legacy_vectorized" leaves them unchanged. With None, applying `vmap` raises an
+            error.
+        vectorized: older alternative to `vmap_method`, used only if that is None. True means
+            "legacy_vectorized", and False means "sequential".
         operand_layouts, result_layouts: accepted for code written for JAX.
         **kwargs: keyword arguments for `callback`.
 
@@ -98,9 +99,9 @@ def pure_callback(
         The results of `callback` as arrays, in the structure of `result_shape_dtypes`.
 
     Raises:
-        JaxRuntimeError: when run, if `callback` returns a different number of arrays, or different
-            shapes or dtypes. An exception raised by `callback` becomes one that is an instance of
-            both this class and its original class.
+        JaxRuntimeError: when run, if `callback` raises an exception or returns a different number
+            of arrays, or different shapes or dtypes. In the first case the error is also an
+            instance of the class of the original exception.
 
     >>> import numpy as np
     >>> f = lambda x: toile.pure_callback(np.sort, toile.ShapeDtypeStruct((3,), jnp.int32), x)
@@ -128,26 +129,27 @@ def io_callback(
     """Call a Python function with side effects from traced code.
 
     The function runs when the compiled code runs and receives concrete arrays. It is called once
-    for each execution, even where its results are not used; `vmap` makes one call for each example.
-    It has no derivative.
+    for each execution, even if its results are not used. Under `vmap` it is called once for each
+    example. It has no derivative.
 
     Args:
-        callback: function of arrays that returns arrays (of toile or NumPy) or numbers.
-        result_shape_dtypes: what `callback` returns: a tree with a `ShapeDtypeStruct`, or an array,
-            in place of each result; None if it returns nothing.
+        callback: function that receives arrays and returns arrays of toile or NumPy, or numbers.
+        result_shape_dtypes: a tree with the structure of the results of `callback`. Its leaves are
+            `ShapeDtypeStruct`s or arrays with their shapes and dtypes. None if `callback` returns
+            nothing.
         *args: arguments for `callback`, trees of arrays.
         sharding: accepted for code written for JAX.
-        ordered: whether ordered callbacks must run in program order relative to each other;
-            applying `vmap` then raises an error.
+        ordered: whether the call keeps its place in program order among ordered callbacks. Applying
+            `vmap` to an ordered callback raises an error.
         **kwargs: keyword arguments for `callback`.
 
     Returns:
         The results of `callback` as arrays, in the structure of `result_shape_dtypes`.
 
     Raises:
-        JaxRuntimeError: when run, if `callback` returns a different number of arrays, or different
-            shapes or dtypes. An exception raised by `callback` becomes one that is an instance of
-            both this class and its original class.
+        JaxRuntimeError: when run, if `callback` raises an exception or returns a different number
+            of arrays, or different shapes or dtypes. In the first case the error is also an
+            instance of the class of the original exception.
 
     >>> from toile.experimental import io_callback
     >>> seen = []
@@ -170,18 +172,18 @@ def debug_callback(
     """Call a Python function to inspect values in traced code.
 
     The function runs when the compiled code runs and receives concrete arrays. It changes neither
-    results nor derivatives; `vmap` makes one call for each example.
+    results nor derivatives. Under `vmap` it is called once for each example.
 
     Args:
         callback: function to call, whose result is ignored.
         *args: arguments for `callback`: trees of arrays, or any values, which are passed unchanged.
-        ordered: whether ordered callbacks must run in program order relative to each other.
+        ordered: whether the call keeps its place in program order among ordered callbacks.
         partitioned: accepted for code written for JAX.
         **kwargs: keyword arguments for `callback`.
 
     Returns:
-        None; without `callback`, a function that takes it and its arguments, as in
-        `debug.callback(ordered=True)(print, x)`.
+        None. If `callback` is None, the result is a function to call with the callback and its
+        arguments: `debug.callback(ordered=True)(print, x)`.
 
     >>> seen = []
     >>> @toile.jit
@@ -261,20 +263,20 @@ def debug_print(
     """Print values in traced code, where Python's `print` would show tracers without values.
 
     The text is printed when the compiled code runs, with the NumPy print options in effect at this
-    call; under `vmap` it is printed once for each example.
+    call. Under `vmap` it is printed once for each example.
 
     Args:
-        fmt: text with fields, as for `str.format`. An f-string does not work: it is made while the
-            function is traced.
+        fmt: text with fields, as for `str.format`. Do not use an f-string, because Python evaluates
+            it while the function is traced.
         *args: values for the fields `{}`.
-        ordered: whether ordered callbacks must run in program order relative to each other.
+        ordered: whether the call keeps its place in program order among ordered callbacks.
         partitioned: accepted for code written for JAX.
-        skip_format_check: whether to allow values that have no field. Where `fmt` has no field at
+        skip_format_check: whether to allow values that have no field. If `fmt` has no fields at
             all, they are printed after it.
         **kwargs: values for the fields with names.
 
     Returns:
-        None; without `fmt`, a function that takes it and the values, as in
+        None. If `fmt` is None, the result is a function to call with `fmt` and the values:
         `debug.print(ordered=True)("{}", x)`.
 
     Raises:
@@ -297,22 +299,22 @@ def debug_log(
 ) -> Any:
     """Log values in traced code, to the logger "toile.debug" at level INFO.
 
-    It is `debug.print` with a log record in place of a printed line; the record has the file and
-    the line of this call. All handlers of the logger get it, whatever the level of the logger is;
-    without a handler nothing is shown.
+    It is like `debug.print`, but writes a log record with the file and the line of this call. All
+    handlers of the logger receive it, whatever the level of the logger is. Without a handler,
+    nothing is shown.
 
     Args:
-        fmt: text with fields, as for `str.format`. An f-string does not work: it is made while the
-            function is traced.
+        fmt: text with fields, as for `str.format`. Do not use an f-string, because Python evaluates
+            it while the function is traced.
         *args: values for the fields `{}`.
-        ordered: whether ordered callbacks must run in program order relative to each other.
+        ordered: whether the call keeps its place in program order among ordered callbacks.
         partitioned: accepted for code written for JAX.
-        skip_format_check: whether to allow values that have no field. Where `fmt` has no field at
+        skip_format_check: whether to allow values that have no field. If `fmt` has no fields at
             all, they are logged after it.
         **kwargs: values for the fields with names.
 
     Returns:
-        None; without `fmt`, a function that takes it and the values, as in
+        None. If `fmt` is None, the result is a function to call with `fmt` and the values:
         `debug.log(ordered=True)("{}", x)`.
 
     Raises:
@@ -331,7 +333,7 @@ def debug_log(
 def _shown(
     name: str, fmt: str | None, ordered: bool, skip_format_check: bool, args: Any, kwargs: Any
 ) -> Any:
-    """Show values; without a format, return the function that does."""
+    """Show values, or return a function that does so if there is no format."""
     show = functools.partial(_show, name, ordered, skip_format_check)
     if fmt is not None:
         return show(fmt, *args, **kwargs)
@@ -363,7 +365,7 @@ def _show(
 
 
 def _logger() -> Callable[[str], None]:
-    """A function that logs a text as if from the user's line that is running now."""
+    """A function that logs text as if the user's current line had logged it."""
     import logging  # would slow down `import toile`
 
     logger = logging.getLogger("toile.debug")
@@ -382,13 +384,13 @@ def debug_breakpoint(
 ) -> PyTree:
     """Stop in Python's debugger when the traced code runs.
 
-    Python's `breakpoint` is called with the values of the caller's local variables that are arrays,
-    in a dictionary `seen` by name. Arrays inside lists and other trees are not among them.
+    In the debugger, the dictionary `seen` contains the caller's local variables that are arrays, by
+    name. Arrays inside lists and other trees are not included.
 
     Args:
-        backend: accepted for code written for JAX, as `filter_frames` and `num_frames` are.
+        backend: accepted for code written for JAX.
         filter_frames, num_frames: accepted for code written for JAX.
-        ordered: whether it must stop in program order relative to the other ordered callbacks.
+        ordered: whether the breakpoint keeps its place in program order among ordered callbacks.
         token: any value, which is returned.
         **kwargs: accepted for code written for JAX.
 

@@ -1,4 +1,4 @@
-"""checkpoint (remat) with its policies and names.
+"""`checkpoint` (also called `remat`), its policies, and names for values.
 
 A policy decides for each operation of the forward pass whether its results may be kept for the
 backward pass. May import everything below the faces.
@@ -32,7 +32,7 @@ def checkpoint_name(x: PyTree, name: str) -> PyTree:
 
     Args:
         x: an array or a tree of arrays.
-        name: the name, for `checkpoint_policies.save_only_these_names` and the like.
+        name: the name, for policies such as `checkpoint_policies.save_only_these_names`.
 
     Returns:
         The same values.
@@ -74,18 +74,18 @@ def checkpoint(
     static_argnames: str | Iterable[str] = (),
     concrete: bool = False,
 ) -> Any:
-    """Make a function compute its intermediate values again in the backward pass.
+    """Make a function recompute its intermediate values in the backward pass, to save memory.
 
-    Reverse mode keeps the intermediate values of a function until its gradient is computed. Under
-    `checkpoint`, only the arguments and the results that `policy` selects are kept: this saves
-    memory at the cost of more computation. Also known as `remat`.
+    Differentiation in reverse mode keeps the intermediate values of a function until its gradient
+    is computed. Under `checkpoint`, only the arguments and the values that `policy` selects are
+    kept, which saves memory but needs more computation. `remat` is another name for this function.
 
     Args:
         fun: the function. Without it, `checkpoint` returns a decorator.
-        prevent_cse: whether to prevent the compiler from reusing the values of the forward pass;
-            False is right inside `lax.scan`, which separates the passes itself.
-        policy: which results may be kept, such as `toile.checkpoint_policies.dots_saveable`; None
-            keeps none.
+        prevent_cse: whether to prevent the compiler from reusing the values of the forward pass.
+            Set it to False inside `lax.scan`, where this is not necessary.
+        policy: which intermediate values may be kept, such as
+            `toile.checkpoint_policies.dots_saveable`; None keeps none.
         static_argnums: positions of arguments that are not traced.
         static_argnames: names of keyword arguments that are not traced.
         concrete: must be False; JAX has removed it.
@@ -140,9 +140,10 @@ remat = checkpoint
 class checkpoint_policies:
     """Policies for `checkpoint`: which results of the forward pass may be kept.
 
-    Some are policies themselves, such as `dots_saveable`; others return one, such as
-    `save_only_these_names("h")`. A policy is a function of an operation that returns whether its
-    results may be kept. The arguments of the function under `checkpoint` are always kept.
+    Some are policies themselves, such as `dots_saveable`; others return a policy, such as
+    `save_only_these_names("h")`. A policy is a function that is called with an operation and
+    returns whether its results may be kept. The arguments of the function under `checkpoint` are
+    always kept.
 
     >>> policy = toile.checkpoint_policies.nothing_saveable
     >>> f = toile.checkpoint(lambda w, x: jnp.sin(x @ w), policy=policy)
@@ -165,7 +166,7 @@ class checkpoint_policies:
 
     @staticmethod
     def nothing_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
-        """Keep no result: all are computed again. It is the default.
+        """Keep no result, so that all are computed again; this is the default.
 
         Args:
             prim: the operation.
@@ -183,7 +184,7 @@ class checkpoint_policies:
             prim: the operation.
 
         Returns:
-            Whether its results may be kept.
+            Whether the results of the operation may be kept.
         """
         return prim.multiplies
 
@@ -197,7 +198,7 @@ class checkpoint_policies:
             prim: the operation.
 
         Returns:
-            Whether its results may be kept.
+            Whether the results of the operation may be kept.
         """
         return prim.sums_shared_axes
 
@@ -205,7 +206,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_only_these_names(*names: str) -> Callable[..., bool]:
-        """Make a policy that keeps the values that `checkpoint_name` gave one of these names.
+        """Make a policy that keeps only values that `checkpoint_name` has given one of these names.
 
         Args:
             *names: names of values.
@@ -218,7 +219,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_any_names_but_these(*names: str) -> Callable[..., bool]:
-        """Make a policy that keeps the values that have a name, except those with these names.
+        """Make a policy that keeps only values with a name, except those with one of these names.
 
         Args:
             *names: names of values that are not kept.
@@ -231,7 +232,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_anything_except_these_names(*names: str) -> Callable[..., bool]:
-        """Make a policy that keeps every result, except values that have one of these names.
+        """Make a policy that keeps every result except values with one of these names.
 
         Args:
             *names: names of values that are not kept.
@@ -246,7 +247,7 @@ class checkpoint_policies:
     def save_from_both_policies(
         first: Callable[..., bool], second: Callable[..., bool]
     ) -> Callable[..., bool]:
-        """Make a policy that keeps what at least one of two policies keeps.
+        """Make a policy that keeps the results that at least one of two policies keeps.
 
         Args:
             first, second: the policies.
@@ -258,7 +259,7 @@ class checkpoint_policies:
 
     @staticmethod
     def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Callable[..., bool]:
-        """Keep the results of contractions without batch axes, as the policy of that name does.
+        """Make a policy like `dots_with_no_batch_dims_saveable`.
 
         Args:
             offload_src, offload_dst: accepted for code written for JAX.
@@ -276,11 +277,11 @@ class checkpoint_policies:
         *, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
         offload_src: str, offload_dst: str,
     ) -> Callable[..., bool]:
-        """Make a policy that keeps the values that have one of the names in either list.
+        """Make a policy that keeps values whose name is in one of two lists.
 
         Args:
-            names_which_can_be_saved: names of values.
-            names_which_can_be_offloaded: more names of values.
+            names_which_can_be_saved: names of values to keep.
+            names_which_can_be_offloaded: more names of values to keep.
             offload_src, offload_dst: accepted for code written for JAX.
 
         Returns:

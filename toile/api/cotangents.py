@@ -1,7 +1,7 @@
-"""Where the cotangents of `vjp` go: returned, added to a Ref, or dropped.
+"""Choose for each cotangent of `vjp` whether it is returned, added to a Ref, or dropped.
 
-`f_vjp.with_refs(*wishes)` takes one request for each leaf of the arguments: `GradValue()`, a Ref to
-which the cotangent is added, or `DontWant()`. May import the engine.
+`f_vjp.with_refs(*wishes)` expects one request for each leaf of the arguments: `GradValue()`, a Ref
+to which the cotangent is added, or `DontWant()`. May import the engine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ad = SimpleNamespace(DontWant=DontWant, DidntWant=DidntWant, GradRef=GradRef, Gr
 
 
 class Directed:
-    """The function of `with_refs`: `pullback`, and where each of its cotangents goes."""
+    """The function that `with_refs` returns: `pullback`, with a destination for each cotangent."""
 
     __slots__ = ("pullback", "wishes")
 
@@ -68,7 +68,7 @@ def _granted(wish: Any, ct: Any) -> Any:
 
 
 def directed(pullback: Any, wishes: Any, in_tree: Any) -> Directed:
-    """`pullback` with its cotangents directed by `wishes`, a tree like the arguments'."""
+    """Send the cotangents of `pullback` to their destinations in the tree `wishes`."""
     leaves, tree = flatten(wishes)
     if tree != in_tree:
         raise ValueError(

@@ -1,8 +1,8 @@
 """custom_jvp, custom_vjp, custom_gradient and linear_call: user-defined derivatives.
 
-`nondiff_argnums` are passed to the rules unchanged. Rules are checked: an error for a tangent or
-cotangent with the wrong structure or shape names the function and both sides. May import everything
-below the faces.
+`nondiff_argnums` are passed to the rules unchanged. If a rule returns a tangent or cotangent with
+the wrong structure or shape, the error names the function and shows both sides. May import
+everything below the faces.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _MOVING = object()  # takes the place of a residual that is an array
 class SymbolicZero:
     """A tangent or cotangent that is known to be zero, without an array of zeros.
 
-    Rules that were set with `symbolic_zeros=True` get it for values that do not depend on what is
-    differentiated, and may return it.
+    Rules that were set with `symbolic_zeros=True` receive it for values that do not depend on the
+    differentiated arguments, and may return it.
 
     Args:
         aval: shape and dtype of the tangent.
@@ -73,7 +73,8 @@ class SymbolicZero:
             val: array or number.
 
         Returns:
-            A zero of its shape and dtype; of dtype `float0` for integers and booleans.
+            A zero with the shape and dtype of `val`; the dtype is `float0` for integers and
+            booleans.
         """
         return SymbolicZero(aval_of(val).to_tangent_aval())
 
@@ -88,12 +89,12 @@ class SymbolicZero:
 
 
 class CustomVJPPrimal:
-    """An array in the arguments of a forward rule that was set with `symbolic_zeros=True`.
+    """An array that is passed to a forward rule that was set with `symbolic_zeros=True`.
 
     Args:
         value: the array.
-        perturbed: whether the value depends on what is differentiated. If not, its cotangent is not
-            used, and the rule need not prepare it.
+        perturbed: whether the value depends on the differentiated arguments. If not, its cotangent
+            is not used, and the rules need not compute it.
 
     >>> @toile.custom_vjp
     ... def f(x, y):
@@ -115,16 +116,16 @@ class CustomVJPPrimal:
 
 
 def custom_vjp_primal_tree_values(tree: PyTree) -> PyTree:
-    """Take the values from the arguments of a forward rule that has `symbolic_zeros=True`.
+    """Extract the arrays from the arguments of a forward rule that has `symbolic_zeros=True`.
 
     Args:
         tree: tree of `CustomVJPPrimal`s.
 
     Returns:
-        The tree with the value of each, as the function itself takes them.
+        The tree with the value of each `CustomVJPPrimal`, to be passed to the function itself.
 
     Raises:
-        TypeError: a leaf of the tree is something else.
+        TypeError: a leaf of the tree is not a `CustomVJPPrimal`.
 
     >>> from toile.custom_derivatives import CustomVJPPrimal, custom_vjp_primal_tree_values
     >>> custom_vjp_primal_tree_values({"x": CustomVJPPrimal(2.0, perturbed=True)})
@@ -147,10 +148,10 @@ def zero_from_primal(val: PyTree, symbolic_zeros: bool = False) -> PyTree:
 
     Args:
         val: tree of arrays and numbers.
-        symbolic_zeros: whether to make `SymbolicZero`s in place of arrays.
+        symbolic_zeros: whether to make `SymbolicZero`s instead of arrays.
 
     Returns:
-        A tree like `val`. Zeros for integers and booleans have dtype `float0`.
+        A tree with the structure of `val`. Zeros for integers and booleans have dtype `float0`.
 
     >>> from toile.custom_derivatives import zero_from_primal
     >>> zero_from_primal({"x": jnp.ones(2)})
@@ -215,14 +216,14 @@ def dress(wrapper: Any, fun: Callable[..., Any]) -> None:
 
 
 def forwarded(wrapper: Any, name: str) -> Any:
-    """`def_vmap` or similar of the wrapped function, which may be a wrapper itself."""
+    """An attribute such as `def_vmap` of the wrapped function, which may be a wrapper itself."""
     if name.startswith("def"):
         return getattr(wrapper.fun, name)
     raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}")
 
 
 class _Results:
-    """The structure of a function's result, and its avals once the function itself ran."""
+    """The structure of a function's result, and its avals once the function itself has run."""
 
     __slots__ = ("tree", "avals")
 
@@ -286,7 +287,7 @@ def _from_symbolic(t: Any) -> Any:
 
 
 class _Custom(Generic[P, R]):
-    """Base of both kinds: wrapping, argument splitting, methods."""
+    """Base of `custom_jvp` and `custom_vjp`, which wraps functions and splits arguments."""
 
     symbolic_zeros = False
 
@@ -359,8 +360,9 @@ class _Call:
     def run(self, op: Any) -> Any:
         """The results of an operation on the leaves, in the structure of the function's result.
 
-        Drops the leaves, to avoid a cycle: the operation holds this call, tracers hold the
-        operation."""
+        The leaves are dropped to avoid a reference cycle, because the operation refers to this
+        call, and tracers refer to the operation.
+        """
         leaves, self.leaves = self.leaves, []
         outs = op(*leaves)
         return unflatten(self.results.tree, outs)
@@ -369,13 +371,14 @@ class _Call:
 class custom_jvp(_Custom[P, R]):
     """A function with a user-defined derivative rule for forward mode.
 
-    Reverse mode uses the same rule, transposed. Set the rule with `defjvp` before the first call.
+    Reverse mode uses the transpose of the same rule. Set the rule with `defjvp` before the first
+    call.
 
     Args:
         fun: the function.
         nondiff_argnums: positions of arguments that are not differentiated, such as functions or
-            sizes; the rule gets them first.
-        nondiff_argnames: names of such arguments.
+            sizes. The rule receives them before its other arguments.
+        nondiff_argnames: names of arguments that are not differentiated.
 
     >>> @toile.custom_jvp
     ... def f(x):
@@ -394,11 +397,11 @@ class custom_jvp(_Custom[P, R]):
         """Set the rule for derivatives.
 
         Args:
-            jvp: function `jvp(*nondiff, primals, tangents)` of the arguments that are not
-                differentiated, the tuple of the others and the tuple of their tangents, which
-                returns the pair of the result and its tangent.
+            jvp: a function `jvp(*nondiff, primals, tangents)` that returns the pair (result,
+                tangent of the result). `nondiff` are the arguments that are not differentiated,
+                `primals` is the tuple of the others, and `tangents` the tuple of their tangents.
             symbolic_zeros: whether tangents that are known to be zero are passed to the rule as
-                `SymbolicZero`s, not as arrays of zeros.
+                `SymbolicZero`s instead of arrays of zeros.
 
         Returns:
             `jvp`, so that `defjvp` can be used as a decorator.
@@ -410,9 +413,9 @@ class custom_jvp(_Custom[P, R]):
         """Set a separate derivative rule for each argument.
 
         Args:
-            *jvps: one function for each argument, or None where the derivative is zero. It is
-                called as `jvp(tangent, result, *args)` with the tangent of its argument, and
-                returns its part of the result's tangent; the parts are added.
+            *jvps: one function for each argument, or None if the derivative is zero. Each function
+                is called as `jvp(tangent, result, *args)` with the tangent of its argument, and
+                returns its contribution to the tangent of the result. All contributions are added.
 
         Raises:
             TypeError: the function has `nondiff_argnums`.
@@ -501,7 +504,7 @@ def _shown(x: Any) -> str:
 
 
 def _unmoved(x: Any) -> Any:
-    """An argument that is not differentiated, without its tangent if it has one."""
+    """An argument that is not differentiated, without its tangent, if any."""
     return stop_gradient(x) if isinstance(x, Tracer) else x
 
 
@@ -514,8 +517,8 @@ class custom_vjp(_Custom[P, R]):
     Args:
         fun: the function.
         nondiff_argnums: positions of arguments that are not differentiated, such as functions or
-            sizes; the backward rule gets them first.
-        nondiff_argnames: names of such arguments.
+            sizes. The backward rule receives them before its other arguments.
+        nondiff_argnames: names of arguments that are not differentiated.
 
     >>> @toile.custom_vjp
     ... def f(x):
@@ -533,13 +536,13 @@ class custom_vjp(_Custom[P, R]):
         """Set the rules for derivatives.
 
         Args:
-            fwd: function of the same arguments that returns the pair of the result and the
-                residuals, a tree of what the backward rule needs.
-            bwd: function `bwd(*nondiff, residuals, ct)` of the arguments that are not
-                differentiated, the residuals and the cotangent of the result, which returns a tuple
-                with the cotangent of each other argument. None stands for zero.
-            symbolic_zeros: whether `fwd` gets `CustomVJPPrimal`s in place of arrays, and `bwd`
-                `SymbolicZero`s in place of cotangents that are known to be zero.
+            fwd: a function with the same arguments that returns the pair (result, residuals). The
+                residuals are a tree of the values that `bwd` needs.
+            bwd: a function `bwd(*nondiff, residuals, ct)` that returns a tuple with the cotangent
+                of each differentiated argument; None means zero. `nondiff` are the arguments that
+                are not differentiated, and `ct` is the cotangent of the result.
+            symbolic_zeros: whether `fwd` receives `CustomVJPPrimal`s instead of arrays, and `bwd`
+                receives `SymbolicZero`s instead of cotangents that are known to be zero.
             optimize_remat: accepted for code written for JAX.
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
@@ -584,7 +587,7 @@ class custom_vjp(_Custom[P, R]):
     def _forward(
         self, call: _Call, mask: Sequence[bool], xs: Sequence[Any]
     ) -> tuple[list[Any], Any]:
-        """The results and the residuals of the forward rule; `mask`: differentiated arguments."""
+        """The results and residuals of the forward rule; `mask` marks differentiated arguments."""
         given: Any = xs
         if self.symbolic_zeros:
             given = [CustomVJPPrimal(x, m) for x, m in zip(xs, mask, strict=True)]
@@ -603,7 +606,7 @@ class custom_vjp(_Custom[P, R]):
         return outs, pair[1]
 
     def _checked(self, cts: Any, tree: Any, avals: Sequence[Aval]) -> list[Any]:
-        """A cotangent for each leaf; None is the zero of a whole argument."""
+        """A cotangent for each leaf; None means that the cotangent of a whole argument is zero."""
         name = name_of(self.fun)
         if isinstance(cts, list):
             cts = tuple(cts)
@@ -666,18 +669,19 @@ def _other_shape(
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn a function that returns its value and its backward rule into a differentiable function.
+    """Turn a function that returns its value and its backward rule into a differentiable one.
 
-    It is a short form of `custom_vjp` in which the backward rule can use values that the function
-    has computed. Forward mode (`jvp`) raises an error.
+    This is a short form of `custom_vjp`: the backward rule is defined inside the function and can
+    use the values that the function has computed. Forward mode (`jvp`) raises an error.
 
     Args:
-        fun: function that returns a pair: the result, and a function from the cotangent of the
-            result to a tuple of the cotangents of the arguments (or to the only one).
+        fun: a function that returns the pair (result, backward rule). The backward rule is a
+            function that is called with the cotangent of the result and returns a tuple with the
+            cotangents of the arguments. For a single argument, it may return the cotangent itself.
 
     Returns:
-        A function of the same arguments that returns the first part of the pair, and whose
-        derivative in reverse mode is given by the second.
+        A function with the same arguments that returns the result, and whose derivative in reverse
+        mode is computed by the backward rule.
 
     >>> @toile.custom_gradient
     ... def f(x):
@@ -709,27 +713,28 @@ def linear_call(
     fun: Callable[..., PyTree], fun_transpose: Callable[..., PyTree], residual_args: PyTree,
     linear_args: PyTree,
 ) -> PyTree:
-    """Call a linear function whose transpose is given by another function.
+    """Call a linear function, and use another function as its transpose.
 
     Reverse mode and `linear_transpose` use `fun_transpose` instead of transposing the operations of
     `fun`.
 
     Args:
-        fun: function `fun(residual_args, linear_args)`, linear in `linear_args`.
-        fun_transpose: function `fun_transpose(residual_args, ct)` of a cotangent like the result of
-            `fun`, which returns a tree like `linear_args`.
-        residual_args: tree of arrays that `fun` may depend on in any way.
-        linear_args: tree of arrays.
+        fun: a function `fun(residual_args, linear_args)` that is linear in `linear_args`.
+        fun_transpose: a function `fun_transpose(residual_args, ct)` that returns a tree with the
+            structure of `linear_args`. `ct` is a cotangent with the structure of the result of
+            `fun`.
+        residual_args: tree of arrays, in which `fun` need not be linear.
+        linear_args: tree of arrays, in which `fun` is linear.
 
     Returns:
         `fun(residual_args, linear_args)`.
 
     Raises:
-        TypeError: when transposed, if the structure of the result of `fun_transpose` is not that of
-            `linear_args`.
+        TypeError: when transposed, if the result of `fun_transpose` and `linear_args` have
+            different structures.
 
     Differences:
-        JAX does not differentiate it with respect to `residual_args`.
+        JAX does not differentiate the call with respect to `residual_args`.
 
     >>> from toile.custom_derivatives import linear_call
     >>> def divide(x, y):

@@ -31,14 +31,14 @@ from toile.staging.flat_functions import prefix_error
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """List the devices of a platform, in all processes.
+    """List the devices of a platform in all processes.
 
     Args:
-        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
-            the GPU where there is one.
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
+            is the GPU if there is one.
 
     Returns:
-        The devices.
+        A list of devices.
 
     Raises:
         RuntimeError: the platform does not exist or has no device.
@@ -56,16 +56,16 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
     """List the devices of one process.
 
     Args:
-        process_index: number of the process; None for this one.
-        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
-            the GPU where there is one.
+        process_index: index of the process; None for this one.
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
+            is the GPU if there is one.
         host_id: older name for `process_index`, used if that is None.
 
     Returns:
-        The devices.
+        A list of devices.
 
     Raises:
-        ValueError: there is no process of that number.
+        ValueError: there is no process with this index.
 
     >>> toile.local_devices(process_index=0) == toile.devices()
     True
@@ -83,11 +83,11 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
 
 
 def device_count(backend: str | None = None) -> int:
-    """Count the devices of a platform, in all processes.
+    """Count the devices of a platform in all processes.
 
     Args:
-        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
-            the GPU where there is one.
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
+            is the GPU if there is one.
 
     Returns:
         The number of devices.
@@ -102,8 +102,8 @@ def local_device_count(backend: str | None = None) -> int:
     """Count the devices of a platform that belong to this process.
 
     Args:
-        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
-            the GPU where there is one.
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
+            is the GPU if there is one.
 
     Returns:
         The number of devices.
@@ -115,10 +115,10 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def default_backend() -> str:
-    """Return the name of the platform that arrays are on by default.
+    """Return the name of the default platform, on which arrays are created.
 
     Returns:
-        "gpu" where there is a GPU, otherwise "cpu".
+        "gpu" if there is a GPU, otherwise "cpu".
 
     >>> toile.default_backend() == toile.devices()[0].platform
     True
@@ -127,13 +127,13 @@ def default_backend() -> str:
 
 
 def process_index(backend: str | None = None) -> int:
-    """Return the number of this process. `host_id` is an older name for this function.
+    """Return the index of this process. `host_id` is an older name for this function.
 
     Args:
         backend: accepted for code written for JAX; the processes are the same for all platforms.
 
     Returns:
-        The index of this process, counting from 0; always 0 if there is only one process.
+        The index, counted from 0; always 0 if there is only one process.
 
     >>> toile.process_index()
     0
@@ -159,7 +159,7 @@ def process_count(backend: str | None = None) -> int:
 
 
 def process_indices(backend: str | None = None) -> list[int]:
-    """List the numbers of all processes. `host_ids` is an older name for this function.
+    """List the indices of all processes. `host_ids` is an older name for this function.
 
     Args:
         backend: accepted for code written for JAX; the processes are the same for all platforms.
@@ -181,9 +181,9 @@ def device_put(
     src: Device | Sharding | PyTree = None, donate: bool | PyTree = False,
     may_alias: bool | PyTree | None = None,
 ) -> PyTree:
-    """Copy the arrays of a tree to a device, or divide them over several.
+    """Copy the arrays of a tree to a device, or divide them over several devices.
 
-    Arrays that are already there are returned unchanged, unless `may_alias` is False.
+    Arrays that are already on the device are returned unchanged, unless `may_alias` is False.
 
     Args:
         x: tree of arrays and numbers; numbers and NumPy arrays become arrays.
@@ -198,11 +198,11 @@ def device_put(
             None is like True.
 
     Returns:
-        A tree like `x`, of arrays.
+        A tree of arrays with the structure of `x`.
 
     Raises:
-        ValueError: a target has another type, does not exist, or does not fit the shape of its
-            array; or both `donate` and `may_alias` are true.
+        ValueError: `device` contains something that is not a device or sharding, does not exist, or
+            does not fit the shape of its array; or both `donate` and `may_alias` are true.
 
     >>> toile.device_put({"a": [1, 2.5]}, toile.devices()[0])
     {'a': [Array(1, dtype=int32, weak_type=True), Array(2.5, dtype=float32, weak_type=True)]}
@@ -319,14 +319,14 @@ def _is_plain(x: Any) -> bool:
 
 
 def device_get(x: PyTree) -> PyTree:
-    """Copy the arrays of a tree to the host, as NumPy arrays.
+    """Copy the arrays of a tree to the host and convert them to NumPy arrays.
 
     Args:
         x: tree of arrays. Python numbers, traced values, arrays of keys and objects of other types
             are left unchanged.
 
     Returns:
-        A tree like `x`.
+        A tree with the structure of `x`.
 
     >>> toile.device_get({"a": jnp.arange(3), "b": 2})
     {'a': array([0, 1, 2], dtype=int32), 'b': 2}
@@ -364,7 +364,7 @@ def block_until_ready(x: PyTree) -> PyTree:
 
 
 def copy_to_host_async(x: PyTree) -> PyTree:
-    """Start to copy the arrays of a tree to the host, without waiting for the copies to finish.
+    """Start copying the arrays of a tree to the host, without waiting for the copies to finish.
 
     Args:
         x: tree of arrays; objects of other types are ignored.
@@ -385,20 +385,20 @@ def copy_to_host_async(x: PyTree) -> PyTree:
 
 
 def live_arrays(platform: str | None = None) -> list[Array]:
-    """List the arrays that exist and have not been deleted, to find what takes memory.
+    """List the arrays that exist and have not been deleted, to find what uses memory.
 
     Args:
         platform: name of the platform whose arrays are listed, such as "cpu" or "gpu"; None for
             all platforms.
 
     Returns:
-        The arrays.
+        A list of arrays.
 
     Raises:
         RuntimeError: the platform does not exist or has no device.
 
     Differences:
-        Without a name, JAX lists the arrays of the default platform.
+        If `platform` is None, JAX lists the arrays of the default platform.
 
     >>> x = jnp.arange(3)
     >>> any(y is x for y in toile.live_arrays())
@@ -414,13 +414,13 @@ def live_arrays(platform: str | None = None) -> list[Array]:
 def typeof(x: ArrayLike) -> Aval:
     """Return the shape, the dtype and the weak type of an array or number.
 
-    It works for traced values too, whose shape and dtype are all that is known.
+    It also works for traced values, of which only the shape and the dtype are known.
 
     Args:
         x: array, traced value or number.
 
     Returns:
-        An object with `shape`, `dtype` and `weak_type`; JAX's name for it is `ShapedArray`.
+        An object with `shape`, `dtype` and `weak_type`, which JAX calls a `ShapedArray`.
 
     Raises:
         TypeError: `x` is not an array or number.

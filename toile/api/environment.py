@@ -1,4 +1,4 @@
-"""The versions and devices that a program runs on, as text for bug reports."""
+"""Collect the versions and devices that a program runs on, for bug reports."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from toile.version import __version__
 
 
 def print_environment_info(return_string: bool = False) -> str | None:
-    """Print the versions and devices that a program runs on, as text for bug reports.
+    """Print the versions and devices that a program runs on, for bug reports.
 
     Args:
-        return_string: whether to return the text in place of printing it.
+        return_string: whether to return the text instead of printing it.
 
     Returns:
-        The text with `return_string`, otherwise None.
+        The text if `return_string` is true, otherwise None.
 
     >>> "numpy:" in toile.print_environment_info(return_string=True)
     True

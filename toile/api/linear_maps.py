@@ -55,20 +55,22 @@ def jvp(
 def jvp(
     fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
 ) -> tuple[Any, ...]:
-    """Compute a function's value and its derivative along a direction, in one forward pass.
+    """Compute a function's value and its derivative in a given direction, in one forward pass.
 
     Args:
-        fun: a function of arrays or trees of them.
+        fun: a function whose arguments are arrays or trees of arrays.
         primals: the arguments, as a tuple or a list.
-        tangents: the direction: for each argument a change of the same structure, shapes and dtypes
-            (`float0` zeros for integers).
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
+        tangents: the direction: for each argument, a value with the same structure, shapes and
+            dtypes. Tangents of integers are zeros of dtype `float0`.
+        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
+            differentiated.
 
     Returns:
-        `(value, tangent)`, both with the structure of the result; with `has_aux` also `aux`.
+        `(value, tangent)`, both with the structure of the result, or `(value, tangent, aux)` with
+        `has_aux`.
 
     Raises:
-        TypeError: `tangents` does not fit `primals`.
+        TypeError: `tangents` and `primals` differ in structure, shape or dtype.
 
     >>> toile.jvp(jnp.sin, (0.0,), (2.0,))
     (Array(0., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
@@ -158,7 +160,7 @@ def _tangent_of(x: Any, t: Any) -> Any:
 
 
 class VJPFunction:
-    """The cotangent function of `vjp`; a pytree whose leaves are the residuals."""
+    """The pullback that `vjp` returns; a pytree whose leaves are the residuals."""
 
     __slots__ = ("tape", "in_avals", "in_tree", "out_avals", "out_tree", "moving", "linear",
                  "label")
@@ -203,7 +205,7 @@ class VJPFunction:
         return unflatten(self.in_tree, outs)
 
     def with_refs(self, *wishes: Any) -> Directed:
-        """This function with its cotangents returned, added to Refs or omitted (`toile.ad`)."""
+        """Choose for each cotangent whether it is returned, added to a Ref, or omitted."""
         return directed(self, wishes, self.in_tree)
 
     def flattened(self) -> tuple[list[Any], Any]:
@@ -272,19 +274,21 @@ def vjp(
     fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False,
     reduce_axes: Sequence[Any] = ()
 ) -> Any:
-    """Compute a function's value, and a function that maps cotangents back to its arguments.
+    """Compute a function's value, and return a function that computes cotangents of its arguments.
 
-    `grad` calls it for functions with one number as their result; `vjp` is for any result.
+    `grad` is for functions that return a single number; `vjp` is for functions with any result.
 
     Args:
-        fun: a function of arrays or trees of them.
-        *primals: the arguments at which it is evaluated.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
+        fun: a function whose arguments are arrays or trees of arrays.
+        *primals: the arguments at which `fun` is evaluated.
+        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
+            differentiated.
         reduce_axes: must be empty; accepted for code written for JAX.
 
     Returns:
-        `(value, pullback)`, with `has_aux` also `aux`. `pullback(cotangent)` takes a tree like
-        `value` and returns a tuple with one cotangent for each argument.
+        `(value, pullback)`, or `(value, pullback, aux)` with `has_aux`. `pullback(ct)` expects a
+        cotangent with the structure of `value`, and returns a tuple with one cotangent for each
+        argument.
 
     >>> y, pullback = toile.vjp(lambda x: x * jnp.arange(3.0), 2.0)
     >>> pullback(jnp.ones(3))
@@ -322,17 +326,19 @@ def linearize(fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False) 
 def linearize(fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     """Compute a function's value and its derivative at a point, as a linear function.
 
-    `jvp` evaluates the function for each direction; here it is evaluated once, and the derivative
-    can be applied to many directions.
+    `jvp` evaluates the function again for each direction. `linearize` evaluates it once, and the
+    derivative can then be applied to many directions.
 
     Args:
-        fun: a function of arrays or trees of them.
-        *primals: the point: one value for each argument.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
+        fun: a function whose arguments are arrays or trees of arrays.
+        *primals: the point, as one value for each argument.
+        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
+            differentiated.
 
     Returns:
-        `(value, derivative)`, with `has_aux` also `aux`. `derivative(*tangents)` takes one tangent
-        for each argument. It is a pytree whose leaves are the values it keeps.
+        `(value, derivative)`, or `(value, derivative, aux)` with `has_aux`. `derivative(*tangents)`
+        expects one tangent for each argument. The derivative is a pytree whose leaves are the
+        values that it stores.
 
     >>> y, derivative = toile.linearize(jnp.sin, 0.0)
     >>> derivative(2.0)
@@ -387,16 +393,17 @@ class _Linearized:
 def linear_transpose(
     fun: Callable[..., Any], *primals: PyTree, reduce_axes: Sequence[Any] = ()
 ) -> Callable[..., tuple[PyTree, ...]]:
-    """Transpose a linear function: where it multiplies by a matrix, multiply by its transpose.
+    """Transpose a linear function: a product with a matrix becomes one with its transpose.
 
     Args:
         fun: a function that is linear in all of its arguments.
-        *primals: arguments, or `ShapeDtypeStruct`s: only their shapes and dtypes are used.
+        *primals: example arguments or `ShapeDtypeStruct`s, of which only shapes and dtypes are
+            used.
         reduce_axes: must be empty; accepted for code written for JAX.
 
     Returns:
-        A function from a cotangent of the result to a tuple of cotangents of the arguments. It is a
-        pytree whose leaves are the values that `fun` closes over.
+        A function that maps a cotangent of the result to a tuple of cotangents of the arguments. It
+        is a pytree whose leaves are the values that `fun` closes over.
 
     Raises:
         TypeError: `fun` maps integers to floats or floats to integers.

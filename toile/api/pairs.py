@@ -14,21 +14,23 @@ def fwd_and_bwd(
     fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False,
     jitted: bool = True,
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Turn a function into two: its forward pass, and the backward pass that gives its gradient.
+    """Split a function into two: its forward pass, and the backward pass that computes cotangents.
 
-    `vjp` returns a new function for each call; here the backward pass is one function, which is
+    `vjp` returns a new function for each call. Here, the backward pass is a single function that is
     compiled once and used for all calls.
 
     Args:
         fun: the function; it is called with positional arguments only.
-        argnums: the position of the argument to differentiate with respect to, or several.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
+        argnums: the position, or a sequence of positions, of the arguments to differentiate with
+            respect to.
+        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
+            differentiated.
         jitted: whether to compile both functions with `jit`.
 
     Returns:
-        `(fwd, bwd)`. `fwd(*args)` returns `(result, residuals)`, with `has_aux`
-        `(result, residuals, aux)`. `bwd(residuals, ct)` takes a cotangent like the result and
-        returns the cotangent of the argument, or a tuple of them if `argnums` is a sequence.
+        `(fwd, bwd)`. `fwd(*args)` returns `(result, residuals)`, or `(result, residuals, aux)` with
+        `has_aux`. `bwd(residuals, ct)`, where `ct` is a cotangent of the result, returns the
+        cotangent of the argument, or a tuple of cotangents if `argnums` is a sequence.
 
     >>> fwd, bwd = toile.fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))
     >>> result, residuals = fwd(2.0, 3.0)

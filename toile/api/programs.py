@@ -1,6 +1,6 @@
-"""Functions as Programs: jit, eval_shape, make_jaxpr, closure_convert.
+"""Turn functions into Programs: jit, eval_shape, make_jaxpr, closure_convert.
 
-Nothing is computed here; functions are staged on avals. May import everything below the faces.
+Functions are staged on avals; nothing is computed. May import everything below the faces.
 """
 
 from __future__ import annotations
@@ -79,40 +79,43 @@ def jit(
     compiler_options: dict[str, Any] | None = None,
     max_traces: int | None = None,
 ) -> Any:
-    """Compile a function, which is traced once for each combination of argument shapes and dtypes.
+    """Compile a function, once for each combination of argument shapes and dtypes.
 
-    The Python code of the function runs only while it is traced; then its arguments are tracers,
-    which have a shape and a dtype but no values. A call with other shapes, dtypes, tree structures
-    or static values traces again; `f.why()` lists the reason for each trace.
+    The function is traced before it is compiled. Its Python code runs only while it is traced, with
+    tracers as arguments, which have a shape and a dtype but no values. A call with other shapes,
+    dtypes, tree structures or static values traces it again; `f.why()` lists the reason for each
+    trace.
 
     Args:
-        fun: a pure function of arrays, numbers and trees of them. Without it, `jit` returns a
-            decorator: `@toile.jit(static_argnames="n")`.
-        in_shardings: how arguments are divided over devices, a tree of shardings like the
-            arguments; None keeps their shardings.
-        out_shardings: how results are divided over devices; None leaves it to the compiler.
+        fun: a pure function whose arguments are arrays, numbers or trees of them. Without it, `jit`
+            returns a decorator: `@toile.jit(static_argnames="n")`.
+        in_shardings: how arguments are divided over devices: a tree of shardings with the structure
+            of the arguments. None keeps their shardings.
+        out_shardings: how results are divided over devices; None lets the compiler choose.
         static_argnums: positions of arguments whose values the traced code may depend on, such as
             sizes or flags. They must be hashable; each new value is traced and compiled again.
-        static_argnames: names of such arguments.
-        donate_argnums: positions of arguments whose memory may be used for results. The arrays are
-            deleted by the call where a result takes their place.
-        donate_argnames: names of such arguments.
+        static_argnames: names of static arguments, in addition to `static_argnums`.
+        donate_argnums: positions of arguments whose memory may be reused for results. The call
+            deletes the arrays whose memory it reuses.
+        donate_argnames: names of arguments whose memory may be reused, in addition to
+            `donate_argnums`.
         keep_unused: whether arguments that the function does not use may be donated too.
         device: accepted for code written for JAX.
         backend: accepted for code written for JAX.
         inline: accepted for code written for JAX.
         compiler_options: accepted for code written for JAX; unknown names raise an error.
-        max_traces: how many traces are allowed; one more raises an error, which says what changed.
+        max_traces: the largest allowed number of traces. One more raises an error that says what
+            changed.
 
     Returns:
-        The compiled function: `f(*args)` runs it, `f.lower(*args)` shows its Program, `f.why()`
-        explains its traces, `f.clear_cache()` forgets them.
+        The compiled function `f`. `f(*args)` calls it, `f.lower(*args)` shows its Program,
+        `f.why()` explains its traces, and `f.clear_cache()` removes them.
 
     Raises:
         ValueError: both `device` and `backend` are given.
 
     Differences:
-        JAX has no `max_traces` and no `why`.
+        JAX does not have `max_traces` and `why`.
 
     >>> @toile.jit
     ... def f(x):
@@ -150,11 +153,11 @@ def eval_shape(fun: Callable[..., Any], *args: PyTree, **kwargs: PyTree) -> PyTr
 
     Args:
         fun: the function.
-        *args: its arguments: arrays, numbers, or `ShapeDtypeStruct`s in place of arrays.
-        **kwargs: its keyword arguments.
+        *args: the arguments of `fun`: arrays, numbers, or `ShapeDtypeStruct`s instead of arrays.
+        **kwargs: the keyword arguments of `fun`.
 
     Returns:
-        The result's tree with a `ShapeDtypeStruct` for each array.
+        A tree with the structure of the result and a `ShapeDtypeStruct` for each array.
 
     >>> toile.eval_shape(jnp.matmul, jnp.ones((2, 3)), jnp.ones((3, 4)))
     ShapeDtypeStruct(shape=(2, 4), dtype=float32)
@@ -177,18 +180,18 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes: None = None,
 ) -> Callable[P, Any]:
-    """Turn a function into one that returns its Program: the operations it consists of.
+    """Turn a function into one that returns its Program, the list of operations that it performs.
 
     Args:
         fun: the function.
         static_argnums: positions of arguments that keep their Python values and are not traced.
-        axis_env: named axes that `fun` may use, as pairs of a name and a size.
+        axis_env: named axes that `fun` may use, as pairs `(name, size)`.
         return_shape: whether to also return the shapes and dtypes of the results.
         abstracted_axes: must be None; accepted for code written for JAX.
 
     Returns:
-        A function of the same arguments that returns a `ClosedProgram`, which prints as text; with
-        `return_shape` a pair of it and a tree of `ShapeDtypeStruct`s.
+        A function with the same arguments that returns a `ClosedProgram`, which prints as text.
+        With `return_shape`, it returns a pair of the program and a tree of `ShapeDtypeStruct`s.
 
     >>> print(toile.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0))
     { lambda ; a:f32[]. let
@@ -229,7 +232,7 @@ def make_jaxpr(
 
 
 class _axes:
-    """Bind named axes, given as (name, size) pairs, for a block."""
+    """Bind named axes in a block, from pairs `(name, size)`."""
 
     def __init__(self, pairs: Any):
         self.pairs = tuple((n, s) for n, s in (pairs or ()))
@@ -247,15 +250,15 @@ def closure_convert(
 ) -> tuple[Callable[..., R], list[Array]]:
     """Make the traced values that a function closes over explicit arguments.
 
-    Custom rules (`custom_vjp`) need it for functions that are passed to them: a value that such a
-    function closes over gets no cotangent, but an argument does.
+    Use it for functions that are passed to a function with a custom rule (`custom_vjp`). Such a
+    rule can return cotangents for arguments, but not for values that an argument closes over.
 
     Args:
-        fun: a function that may use traced values from outside.
-        *example_args: arguments it can be traced with.
+        fun: a function that may close over traced values.
+        *example_args: example arguments, with which `fun` is traced.
 
     Returns:
-        `(converted, values)`: `converted(*args, *values)` computes what `fun(*args)` does.
+        `(converted, values)`; `converted(*args, *values)` returns the same result as `fun(*args)`.
 
     >>> def f(x):
     ...     converted, values = toile.closure_convert(lambda y: x * y, 1.0)
@@ -328,10 +331,10 @@ class _EvaluatingTrace(Trace):
 class ensure_compile_time_eval:
     """Run operations on known values at once, even while a function is traced.
 
-    Inside `jit` all operations are staged, including those whose operands are known. In this
-    context the results of the latter have values, which Python code can use: `int(y)`, `if y > 0`.
-    Operations on traced values are staged as usual. It is a context manager, and a decorator for a
-    whole function.
+    Inside `jit`, all operations are staged, even if their operands are known. In this context,
+    operations on known values are computed at once, and Python code can use their results, as in
+    `int(y)` or `if y > 0`. Operations on traced values are staged as usual. Use it as a context
+    manager, or as a decorator for a whole function.
 
     >>> @toile.jit
     ... def f(x):

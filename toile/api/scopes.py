@@ -12,13 +12,13 @@ from toile.staging.flat_functions import name_of
 
 
 class named_scope:
-    """Name the operations of a part of a function, for `toile.explain` and `toile.profile`.
+    """Give a name to the operations in a block, for `toile.explain` and `toile.profile`.
 
-    It is a context manager, and a decorator for a whole function. The names of nested scopes are
-    joined into a path. Results do not change.
+    Use it as a context manager, or as a decorator for a whole function. The names of nested scopes
+    are joined into a path. Results do not change.
 
     Args:
-        name: name of the part.
+        name: the name.
 
     Raises:
         TypeError: `name` is not a string.
@@ -54,7 +54,7 @@ class named_scope:
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
-    """Turn a function into one whose operations have a name, as in `named_scope`.
+    """Give a name to the operations of a function, as `named_scope` does for a block.
 
     Args:
         fun: the function.

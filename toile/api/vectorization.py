@@ -1,4 +1,4 @@
-"""vmap, and the Jacobians built from it and derivatives: jacfwd, jacrev, hessian.
+"""vmap, and the derivatives that are built from it: jacfwd, jacrev and hessian.
 
 `in_axes` and `out_axes` are prefixes of the arguments' and results' trees. May import everything
 below the faces.
@@ -57,23 +57,23 @@ def vmap(
 ) -> Callable[P, R]:
     """Turn a function of one example into a function of a batch of examples.
 
-    The batch is an additional axis of the arguments. No loop runs: each operation of the function
-    becomes one on arrays with that axis.
+    The batch is an additional axis of the arguments. There is no loop: each operation of the
+    function is applied to arrays with this axis.
 
     Args:
         fun: the function of one example.
-        in_axes: where the additional axis is in the arguments: one integer for all of them, or a
+        in_axes: the position of the batch axis in the arguments: one integer for all of them, or a
             sequence with an integer, None or a tree of these for each positional argument. None
             marks arguments that all examples share. Keyword arguments are mapped over axis 0.
-        out_axes: where the additional axis goes in the results: an integer, None for results that
+        out_axes: the position of the batch axis in the results: an integer, None for results that
             do not depend on the example, or a tree of these.
-        axis_name: a name for the axis, for collectives such as `lax.psum`.
-        axis_size: the number of examples, where no argument shows it.
+        axis_name: a name for the batch axis, for collectives such as `lax.psum`.
+        axis_size: the number of examples; required only if no argument is mapped.
         spmd_axis_name: the mesh axis that examples are divided over in sharded programs.
         sum_match: accepted for code written for JAX.
 
     Returns:
-        A function of arguments with the additional axis.
+        A function of arguments that have the batch axis.
 
     Raises:
         ValueError: when called, if mapped axes have different sizes, or `in_axes` does not fit the
@@ -137,7 +137,7 @@ def _is_none(x: Any) -> bool:
 
 
 def _input_axes(in_axes: Any, args: Any, kwargs: Any) -> list[Any]:
-    """One axis per leaf of (args, kwargs); keyword arguments are mapped over axis 0."""
+    """One axis for each leaf of (args, kwargs); keyword arguments are mapped over axis 0."""
     try:
         found = broadcast_prefix(in_axes, args, is_leaf=_is_none)
     except ValueError as e:
@@ -235,19 +235,21 @@ def jacfwd(
 ) -> Callable[P, PyTree]:
     """Turn a function into one that computes its Jacobian, column by column in forward mode.
 
-    The work grows with the number of elements of the arguments: it is the better choice where the
-    result has more elements than they do.
+    The work grows with the number of elements of the arguments. Forward mode is the better choice
+    if the result has more elements than the arguments.
 
     Args:
         fun: the function.
-        argnums: the position of the argument to differentiate with respect to, or several.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
-        holomorphic: whether `fun` is a differentiable function of complex numbers.
+        argnums: the position, or a sequence of positions, of the arguments to differentiate with
+            respect to.
+        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
+            differentiated.
+        holomorphic: whether `fun` is holomorphic, that is, complex differentiable.
 
     Returns:
-        A function of the same arguments that returns, for each array of the result and each array
-        of the argument, the derivatives, of shape `result.shape + argument.shape`; with `has_aux`
-        the pair `(jacobian, aux)`.
+        A function with the same arguments that returns the Jacobian or, with `has_aux`, the pair
+        `(jacobian, aux)`. The Jacobian is an array of shape `result.shape + argument.shape`, or a
+        tree of such arrays if the result or the argument is a tree.
 
     >>> toile.jacfwd(lambda x: x ** 2)(jnp.array([1.0, 2.0]))
     Array([[2., 0.],
@@ -285,20 +287,22 @@ def jacrev(
 ) -> Callable[P, PyTree]:
     """Turn a function into one that computes its Jacobian, row by row in reverse mode.
 
-    The work grows with the number of elements of the result: it is the better choice where the
-    arguments have more elements than it does.
+    The work grows with the number of elements of the result. Reverse mode is the better choice if
+    the arguments have more elements than the result.
 
     Args:
         fun: the function.
-        argnums: the position of the argument to differentiate with respect to, or several.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
-        holomorphic: whether `fun` is a differentiable function of complex numbers.
+        argnums: the position, or a sequence of positions, of the arguments to differentiate with
+            respect to.
+        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
+            differentiated.
+        holomorphic: whether `fun` is holomorphic, that is, complex differentiable.
         allow_int: whether integer arguments may be among `argnums`.
 
     Returns:
-        A function of the same arguments that returns, for each array of the result and each array
-        of the argument, the derivatives, of shape `result.shape + argument.shape`; with `has_aux`
-        the pair `(jacobian, aux)`.
+        A function with the same arguments that returns the Jacobian or, with `has_aux`, the pair
+        `(jacobian, aux)`. The Jacobian is an array of shape `result.shape + argument.shape`, or a
+        tree of such arrays if the result or the argument is a tree.
 
     >>> toile.jacrev(lambda x: jnp.array([x.sum(), x.prod()]))(jnp.array([2.0, 3.0]))
     Array([[1., 1.],
@@ -339,14 +343,17 @@ def hessian(
     """Turn a function into one that computes its second derivatives: `jacfwd(jacrev(fun))`.
 
     Args:
-        fun: the function; usually its result is one number.
-        argnums: the position of the argument to differentiate with respect to, or several.
-        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
-        holomorphic: whether `fun` is a differentiable function of complex numbers.
+        fun: the function, which usually returns a single number.
+        argnums: the position, or a sequence of positions, of the arguments to differentiate with
+            respect to.
+        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
+            differentiated.
+        holomorphic: whether `fun` is holomorphic, that is, complex differentiable.
 
     Returns:
-        A function of the same arguments that returns the derivatives, of shape
-        `result.shape + argument.shape + argument.shape`; with `has_aux` the pair `(hessian, aux)`.
+        A function with the same arguments that returns the Hessian or, with `has_aux`, the pair
+        `(hessian, aux)`. The Hessian has the shape
+        `result.shape + argument.shape + argument.shape`.
 
     >>> toile.hessian(lambda x: x[0] ** 2 * x[1])(jnp.array([1.0, 3.0]))
     Array([[6., 2.],

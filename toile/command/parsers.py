@@ -108,7 +108,7 @@ def command_parser() -> Parser:
 
 def _add_debug(parser: Parser, default: Any) -> None:
     parser.add_argument("--debug", action="store_true", default=default,
-                        help="show the traceback of an error")
+                        help="show the full traceback if an error occurs")
 
 
 def _added(commands: Any, name: str, action: str, text: str, more: str, example: str) -> Parser:
@@ -125,7 +125,7 @@ def _added(commands: Any, name: str, action: str, text: str, more: str, example:
 def _new(commands: Any) -> Parser:
     parser = _added(
         commands, "new", "new", "start a project from an example",
-        "The project has the example's code, data and tests, and runs without the repository.",
+        "The project contains the example's code, data and tests, and runs without the repository.",
         "toile new mnist digits")
     parser.add_argument("example", metavar="EXAMPLE", type=OneOf(example_catalog.names),
                         help="name of an example; `toile examples` lists them")
@@ -152,7 +152,7 @@ def _cache(commands: Any) -> Parser:
         "Programs compile removed kernels again when they need them.",
         "toile cache\ntoile cache clear --yes")
     parser.add_argument("what", metavar="clear", nargs="?", type=OneOf(("clear",)),
-                        help="remove all entries; without it, the cache is only shown")
+                        help="remove all kernels; without this word, the cache is only shown")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask before clearing")
     return parser
 
@@ -160,8 +160,9 @@ def _cache(commands: Any) -> Parser:
 def _convert(commands: Any) -> Parser:
     parser = _added(
         commands, "convert", "convert", "convert a file of weights to another format",
-        "The suffix determines the format: .msgpack, .safetensors, .npz; .pt and .pth can only\n"
-        "be read. A folder holds checkpoints (checkpoint_100). Nested names are joined by '/'.",
+        "The suffix determines the format: .msgpack, .safetensors or .npz. Files of PyTorch (.pt\n"
+        "and .pth) can be read, but not written. A folder contains checkpoints, such as\n"
+        "checkpoint_100. Nested names are joined by '/'.",
         "toile convert model.pt model.safetensors\n"
         "toile convert runs/mnist params.npz --only state/params")
     parser.add_argument("source", metavar="SOURCE", help="a file, or a folder of checkpoints")
@@ -185,8 +186,8 @@ def _convert(commands: Any) -> Parser:
 def _explain(commands: Any) -> Parser:
     parser = _added(
         commands, "explain", "explain", "show the kernels that a function compiles to",
-        "The function is compiled for example arguments, but not run. They come from --args, or\n"
-        "from a function example_args() in the file, which returns a tuple.",
+        "The function is compiled for example arguments, but it is not run. The arguments come\n"
+        "from --args, or from a function example_args() in the file, which returns a tuple.",
         'toile explain model.py:loss --args "jnp.ones((8, 3)), scale=2.0"')
     parser.add_argument("function", metavar="FILE:FUNCTION",
                         help="a Python file, and a function in it, as in model.py:loss")
@@ -202,5 +203,6 @@ def _completion(commands: Any) -> Parser:
         'eval "$(toile completion bash)"            # in ~/.bashrc\n'
         'source <(toile completion zsh)             # in ~/.zshrc\n'
         "toile completion fish | source             # in ~/.config/fish/config.fish")
-    parser.add_argument("shell", metavar="SHELL", type=OneOf(SHELLS), help=", ".join(SHELLS))
+    parser.add_argument("shell", metavar="SHELL", type=OneOf(SHELLS),
+                        help=f"the shell: {', '.join(SHELLS)}")
     return parser

@@ -1,9 +1,9 @@
 """Names that exist only because code written for JAX, Flax or Optax imports them.
 
 No other module of toile imports this package, so the rest can be read without it. The
-`__init__.pyi` of `toile.core` and of `toile.lax` take public names from here. Everything else is
-found through `toile.engine.lazy`: the modules in `MODULES` when they are imported, and the names in
-`NAMES` when a module is asked for a name that it does not have.
+`__init__.pyi` files of `toile.core` and `toile.lax` import public names from here. Everything else
+is found through `toile.engine.lazy`: the modules in `MODULES` when they are imported, and the names
+in `NAMES` when a module does not have a requested name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NAMES = {
 
 
 def find(module: str, name: str) -> Any:
-    """The value of a name that a module does not have itself; None where there is none."""
+    """The value of a name that a module does not have itself; None if there is none."""
     if f"{module}.{name}" in MODULES:
         return importlib.import_module(f"{module}.{name}")
     home, _, inner = NAMES.get(f"{module}.{name}".removeprefix("toile."), "").rpartition(".")

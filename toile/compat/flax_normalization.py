@@ -1,4 +1,4 @@
-"""Functions of `flax.linen.normalization` that layers defined outside Flax use."""
+"""Functions of `flax.linen.normalization` that layers outside Flax use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toile.nn.initializers import Initializer
 
 
 def _compute_stats(x: Any, axes: Axes, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """Mean and variance; without `use_mean` the mean is zero."""
+    """Compute the mean and the variance; without `use_mean`, the mean is zero."""
     mean, var = _stats(x, axes, *args, **kwargs)
     return jnp.zeros_like(var) if mean is None else mean, var
 

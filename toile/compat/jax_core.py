@@ -38,7 +38,7 @@ class ShapedArray(Aval, metaclass=_AsAval):
     Args:
         shape: sizes of the axes.
         dtype: the dtype or its name.
-        weak_type: whether the dtype gives way in promotion, as that of a Python number does.
+        weak_type: whether the dtype gives way in promotion, like the dtype of a Python number.
 
     >>> from toile.core import ShapedArray
     >>> ShapedArray((2, 3), "float32").shape
@@ -53,7 +53,7 @@ Jaxpr, ClosedJaxpr, JaxprEqn = Program, ClosedProgram, Equation
 
 
 def eval_jaxpr(jaxpr: Program, consts: Sequence[ArrayLike], *args: ArrayLike) -> list[Any]:
-    """Run a traced program, operation by operation.
+    """Run a traced program operation by operation.
 
     Args:
         jaxpr: the program, such as `toile.make_jaxpr(f)(x).jaxpr`.
@@ -72,7 +72,7 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[ArrayLike], *args: ArrayLike) ->
 
 
 def is_concrete(x: object) -> bool:
-    """Tell whether a value is known now, rather than only when a traced program runs.
+    """Tell whether a value is known now, and not only when a traced program runs.
 
     Args:
         x: any value.

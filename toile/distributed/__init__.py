@@ -1,8 +1,8 @@
 """Programs of several processes: `initialize` connects those that `mpirun` or `srun` has started.
 
-From then on `devices` are those of all processes, and `pmap` and `training.replicated` run on all
-of them. A single process needs no coordination: `initialize` then only records that it was called.
-An uncaught error in one process ends all of them.
+Afterward, `devices` lists the devices of all processes, and `pmap` and `training.replicated` run on
+all of them. In a program of one process, `initialize` only records that it was called. An uncaught
+error in one process ends all of them.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ def initialize(
 ) -> None:
     """Connect the processes that `mpirun` or `srun` has started.
 
-    Afterward `toile.devices()` lists the devices of all processes. A program of one process may
-    call it, too. The launcher numbers the processes, so no addresses are needed.
+    Afterward, `toile.devices()` lists the devices of all processes. A program of one process may
+    call this function too. The launcher numbers the processes, so no addresses are needed.
 
     Args:
         coordinator_address: not used.
         num_processes: number of processes; if given, it must agree with the launcher.
         process_id: number of this process; if given, it must agree with the launcher.
-        local_device_ids: numbers of the GPUs of this machine that this process uses. None: the
-            processes on a machine divide its GPUs among them.
+        local_device_ids: numbers of the GPUs of this machine that this process uses. If None, the
+            processes on a machine divide its GPUs among themselves.
         cluster_detection_method: not used.
-        initialization_timeout: seconds to wait for all processes. After that the job ends with an
-            error that names the missing ones.
+        initialization_timeout: seconds to wait for all processes. After this time, the job ends
+            with an error that names the missing processes.
         heartbeat_timeout_seconds: seconds without a heartbeat after which a process counts as
             failed, and the job ends.
         shutdown_timeout_seconds: seconds to wait for all processes in `shutdown`.
@@ -64,10 +64,11 @@ def initialize(
         slice_index, partition_index: not used.
 
     Raises:
-        RuntimeError: it was called before, or a number differs from that of the launcher.
+        RuntimeError: the function was called before, or a number differs from the launcher's.
 
     Differences:
-        JAX connects processes by the address of a coordinator; here a launcher has to start them.
+        JAX connects processes by the address of a coordinator; in toile, a launcher must start
+        them.
     """
     if _State.initialized:
         raise RuntimeError("distributed.initialize should only be called once." + here())
@@ -176,7 +177,7 @@ def _uncaught(kind: type[BaseException], error: BaseException, traceback: Any) -
 
 
 def _forget() -> None:
-    """Forget the processes in a forked child, which is none of them and must not act for one."""
+    """Forget the processes in a forked child, which is not one of them and must not act as one."""
     processes.slot.joined = None
     if _State.meeting is not None:
         _State.meeting.close_pipe()
@@ -195,9 +196,9 @@ def is_initialized() -> bool:
 
 
 def shutdown() -> None:
-    """Disconnect from the other processes, once all of them have called this function.
+    """Wait until all processes have called this function, then disconnect from them.
 
-    It is called automatically when Python ends.
+    It is called automatically when Python exits.
     """
     found, processes.slot.joined = processes.slot.joined, None
     _State.initialized = False

@@ -1,8 +1,9 @@
-"""How processes started by a launcher find each other: through MPI, within a time limit.
+"""Connect the processes that a launcher has started, through MPI and within a time limit.
 
-The environment gives their number (`mpirun` of MPICH or Open MPI, `srun` of Slurm); MPI joins them
-into one world. Meanwhile a watcher process (`toile.distributed.watcher`) enforces the time limit,
-because MPI_Init blocks the interpreter. May import the standard library and the engine's messages.
+Environment variables, which are set by `mpirun` of MPICH or Open MPI and by `srun` of Slurm, give
+the number of processes; MPI joins them into one world. Meanwhile a watcher process
+(`toile.distributed.watcher`) enforces the time limit, because MPI_Init blocks the interpreter. May
+import the standard library and the engine's messages.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Launch:
 
 
 def detect(environment: Mapping[str, str] = os.environ) -> Launch | None:
-    """The launcher's data on this process; None if no launcher started it."""
+    """Read the launcher's data about this process; None if no launcher started it."""
 
     def number(name: str) -> int | None:
         text = environment.get(name, "")
@@ -61,7 +62,7 @@ def detect(environment: Mapping[str, str] = os.environ) -> Launch | None:
 
 
 def _stat(pid: int) -> tuple[bytes, int, bytes] | None:
-    """Name, parent and start time of a process, if there is /proc."""
+    """Name, parent and start time of a process; None if there is no /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -108,7 +109,7 @@ class Meeting:
         )
 
     def tell(self, command: str) -> None:
-        """Send the watcher its only command, or none; wait until it exits unless it must watch."""
+        """Send the watcher its command, if any; wait until it exits unless it must watch."""
         try:
             self.process.stdin.write(command.encode())
             self.process.stdin.close()

@@ -1,10 +1,10 @@
 """A small separate process that reports which processes are missing or have died.
 
 A process that waits in MPI cannot report anything, and a launcher that ends a job may kill all
-processes before any of them can. This one has its own session, watches, writes one line and exits;
-it lives no longer than those it watches. It is run as a file and imports the standard library only.
-Once all have joined, a command arrives on standard input, `watch RANK:PID …` or `joined`; end of
-file before that means that the parent process has failed.
+processes before any of them can. The watcher has its own session, writes one line and exits. It
+lives no longer than the processes that it watches. It is run as a file and imports only the
+standard library. When all processes have joined, a command arrives on standard input:
+`watch RANK:PID …` or `joined`. End of file before that means that the parent process has failed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def is_own(folder: str) -> bool:
 
 
 def read(folder: str, name: str) -> str:
-    """A note, empty if there is none."""
+    """The text of a note; empty if there is none."""
     try:
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             return file.read()
@@ -104,7 +104,7 @@ def leave(folder: str, rank: str) -> None:
 def wait_for_all(
     folder: str, shared: str, rank: int, size: int, local: int, limit: float
 ) -> str:
-    """The command sent when all have joined; kills the parent if none comes in time."""
+    """Return the command that comes when all have joined; kill the parent if none comes in time."""
     end = time.monotonic() + limit
     while True:
         ready, _, _ = select.select([0], [], [], max(0.0, end - time.monotonic()))

@@ -1,8 +1,8 @@
 """The options of `config` as flags of absl, for programs whose command line absl reads.
 
-`register` defines them; values given on the command line are applied when absl's app starts.
-`parse` reads the `--jax_...` arguments at once, for test files that another program runs. absl is
-optional: without it there are no flags to define. May import nothing but absl.
+`register` defines the flags; values on the command line are applied when absl's app starts. `parse`
+reads the `--jax_...` arguments at once, for test files that another program runs. absl is optional;
+without it, there are no flags to define. May import absl only.
 """
 
 from __future__ import annotations

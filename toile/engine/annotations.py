@@ -1,8 +1,8 @@
 """Types for the annotations of public functions.
 
-`ArrayLike` is what functions take for one array, `DTypeLike` what names a dtype, `ShapeLike` a
-shape and `AxisLike` one axis, several or all of them (None). `PyTree` is any tree of values:
-checkers cannot follow its leaves. `toile.typing` has the names that users need.
+`ArrayLike` is anything that functions accept as an array, `DTypeLike` anything that names a dtype,
+`ShapeLike` a shape, and `AxisLike` one axis, several axes or all of them (None). `PyTree` is any
+tree of values; type checkers cannot check its leaves. `toile.typing` has the names that users need.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Concrete arrays: an immutable buffer and a weak bit.
 
-`DeviceArray` is the fast path and is tested by exact type; its operators call NumPy directly when
-nothing traces and the dtypes agree, and fall back to the operators that `toile` installs on
-`Array`. `KeyArray` holds random keys: a uint32 buffer with one more axis than its shape.
-May import engine.dtypes, avals, buffers, tracing, devices, shardings.
+`DeviceArray` is the fast path and is tested by exact type; its operators call NumPy directly if
+there is no trace and the dtypes agree, and otherwise use the operators that `toile` installs on
+`Array`. A `KeyArray` contains random keys; its uint32 buffer has one more axis than its shape. May
+import engine.dtypes, avals, buffers, tracing, devices, shardings.
 """
 
 from __future__ import annotations
@@ -125,33 +125,33 @@ class ConcreteArray(Array):
     # Devices.
     @property
     def device(self) -> Any:
-        """The device that the array is on, or its sharding if it is on several."""
+        """The device of the array, or its sharding if it is on several devices."""
         return devices.first_device()
 
     def devices(self) -> set[Any]:
-        """The set of devices that the array is on."""
+        """The set of devices on which the array is stored."""
         return {self.device}
 
     @property
     def committed(self) -> bool:
-        """Whether the array was put on its device on purpose, by `device_put`."""
+        """Whether the array was explicitly put on its device with `device_put`."""
         return False
 
     _committed = committed
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether each of its devices has the whole array."""
+        """Whether each device of the array has all of it."""
         return True
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether all of its devices belong to this process."""
+        """Whether all devices of the array belong to this process."""
         return True
 
     @property
     def sharding(self) -> Any:
-        """How the array is divided among devices."""
+        """How the array is divided over devices."""
         return SingleDeviceSharding(self.device)
 
     @property
@@ -165,15 +165,15 @@ class ConcreteArray(Array):
         return self.addressable_shards
 
     def addressable_data(self, index: int) -> Any:
-        """The part number `index` of the parts on this process's devices."""
+        """The part with index `index` among those on the devices of this process."""
         return self.addressable_shards[index].data
 
     def block_until_ready(self) -> Any:
-        """Wait until the values are computed; returns the array."""
+        """Wait until the values are computed, and return the array."""
         return self._data._refuse() if self._memory is _DELETED else self
 
     def copy_to_host_async(self) -> None:
-        """Start to copy the values to the host, without waiting."""
+        """Start copying the values to the host, without waiting for the copy to finish."""
         if self.is_deleted():
             self._data._refuse()
 
@@ -422,16 +422,16 @@ class KeyArray(ConcreteArray):
 
 
 class Shard:
-    """The part of an array that one device has.
+    """The part of an array that is stored on one device.
 
     `x.addressable_shards` lists the parts of `x` on the devices of this process.
 
     Args:
-        device: device that has the part.
+        device: device that stores the part.
         data: the part, an array on that device.
-        index: one slice for each axis of the whole array, which say where the part is in it; None
-            if the part is the whole array.
-        replica_id: number of this copy, if several devices have the same part; 0 for the first.
+        index: the position of the part in the whole array, as one slice for each axis; None if the
+            part is the whole array.
+        replica_id: number of this copy, if several devices store the same part; 0 for the first.
     """
 
     __slots__ = ("device", "data", "index", "replica_id")

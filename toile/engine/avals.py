@@ -1,8 +1,8 @@
-"""Abstract values: shape and dtype of an array before it exists, and the symbolic zero.
+"""Abstract values: the shape and dtype of an array before it exists, and the symbolic zero.
 
 An `Aval` is a shape, a dtype and the weak bit; it is immutable and compared by value. `Zero` stands
-for a tangent or cotangent that is known to be zero; it keeps the value or aval that it is the zero
-*of* and makes its own aval only when needed. May import engine.dtypes.
+for a tangent or cotangent that is known to be zero. It refers to the value or aval whose tangent it
+is, and makes its own aval only when needed. May import engine.dtypes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ Leaf: TypeAlias = Any  # an array, a number, or another object with a shape and 
 class Aval:
     """The shape and dtype of an array, without its values: the type of a traced value.
 
-    `toile.typeof(x)` returns it for an array. Avals are compared by value and are immutable.
+    `toile.typeof(x)` returns the aval of an array. Avals are immutable and compared by value.
 
     Args:
         shape: sizes of the axes.
         dtype: type of the elements.
-        weak_type: whether the dtype yields to that of other operands, as a Python number's does.
+        weak_type: whether the dtype gives way to that of other operands, like the dtype of a Python
+            number.
     """
 
     __slots__ = ("shape", "dtype", "weak_type")
@@ -53,20 +54,20 @@ class Aval:
         return self.size * self.dtype.itemsize
 
     def with_shape(self, shape: Shape) -> Aval:
-        """A copy with another shape."""
+        """Return a copy with another shape."""
         return Aval(shape, self.dtype, self.weak_type)
 
     def update(self, **changes: Any) -> Aval:
-        """A copy with some of shape, dtype and weak_type replaced."""
+        """Return a copy with another `shape`, `dtype` or `weak_type`."""
         fields = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type}
         return Aval(**{**fields, **changes})
 
     def strip_weak_type(self) -> Aval:
-        """The same shape and dtype, where the dtype does not yield to others."""
+        """Return a copy that is not weakly typed."""
         return Aval(self.shape, self.dtype, False) if self.weak_type else self
 
     def to_tangent_aval(self) -> Aval:
-        """The aval of derivatives: of dtype float0 for integers and booleans."""
+        """Return the aval of tangents; its dtype is float0 for integers and booleans."""
         return Aval(self.shape, tangent_dtype(self.dtype), self.weak_type)
 
     def __eq__(self, other: object) -> bool:
@@ -81,11 +82,11 @@ class Aval:
         return hash((self.shape, self.dtype, self.weak_type))
 
     def short(self) -> str:
-        """A short text, such as `f32[2,3]`."""
+        """Return a short text such as `f32[2,3]`."""
         return f"{short_dtype(self.dtype)}[{','.join(map(str, self.shape))}]"
 
     def str_short(self, short_dtypes: bool = False) -> str:
-        """A text such as `float32[2,3]`, or `f32[2,3]` with `short_dtypes`."""
+        """Return a text such as `float32[2,3]`, or `f32[2,3]` with `short_dtypes`."""
         name = short_dtype(self.dtype) if short_dtypes else dtypes.name_of(self.dtype)
         return f"{name}[{','.join(map(str, self.shape))}]"
 
@@ -101,7 +102,7 @@ class Aval:
 
     @property
     def sharding(self) -> Any:
-        """The layout of the array; the avals of single-device arrays have no sharding."""
+        """An empty sharding, because an aval does not say where the array is."""
         return NO_SHARDING
 
 

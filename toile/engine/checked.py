@@ -1,8 +1,8 @@
 """Checked eager evaluation: debug_nans, debug_infs, debug_key_reuse, rank promotion.
 
-A `CheckedTrace` takes the place of "no trace" while such a flag is on, so that unchecked eager
-evaluation pays nothing. When a Program's result is bad, the Program is replayed operation by
-operation to find the first bad one. May import the engine below it.
+While such an option is on, a `CheckedTrace` replaces "no trace", so that unchecked eager evaluation
+costs nothing. When a Program's result is bad, the Program is replayed operation by operation to
+find the first bad one. May import the engine below it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Configuration flags: one table, process-wide values, thread-local overrides.
+"""Options, with a value for the process and values that override it in one thread.
 
-`flags` holds the current value of every flag under its short name (`flags.enable_x64`): the class
-carries the process-wide value and an instance attribute, private to each thread, overrides it, so
-a read is one attribute access. `config` is the public object with JAX's names; every flag that can
-be set for a block has a `State` in engine.scoped_options, whose call returns a context manager.
-Hooks in `on_change` are called as `hook(name)` after each change, on the thread that made it.
+`flags` has the current value of every option under its short name (`flags.enable_x64`). The value
+of the process is a class attribute, and an instance attribute, private to each thread, overrides
+it; a read is therefore one attribute access. `config` is the public object with JAX's names. Every
+option that can be set for a block has a `State` in engine.scoped_options, whose call returns a
+context manager. Hooks in `on_change` are called as `hook(name)` after each change, in the thread
+that made it.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class NamedOption(Protocol):
 
 
 class UnknownOption(AttributeError, LookupError):
-    """There is no option of that name. JAX raises AttributeError, Flax LookupError: it is both."""
+    """There is no option with this name; both an AttributeError (as in JAX) and a LookupError."""
 
 
 def _short_name(name: str) -> str:
@@ -198,23 +199,24 @@ class Config:
 
     `toile.config.update("jax_debug_nans", True)` sets an option in all threads,
     `toile.config.jax_debug_nans` reads it, and `with toile.debug_nans(True):` sets it for a block.
-    Names are JAX's and Flax's, and the prefix `jax_` may be left out. The environment variable
-    TOILE_DEBUG_NANS (or JAX_DEBUG_NANS) sets the value with which Python starts; both are read when
-    toile is imported. `toile.config.values` lists the options.
+    The names are the same as in JAX and Flax, and the prefix `jax_` may be left out. The
+    environment variable TOILE_DEBUG_NANS (or JAX_DEBUG_NANS) sets the initial value; it is read
+    when toile is imported. `toile.config.values` lists the options.
 
-    Most options are explained at their context managers in `toile`. Those without one are:
+    Most options are explained at their context managers in `toile`. These options have no context
+    manager:
 
     - `jax_num_cpu_devices`: number of CPU devices, each of which is a thread; -1 for the number in
-      XLA_FLAGS, or 1. TOILE_CPU_DEVICES sets it, too.
-    - `jax_num_gpu_devices`: number of GPU devices; -1 for as many as there are GPUs. A larger
-      number makes several devices of each GPU. TOILE_GPU_DEVICES sets it, too.
+      XLA_FLAGS, or 1 if there is none. The environment variable TOILE_CPU_DEVICES sets it too.
+    - `jax_num_gpu_devices`: number of GPU devices; -1 for the number of GPUs. A larger number
+      divides each GPU into several devices. The environment variable TOILE_GPU_DEVICES sets it too.
     - `jax_random_seed_offset`: integer that is added to the seed of every random key.
     - `jax_traceback_filtering`: whether tracebacks leave out the frames of toile: "auto", "off",
       "tracebackhide", "remove_frames" or "quiet_remove_frames".
     - `flax_filter_frames`, `flax_profile`, `flax_preserve_adopted_names`, `flax_return_frozendict`,
       `flax_fix_rng_separator`: see `toile.configurations`.
 
-    The other options of JAX are accepted so that programs written for it run, and have no effect.
+    The other options of JAX are accepted for code written for JAX, and have no effect.
 
     >>> toile.config.update("jax_enable_x64", True)
     >>> toile.config.jax_enable_x64, jnp.arange(2).dtype
@@ -232,10 +234,10 @@ class Config:
 
         Args:
             name: name of the option, with or without `jax_`, or its context manager or holder.
-            value: new value; for yes and no also strings such as "true" and "0".
+            value: new value. Boolean options also accept strings such as "true" and "0".
 
         Raises:
-            UnknownOption: there is no option of that name.
+            UnknownOption: there is no option with this name.
             ValueError: the option cannot have this value.
         """
         name = name if isinstance(name, str) else name.name
@@ -249,13 +251,14 @@ class Config:
         _changed(short)
 
     def read(self, name: str) -> Any:
-        """Return the value of an option on this thread.
+        """Return the value of an option in this thread.
 
         Args:
             name: name of the option, with or without `jax_`.
 
         Returns:
-            The value that a context manager has set, or else that of the process.
+            The value that a context manager has set in this thread, otherwise the value of the
+            process.
         """
         if name in self._values:
             return self._values[name]
@@ -269,10 +272,10 @@ class Config:
 
         Args:
             var_name: name of the option without `flax_`.
-            var_value: its value inside the block.
+            var_value: value of the option inside the block.
 
         Yields:
-            None; the value from before is restored at the end.
+            None; the old value is restored at the end of the block.
         """
         before = self.read(f"flax_{var_name}")
         self.update(f"flax_{var_name}", var_value)
@@ -283,7 +286,7 @@ class Config:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All options under JAX's and Flax's names, with their values on this thread."""
+        """All options with their values in this thread, under the names of JAX and Flax."""
         return {_public_name(n): getattr(flags, n) for n in _TABLE} | self._values
 
     def __getattr__(self, name: str) -> Any:
@@ -309,7 +312,7 @@ class Config:
         absl_flags.parse(_kinds(), self)
 
     def config_with_absl(self) -> None:
-        """Define every option as a flag of absl, which reads it at startup; for main programs."""
+        """Define every option as a flag of absl, which reads them when its app starts."""
         absl_flags.register(_kinds(), self)
 
 
@@ -323,10 +326,10 @@ config = Config()
 
 
 class Override:
-    """Context manager and decorator that sets options on the current thread.
+    """A context manager and decorator that sets options in the current thread.
 
     Args:
-        values: values by the short names of flags, such as "enable_x64".
+        values: a dict from short names of options, such as "enable_x64", to values.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -367,11 +370,11 @@ _REQUIRED: Any = object()
 class State(Generic[T]):
     """An option that can be set for a block: `state(value)` is a context manager.
 
-    It decorates the declaration of the option, which has its name, its documentation and the type
-    of its values.
+    It decorates the declaration of the option, a function that provides the name, the documentation
+    and the type of the values.
 
     Args:
-        declaration: function whose name is that of a flag in the table, without a body.
+        declaration: function without a body whose name is the name of an option in the table.
     """
 
     def __init__(self, declaration: Callable[[T], None]) -> None:
@@ -382,7 +385,7 @@ class State(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The value on this thread."""
+        """The value in this thread."""
         return getattr(flags, self.__name__)
 
     def get_global(self) -> T:

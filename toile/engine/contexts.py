@@ -1,7 +1,7 @@
-"""Values set for a block of code that traced programs may depend on: meshes, user contexts.
+"""Values that are set for a block and on which traced programs may depend, such as meshes.
 
 They are part of every jit cache key (through `config.flags`), so a function is traced again when a
-context changes. Values are per thread and hashable. May import engine.config only.
+context changes. Values are hashable, and each thread has its own. May import engine.config only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Context:
     """A setting that traced functions may read: `context(value)` is a context manager.
 
     Args:
-        default: value outside blocks that set another one.
+        default: value outside blocks that set a value.
     """
 
     __slots__ = ("default", "number")
@@ -30,7 +30,7 @@ class Context:
 
     @property
     def value(self) -> Any:
-        """The current value on this thread."""
+        """The current value in this thread."""
         return self._found(config.flags.contexts)
 
     def _found(self, pairs: tuple[Any, ...]) -> Any:
@@ -50,7 +50,7 @@ class Context:
         return Setting(self, new_val)
 
     def set(self, new_val: Any) -> None:
-        """Set the value on this thread until it is set again.
+        """Set the value in this thread until it is set again.
 
         Args:
             new_val: hashable value.
@@ -92,14 +92,14 @@ class Setting:
 def make_user_context(default_value: Hashable = None) -> Context:
     """Make a setting that jitted functions may read while they are traced.
 
-    A jitted function is not traced again when an ordinary global variable changes, but it is when
-    the value of a user context changes.
+    When the value of a user context changes, a jitted function is traced again. This does not
+    happen when an ordinary global variable changes.
 
     Args:
-        default_value: value outside blocks that set another one.
+        default_value: value outside blocks that set a value.
 
     Returns:
-        The context. `context(value)` is a context manager that sets the value on this thread,
+        The context. `context(value)` is a context manager that sets the value in this thread,
         `context.value` reads it, and `context.set(value)` sets it until the next change. Values
         must be hashable.
 

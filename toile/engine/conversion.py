@@ -1,4 +1,4 @@
-"""Arrays from the values of users and array libraries: arrays, buffers, numbers, raw results.
+"""Make arrays from values of users and of array libraries: arrays, buffers, numbers, raw results.
 
 May import engine.arrays, engine.platform_registry and below.
 """

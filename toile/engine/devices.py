@@ -1,4 +1,4 @@
-"""Devices: what arrays live on. May import nothing of the engine but config.
+"""Devices, on which arrays are stored and Programs run. May import engine.config only.
 
 A `Device` is compared by identity; `cpu_devices()` is the list for this process. The number of CPU
 devices is configurable (`TOILE_CPU_DEVICES`, `jax_num_cpu_devices`): each is a host thread while a
@@ -22,15 +22,15 @@ from toile.engine.source import here
 class Device:
     """A CPU or GPU that stores arrays and runs programs.
 
-    `toile.devices()` lists the devices. The attributes `platform` ("cpu", "gpu"), `id` (its number
-    among the devices of its platform, of all processes) and `device_kind` (the name of the model)
-    describe it.
+    `toile.devices()` lists the devices. A device is described by the attributes `platform` ("cpu"
+    or "gpu"), `id` and `device_kind` (the name of the model). Ids are unique among the devices of a
+    platform, in all processes.
 
     Args:
-        platform_name: name of its platform, "cpu" or "gpu".
-        id: its number among the devices of its platform.
+        platform_name: name of the platform, "cpu" or "gpu".
+        id: number of the device among the devices of its platform.
         device_kind: name of the model of the hardware.
-        owner: index of the process that it belongs to; None for this process.
+        owner: index of the process to which the device belongs; None for this process.
     """
 
     __slots__ = ("platform", "id", "device_kind", "_owner", "_number", "__weakref__")
@@ -42,7 +42,7 @@ class Device:
 
     @property
     def process_index(self) -> int:
-        """The index of the process that the device belongs to."""
+        """The index of the process to which the device belongs."""
         return _processes.index if self._owner is None else self._owner
 
     @property
@@ -52,22 +52,22 @@ class Device:
 
     @property
     def host_id(self) -> int:
-        """The index of the process that the device belongs to: `process_index`."""
+        """The index of the process of the device; an older name of `process_index`."""
         return self.process_index
 
     @property
     def client(self) -> Device:
-        """The device itself, in place of JAX's client object."""
+        """The device itself; JAX returns a client object."""
         return self
 
     def memory_stats(self) -> dict[str, Any] | None:
-        """Numbers about the memory of a GPU, in bytes, by name; None for a CPU."""
+        """Return statistics about the memory of a GPU, in bytes; None for a CPU."""
         return None
 
     # ---- overridden by platforms
     @property
     def primary(self) -> Device:
-        """Among the devices on the same hardware, the one that holds arrays without a sharding."""
+        """The device, among those on the same hardware, that stores arrays without a sharding."""
         return self
 
     @property

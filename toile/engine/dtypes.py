@@ -1,9 +1,9 @@
-"""Dtypes: the scalar types users name, what they are, and how wide they are under x64.
+"""Dtypes: scalar types such as `float32`, their kinds, and their widths with and without x64.
 
 A dtype is an `np.dtype` (ml_dtypes supplies bfloat16, float8 and the narrow integers) or an
-extended dtype such as `KeyDType`. The scalar types here are what `toile.numpy.float32` is: equal
-to NumPy's, accepted wherever a dtype is, and callable to make an array. Promotion, which lives in
-the module of that name, is part of this module's interface.
+extended dtype such as `KeyDType`. The scalar types, such as `toile.numpy.float32`, are equal to
+NumPy's, are accepted wherever a dtype is, and make an array when called. Promotion is implemented
+in the module of that name, but is part of this module's interface.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def issubdtype(arg1: DTypeLike | ExtendedDType, arg2: DTypeLike | ExtendedDType)
         True if `arg1` is equal to `arg2` or below it in NumPy's hierarchy of scalar types.
 
     Differences:
-        bfloat16, float8 and the narrow integers have their places in the hierarchy; `np.issubdtype`
-        does not know them.
+        bfloat16, float8 and the narrow integers belong to the hierarchy; `np.issubdtype` does not
+        know them.
 
     >>> toile.dtypes.issubdtype(jnp.bfloat16, jnp.floating)
     True
@@ -209,10 +209,10 @@ def _scalar_class(x: Any) -> type:
 
 
 def isdtype(dtype: DTypeLike, kind: str | DTypeLike | tuple[str | DTypeLike, ...]) -> bool:
-    """Tell whether a dtype is of a kind, as the array API standard defines it.
+    """Tell whether a dtype is of a given kind, as defined by the array API standard.
 
     Args:
-        dtype: dtype, or an array whose dtype is meant.
+        dtype: a dtype, or an array, whose dtype is used.
         kind: "bool", "signed integer", "unsigned integer", "integral", "real floating",
             "complex floating" or "numeric"; a dtype; or a tuple of these.
 
@@ -265,13 +265,13 @@ def name_of(dtype: Any) -> str:
 
 
 def itemsize_bits(dtype: DTypeLike) -> int:
-    """Return the number of bits of one element.
+    """Return the number of bits in one element of a dtype.
 
     Args:
         dtype: dtype of numbers or booleans.
 
     Returns:
-        The number, such as 4 for int4, 32 for float32 and 8 for bool.
+        The number of bits, such as 4 for int4, 32 for float32 and 8 for bool.
 
     Raises:
         ValueError: `dtype` is None, or the dtype of random keys or of float0.
@@ -335,10 +335,10 @@ def default_uint_dtype() -> np.dtype:
 
 
 def default_float_dtype() -> np.dtype:
-    """Return the dtype of floats that name none.
+    """Return the dtype of floats for which no dtype is given.
 
     Returns:
-        float32; float64 if `enable_x64` is on.
+        float32, or float64 if `enable_x64` is on.
     """
     return _SCALAR_DEFAULTS[flags.enable_x64][float]
 
@@ -362,8 +362,8 @@ def canonicalize_dtype(
         `enable_x64` is on.
 
     Raises:
-        TypeError: `dtype` names no dtype.
-        ValueError: it is the dtype of random keys, and `allow_extended_dtype` is False.
+        TypeError: `dtype` is not a dtype.
+        ValueError: `dtype` is a dtype of random keys, and `allow_extended_dtype` is False.
 
     >>> toile.dtypes.canonicalize_dtype("int64")
     dtype('int32')
@@ -492,7 +492,7 @@ def _supported(dtype: Any, x: Any) -> Any:
 
 
 def scalar_type_of(x: ArrayLike | DTypeLike) -> type:
-    """Return the Python type that a value or dtype corresponds to.
+    """Return the Python type that corresponds to a value or dtype.
 
     Args:
         x: array, number, dtype or scalar type.
@@ -501,7 +501,7 @@ def scalar_type_of(x: ArrayLike | DTypeLike) -> type:
         bool, int, float or complex.
 
     Raises:
-        TypeError: `x` is a random key, or another thing that is neither a number nor a boolean.
+        TypeError: `x` is a random key, or is neither a number nor a boolean.
 
     >>> toile.dtypes.scalar_type_of(jnp.bfloat16)
     <class 'float'>
@@ -565,16 +565,16 @@ def result_type(
 ) -> Any:
     """Return the dtype of the result of an operation on the given operands.
 
-    Python numbers, and arrays made from them, yield to the dtypes of other operands of the same
-    kind: int8 and the number 1 give int8, int8 and 1.0 give float32.
+    Python numbers, and arrays made from them, give way to the dtypes of other operands of the same
+    kind: the result of int8 and the number 1 is int8, and the result of int8 and 1.0 is float32.
 
     Args:
         *args: arrays, numbers, dtypes or scalar types. None stands for the default float dtype.
-        return_weak_type_flag: whether to also return a flag that says whether the result yields
-            to other dtypes.
+        return_weak_type_flag: whether to also return a flag that says whether the result is weakly
+            typed.
 
     Returns:
-        The dtype, or a pair of the dtype and the flag.
+        The dtype, or the pair (dtype, flag).
 
     Raises:
         ValueError: there are no operands.

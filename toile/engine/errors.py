@@ -1,7 +1,7 @@
-"""The errors of tracing, each a class with a broken and a repaired program in its docstring.
+"""The errors of tracing; each docstring shows a broken and a repaired program.
 
-Messages say what was needed, what was given, where in the user's program, and what to do, in at
-most 15 lines. `toile.errors` is the public face. The programs run after `import toile`,
+Messages say what was needed, what was given, where in the user's program it happened, and what to
+do, in at most 15 lines. `toile.errors` is the public module. The programs run after `import toile`,
 `import toile.numpy as jnp`, `import numpy as np`, `from toile import lax, random` and
 `from functools import partial`; tests run them. May import engine.source only.
 """
@@ -27,10 +27,10 @@ class ToileError(Exception):
 
 
 class UnreadableFileError(ToileError, ValueError):
-    """A file, or bytes, that toile cannot read: damaged, or of another format.
+    """A file or bytes cannot be read, because they are damaged or have another format.
 
-    Every reader raises this error, and no other, whatever the bytes are; errors of the operating
-    system (no such file, no permission) are passed on. It is a ValueError.
+    Every reader raises only this error, whatever the bytes are. Errors of the operating system,
+    such as a missing file or missing permission, are passed on. The error is also a ValueError.
 
     Broken::
 
@@ -75,7 +75,7 @@ class JAXIndexError(IndexError):
 
 
 class ConcretizationTypeError(JAXTypeError):
-    """A traced value was used where a concrete one is needed.
+    """A traced value was used where a concrete value is needed.
 
     Broken::
 
@@ -187,7 +187,7 @@ class NonHashableStaticArgumentError(ToileError, ValueError):
 
 
 class TreeStructureError(ToileError, TypeError):
-    """Two pytrees that must have the same structure differ (a scan carry, the branches of cond).
+    """Two pytrees that must have the same structure differ, such as the branches of `cond`.
 
     Broken::
 
@@ -202,7 +202,7 @@ class TreeStructureError(ToileError, TypeError):
 class ShapeError(ToileError, TypeError, ValueError):
     """The shapes or dtypes of the operands do not fit the operation.
 
-    It is a TypeError and a ValueError, since JAX raises either.
+    The error is both a TypeError and a ValueError, because JAX raises either of them.
 
     Broken::
 
@@ -215,9 +215,9 @@ class ShapeError(ToileError, TypeError, ValueError):
 
 
 class KeyReuseError(JAXTypeError):
-    """A random key was used twice, which draws the same numbers twice.
+    """A random key was used twice, so the same random numbers would be drawn twice.
 
-    Keys are watched only while the flag `debug_key_reuse` is on.
+    Keys are checked only while the option `debug_key_reuse` is on.
 
     Broken::
 
@@ -234,7 +234,7 @@ class KeyReuseError(JAXTypeError):
 
 
 class RetraceWarning(UserWarning):
-    """A jitted function is traced again and again, because shapes, dtypes or static values change.
+    """A jitted function is traced repeatedly, because shapes, dtypes or static values change.
 
     Broken::
 
@@ -251,9 +251,9 @@ class RetraceWarning(UserWarning):
 
 
 class CacheWarning(RuntimeWarning):
-    """The folder of compiled kernels, or a file in it, is not used; the message says why.
+    """The folder of compiled kernels, or a file in it, was not used; the message says why.
 
-    Results are the same without it. TOILE_CACHE_DIR sets the folder.
+    Results do not depend on this folder. The environment variable TOILE_CACHE_DIR sets it.
 
     Broken::
 
@@ -276,7 +276,7 @@ class CacheWarning(RuntimeWarning):
 
 
 class JaxRuntimeError(RuntimeError):
-    """A failure while a compiled program ran, such as a check that did not hold.
+    """An error occurred while a compiled program ran; for example, a check failed.
 
     Broken::
 

@@ -1,4 +1,4 @@
-"""How a device that runs a Program reaches the others: the interface, and this thread's exchange.
+"""The interface through which a device that runs a Program communicates with other devices.
 
 An `Exchange` belongs to one device. Operations over named axes call its methods with NumPy arrays
 when they run, or with spans of a device's memory; `toile.parallel` provides one whose devices are

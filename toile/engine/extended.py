@@ -1,7 +1,7 @@
-"""Extended dtypes: elements that are not numbers, each held as a small block of numbers.
+"""Extended dtypes, whose elements are not numbers but are stored as small blocks of numbers.
 
-Random keys are the only kind. NumPy does not know these dtypes; they offer the part of
-`np.dtype`'s interface that generic code reads. Lives below `dtypes`, which re-exports it.
+Random keys are the only kind. NumPy does not know these dtypes; they offer the part of `np.dtype`'s
+interface that generic code reads. `dtypes` re-exports this module.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from toile.engine.source import here
 
 
 class extended(np.generic):
-    """The kind of dtypes that NumPy does not know, for `issubdtype`; random keys have one."""
+    """The kind of dtypes that NumPy does not know, such as of random keys, for `issubdtype`."""
 
 
 class prng_key(extended):
-    """The kind of the dtypes of random keys, for `issubdtype`."""
+    """The kind of dtypes that random keys have, for `issubdtype`."""
 
 
 class ExtendedDType:

@@ -1,4 +1,4 @@
-"""Shared by readers of files: limits, checks, and one error for files that cannot be read.
+"""Helpers for readers of files: limits, checks, and one error for files that cannot be read.
 
 A file may be damaged or malicious. A reader trusts no length, shape or count before it has compared
 it with the bytes present, so that memory and time stay within a stated multiple of the file's size.

@@ -1,7 +1,7 @@
-"""Every flag: its default, and the parser of its values.
+"""The table of all options, with their defaults and the parsers of their values.
 
-A parser takes the flag's name and what a user or the environment supplies, and returns the value to
-store. May import engine.source only.
+A parser is called with the name of the option and the value that the user or the environment
+supplies, and returns the value to store. May import engine.source only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Python's garbage collector, paused while many long-lived objects are made.
+"""Pause Python's garbage collector while many long-lived objects are made.
 
-Tracing and planning make hundreds of thousands of objects, importing tens of thousands; the
-collector would scan all existing ones again and again and find nothing. toile makes no cycles there
-except long-lived ones; a user's new cycle waits for the next full collection.
+Tracing and planning make hundreds of thousands of objects, and importing makes tens of thousands.
+The collector would scan all existing objects again and again and find nothing to free. toile makes
+only long-lived cycles there; new cycles of the user wait for the next full collection.
 """
 
 from __future__ import annotations

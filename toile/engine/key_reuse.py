@@ -1,4 +1,4 @@
-"""Concrete random keys that are used twice: `run` notes their uses while `debug_key_reuse` is on.
+"""Detect concrete random keys that are used twice, while `debug_key_reuse` is on.
 
 May import the engine below it.
 """

@@ -1,8 +1,8 @@
 """What operations do to random keys: rules for `Operation.key_use`.
 
-A rule gets the operation and the avals of its operands, and says which keys are consumed, which
-results are new keys, and which results are an operand's keys. Operations without a rule consume all
-keys they are given, and return consumed ones.
+A rule is called with the operation and the avals of its operands. It says which keys are consumed,
+which results are new keys, and which results are keys of an operand. Operations without a rule
+consume all their keys, and the keys that they return count as consumed.
 """
 
 from __future__ import annotations

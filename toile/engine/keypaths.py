@@ -1,8 +1,8 @@
-"""Key paths: where a leaf sits in a tree, and how such a path is written.
+"""Key paths, which say where a leaf is in a tree, and their text.
 
-A path is a tuple of entries, one per level: DictKey, SequenceKey, GetAttrKey, FlattenedIndexKey, or
-any object a registered type names its children with. `str` of an entry is the Python expression
-that would reach the child, so that `name + keystr(path)` reads like code.
+A path is a tuple with one entry for each level: a DictKey, SequenceKey, GetAttrKey or
+FlattenedIndexKey, or any object with which a registered type names its children. `str` of an entry
+is the Python expression that leads to the child, so that `name + keystr(path)` reads like code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SequenceKey(_Key):
     """The position of a child in a list or tuple, as an entry of a key path.
 
     Args:
-        idx: position.
+        idx: the position.
     """
 
     __slots__ = ()
@@ -66,7 +66,7 @@ class DictKey(_Key):
     """The key of a child in a dictionary, as an entry of a key path.
 
     Args:
-        key: key.
+        key: the key.
     """
 
     __slots__ = ()
@@ -86,7 +86,7 @@ class DictKey(_Key):
 
 
 class GetAttrKey(_Key):
-    """The attribute under which a child is reached, as an entry of a key path.
+    """The name of the attribute that contains a child, as an entry of a key path.
 
     Args:
         name: name of the attribute.
@@ -101,7 +101,7 @@ class GetAttrKey(_Key):
 
     @property
     def name(self) -> str:
-        """The attribute's name."""
+        """The name of the attribute."""
         return self._value
 
     def __str__(self) -> str:
@@ -109,10 +109,11 @@ class GetAttrKey(_Key):
 
 
 class FlattenedIndexKey(_Key):
-    """The position of a child in a node of a registered type that names no keys.
+    """The position of a child in a node of a registered type that does not name its children.
 
     Args:
-        key: position among the children, in the order in which the type's function returns them.
+        key: position among the children, in the order in which the type's flatten function returns
+            them.
     """
 
     __slots__ = ()
@@ -149,7 +150,7 @@ def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
         separator: text between the entries.
 
     Returns:
-        The text: by default the Python expression that leads from the tree to the leaf.
+        The text, which is by default the Python expression that leads from the tree to the leaf.
 
     >>> from toile.tree_util import keystr, tree_leaves_with_path
     >>> ((path, leaf),) = tree_leaves_with_path({"a": [5]})

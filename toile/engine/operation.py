@@ -1,10 +1,9 @@
 """The contract of an operation: fields are static parameters, methods are rules.
 
-`op(*args)` hands the operation to the innermost trace, or runs it at once when nothing traces.
-Rules are named after their callers: `infer` (avals), `eager` (NumPy arrays), `jvp`,
-`transpose` and `vmap` (traced values). Fields are hashable and never floats or arrays: literals are
-operands.
-May import the engine below it.
+`op(*args)` passes the operation to the innermost trace, or runs it at once if there is none. Rules
+are named after their callers: `infer` (avals), `eager` (NumPy arrays), `jvp`, `transpose` and
+`vmap` (traced values). Fields are hashable and never floats or arrays: literals are operands. May
+import the engine below it.
 """
 
 from __future__ import annotations

@@ -52,11 +52,11 @@ class Var:
 
 
 class Literal:
-    """A number in a program, an operand that is known before it runs.
+    """A number in a program: an operand that is known before the program runs.
 
     Args:
         val: the number, a NumPy array of shape ().
-        aval: its shape and dtype.
+        aval: shape and dtype of the number.
     """
 
     __slots__ = ("val", "aval")
@@ -80,11 +80,11 @@ class Equation:
 
     Args:
         op: the operation, with its parameters.
-        ins: operands, variables or literals.
-        outs: variables of the results.
-        source: line of the user's program that made the equation; None if it is not known.
-        scope: names of the scopes (`toile.named_scope`, modules) in which it was made, outermost
-            first.
+        ins: the operands, which are variables or literals.
+        outs: the variables of the results.
+        source: line of the user's program that created the equation; None if it is not known.
+        scope: names of the scopes (`toile.named_scope`, modules) in which the equation was created,
+            outermost first.
     """
 
     __slots__ = ("op", "ins", "outs", "source", "scope")
@@ -132,14 +132,14 @@ class Equation:
 
 
 class Program:
-    """A traced function: a list of equations between arrays of known shapes and dtypes.
+    """A traced function, as a list of equations between arrays of known shapes and dtypes.
 
-    `toile.make_jaxpr(f)(*args).jaxpr` is the program of a function, and printing it shows its
-    equations. Programs are compared by identity and are immutable.
+    `toile.make_jaxpr(f)(*args).jaxpr` is the program of a function; print it to see its equations.
+    Programs are immutable and compared by identity.
 
     Args:
         inputs: variables of the arguments.
-        equations: equations, in the order in which they run.
+        equations: the equations, in the order in which they run.
         outputs: variables or literals that are returned.
         name: name of the function, for error messages and profiles.
 
@@ -198,7 +198,7 @@ class Program:
 
     @property
     def invars(self) -> list[Var]:
-        """The inputs without those for values that the function closed over."""
+        """The inputs, except those for values that the function closed over."""
         return self.inputs[self.hidden :]
 
     @property
@@ -212,7 +212,7 @@ class Program:
         return self.inputs[: self.hidden]
 
     def memoized(self, key: Any, make: Callable[[], Any]) -> Any:
-        """A derived Program, made once per key."""
+        """A derived Program, which is made once for each key."""
         found = self.memo.get(key)
         if found is None:
             found = make()
@@ -243,12 +243,12 @@ hooks = _Hooks()
 
 
 class ClosedProgram:
-    """A program together with the values that its function closed over.
+    """A program with the values that its function closed over.
 
-    `toile.make_jaxpr` returns it.
+    `toile.make_jaxpr` returns such an object.
 
     Args:
-        program: the program, whose leading inputs are those values.
+        program: the program, whose first inputs are for these values.
         consts: the values.
 
     >>> table = jnp.arange(3)
@@ -269,7 +269,7 @@ class ClosedProgram:
 
     @property
     def literals(self) -> list[Any]:
-        """The values that the function closed over: `consts`."""
+        """The values that the function closed over; JAX's name for `consts`."""
         return self.consts
 
     @property

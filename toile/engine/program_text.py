@@ -1,4 +1,4 @@
-"""Programs as text: one equation a line, with types, parameters and the user's line.
+"""Programs as text: one equation per line, with types, parameters and the user's line.
 
 Carried Programs are printed indented below their equation. May import engine.program.
 """

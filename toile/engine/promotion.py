@@ -1,8 +1,8 @@
 """Type promotion: JAX's lattice of dtypes with weak int, float and complex nodes.
 
-Lives below `dtypes`, which re-exports it. A node is an `np.dtype`, or one of the Python types
-`int`, `float`, `complex` standing for weakly typed values. The least upper bound of two operands
-is cached once it has been computed, since every eager operator needs it.
+`dtypes` re-exports this module. A node is an `np.dtype`, or one of the Python types `int`, `float`
+and `complex`, which stand for weakly typed values. The least upper bound of two operands is cached
+once it has been computed, since every eager operator needs it.
 """
 
 from __future__ import annotations
@@ -206,18 +206,18 @@ def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype:
     """Return the dtype to which a binary operation converts two dtypes.
 
     Args:
-        a, b: dtypes, scalar types or names. The Python types int, float and complex yield to
+        a, b: dtypes, scalar types or names. The Python types int, float and complex give way to
             dtypes of the same kind, as Python numbers do.
 
     Returns:
         The dtype.
 
     Raises:
-        TypePromotionError: the two have no common dtype.
+        TypePromotionError: the two dtypes have no common dtype.
 
     Differences:
-        NumPy prefers dtypes that can represent every value: int32 with float32 gives float64 there,
-        and float32 here.
+        NumPy prefers dtypes that can represent every value: it promotes int32 and float32 to
+        float64, while toile promotes them to float32.
 
     >>> jnp.promote_types("int32", "float32")
     dtype('float32')
@@ -352,7 +352,7 @@ def to_complex_dtype(dtype: DTypeLike) -> np.dtype:
     """Return the complex dtype that corresponds to a dtype.
 
     Args:
-        dtype: dtype of numbers.
+        dtype: a numeric dtype.
 
     Returns:
         complex128 for 64-bit integers, float64 and complex128, otherwise complex64.

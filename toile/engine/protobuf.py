@@ -1,9 +1,9 @@
-"""Just enough of Protocol Buffers' wire format for TensorBoard's messages and tree structures.
+"""The parts of the Protocol Buffers format that TensorBoard's messages and tree structures need.
 
 A message is the concatenation of its fields: a tag (field number * 8 + wire type), then the value.
-`field(number, value)` encodes one; `decode(data)` gives all as {number: [raw values]}. An integer
-has at most 64 bits in 10 bytes. Lengths in a message are checked against the bytes present; nested
-messages stay bytes until they are decoded, so nesting costs nothing.
+`field(number, value)` encodes a field; `decode(data)` returns all fields as a dict {number: [raw
+values]}. An integer has at most 64 bits in 10 bytes. Lengths in a message are checked against the
+bytes present; nested messages stay bytes until they are decoded, so nesting costs nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Dataclasses that are fast to define: like `dataclasses.dataclass`, without compiling text.
 
-Python's decorator generates the source of five methods per class and compiles it, which would take
-most of the time of `import toile`: operations are dataclasses. Here each method is compiled once
-per number of fields and copied with the class's field names inserted; the copies run as fast as the
-originals. Classes that use other features go to Python's decorator.
+Python's decorator generates and compiles the source of five methods for each class. Because
+operations are dataclasses, this would take most of the time of `import toile`. Here, each method is
+compiled once for each number of fields, and copied with the field names of the class inserted; the
+copies are as fast as the originals. Classes that need other features use Python's decorator.
 """
 
 from __future__ import annotations

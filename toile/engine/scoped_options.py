@@ -1,7 +1,7 @@
 """The options that can be set for a block: `with toile.debug_nans(True):`.
 
-Each is a `State`, declared by a function without a body, which has its name, its documentation and
-the type of its values. May import engine.config only.
+Each option is a `State`, declared by a function without a body that provides its name, its
+documentation and the type of its values. May import engine.config only.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def allow_excess_precision(new_val: bool = True) -> None:
     """Let kernels keep bfloat16 values in float32 between operations.
 
-    Results may have more digits with it, and large products on a GPU may be joined with the
-    additions that follow them.
+    Results may then be more accurate, and large products on a GPU may be fused with the additions
+    that follow them.
 
     Args:
-        new_val: True, the default: a kernel rounds to bfloat16 only what it stores. False: every
-            operation rounds its result, as it does when it runs alone.
+        new_val: if True, the default, a kernel rounds to bfloat16 only the values that it stores.
+            If False, every operation rounds its result, as it does outside `jit`.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -35,7 +35,7 @@ def allow_excess_precision(new_val: bool = True) -> None:
 def allow_f16_reductions(new_val: bool = True) -> None:
     """Accept JAX's option for sums of 16-bit floats that accumulate in 16 bits.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
 
     Args:
         new_val: True by default.
@@ -49,10 +49,10 @@ def allow_f16_reductions(new_val: bool = True) -> None:
 def array_garbage_collection_guard(new_val: Literal["allow", "log", "fatal"] | None) -> None:
     """Accept JAX's option for arrays that only the garbage collector can free.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
 
     Args:
-        new_val: what JAX does about such an array: "allow", "log" or "fatal"; None by default.
+        new_val: how JAX treats such an array: "allow", "log" or "fatal"; None by default.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -63,7 +63,7 @@ def array_garbage_collection_guard(new_val: Literal["allow", "log", "fatal"] | N
 def auto_pcast(new_val: bool = True) -> None:
     """Accept JAX's option for automatic casts between replicated and varying values.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
 
     Args:
         new_val: True by default.
@@ -78,9 +78,9 @@ def check_tracer_leaks(new_val: bool = True) -> None:
     """Raise an error when a traced value outlives the function that was traced.
 
     A traced value stands for an argument while `jit` or `vmap` runs a function. It must not be kept
-    in a global, a list or an attribute. With the option on, `jit` and `vmap` look for such values
-    when the function has returned. `grad` and `jvp` do not. The check takes time: the option is for
-    debugging.
+    in a global variable, a list or an attribute. With this option, `jit` and `vmap` look for such
+    values when the function has returned; `grad` and `jvp` do not. The check takes time, so use the
+    option only for debugging.
 
     Args:
         new_val: whether to check; False by default.
@@ -98,7 +98,7 @@ def check_tracer_leaks(new_val: bool = True) -> None:
 
 @State
 def debug_infs(new_val: bool = True) -> None:
-    """Raise FloatingPointError when a result has an infinity.
+    """Raise FloatingPointError when a result contains an infinity.
 
     Every result of an operation outside `jit`, and every result of a jitted function, is
     checked. If a jitted function has a bad result, it is run again operation by operation, and the
@@ -117,11 +117,11 @@ def debug_key_reuse(new_val: bool = True) -> None:
     """Raise KeyReuseError when a random key is used twice.
 
     Two samples drawn with the same key are not independent. Split the key before each use, or mark
-    an intended second use with `toile.random.clone`. Keys made by `toile.random.key` are watched,
-    keys made by `PRNGKey` are not.
+    an intended second use with `toile.random.clone`. Only keys made by `toile.random.key` are
+    checked, not keys made by `PRNGKey`.
 
     Args:
-        new_val: whether to watch keys; False by default.
+        new_val: whether to check keys; False by default.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -136,12 +136,12 @@ def debug_key_reuse(new_val: bool = True) -> None:
 
 @State
 def debug_nans(new_val: bool = True) -> None:
-    """Raise FloatingPointError when a result has a NaN.
+    """Raise FloatingPointError when a result contains a NaN.
 
-    Every result of an operation outside `jit`, and every result of a jitted function, is
-    checked. If a jitted function has a bad result, it is run again operation by operation, and the
-    error names the operation and the line. Making an array of NaNs is not an error; computing with
-    it is.
+    Every result of an operation outside `jit`, and every result of a jitted function, is checked.
+    If a jitted function has a bad result, it is run again operation by operation, and the error
+    names the operation and the line. It is not an error to make an array of NaNs, but it is an
+    error to compute with it.
 
     Args:
         new_val: whether to check; False by default.
@@ -158,15 +158,15 @@ def debug_nans(new_val: bool = True) -> None:
 
 @State
 def default_device(new_val: Device | str | None) -> None:
-    """Choose the device on which new arrays are made and functions run.
+    """Choose the device on which new arrays are created and functions run.
 
-    Arrays that were put on a device (`toile.device_put(x, device)`) stay there, and functions run
-    where such arguments are.
+    Arrays that were put on a device with `toile.device_put(x, device)` stay there, and functions
+    with such arguments run on that device.
 
     Args:
-        new_val: a device (`toile.devices("cpu")[0]`) or the name of a platform ("cpu", "gpu"),
-            whose first device is used. None, the default: the first GPU if there is one, otherwise
-            the CPU.
+        new_val: a device, such as `toile.devices("cpu")[0]`, or the name of a platform ("cpu" or
+            "gpu"), whose first device is used. None, the default, means the first GPU if there is
+            one, otherwise the CPU.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -177,14 +177,14 @@ def default_device(new_val: Device | str | None) -> None:
 def default_matmul_precision(new_val: str | None) -> None:
     """Set the default precision of matrix products and convolutions.
 
-    It matters for float32 operands on a GPU, where products by default round their operands to
-    TF32, which has 11 bits. "highest" computes in float32. On a CPU, float32 products are always
-    computed in float32. The option is read when a function is traced.
+    The option affects float32 operands on a GPU, where products by default round their operands to
+    TF32, which has 11 significant bits. "highest" computes in float32. On a CPU, float32 products
+    are always computed in float32. The option is read when a function is traced.
 
     Args:
-        new_val: "default", "high" or "highest"; "bfloat16", "tensorfloat32" and "float32" are other
-            names of the three. The name of an algorithm, such as "BF16_BF16_F32", also works. None,
-            the default, is the same as "default".
+        new_val: "default", "high" or "highest", or their other names "bfloat16", "tensorfloat32"
+            and "float32"; or the name of an algorithm, such as "BF16_BF16_F32". None, the default,
+            means "default".
 
     Returns:
         A context manager, which can also decorate a function.
@@ -193,14 +193,14 @@ def default_matmul_precision(new_val: str | None) -> None:
 
 @State
 def default_prng_impl(new_val: str) -> None:
-    """Set the default generator of random keys.
+    """Set the default random number generator.
 
     `toile.random.key(seed)` and `PRNGKey(seed)` make keys of this generator, and raw uint32 keys
-    are treated as keys of this generator.
+    are treated as its keys.
 
     Args:
-        new_val: name of the generator. "threefry2x32", the default, gives the same numbers on every
-            device.
+        new_val: name of the generator. The default, "threefry2x32", produces the same numbers on
+            every device.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -215,7 +215,7 @@ def default_prng_impl(new_val: str) -> None:
 def enable_checks(new_val: bool = True) -> None:
     """Accept JAX's option for internal consistency checks.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
 
     Args:
         new_val: False by default.
@@ -229,7 +229,7 @@ def enable_checks(new_val: bool = True) -> None:
 def enable_custom_prng(new_val: bool = True) -> None:
     """Let `toile.random.PRNGKey` return typed keys, as `toile.random.key` does.
 
-    Raw uint32 keys still work under it, with a FutureWarning.
+    Raw uint32 keys still work, but cause a FutureWarning.
 
     Args:
         new_val: whether keys are typed; False by default.
@@ -244,8 +244,8 @@ def enable_x64(new_val: bool = True) -> None:
     """Allow 64-bit integers, floats and complex numbers, and make them the default.
 
     Args:
-        new_val: False, the default: int64 and float64 are replaced by int32 and float32. True: they
-            are kept, and Python numbers become 64-bit arrays.
+        new_val: if False, the default, int64 and float64 are replaced by int32 and float32. If
+            True, they are kept, and Python numbers become 64-bit arrays.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -262,7 +262,7 @@ def enable_x64(new_val: bool = True) -> None:
 def error_checking_behavior_divide(new_val: Literal["ignore", "raise"]) -> None:
     """Accept JAX's option for errors about divisions by zero.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
     `toile.experimental.checkify` finds such errors.
 
     Args:
@@ -277,7 +277,7 @@ def error_checking_behavior_divide(new_val: Literal["ignore", "raise"]) -> None:
 def error_checking_behavior_nan(new_val: Literal["ignore", "raise"]) -> None:
     """Accept JAX's option for errors about NaNs.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
     `toile.experimental.checkify` finds such errors.
 
     Args:
@@ -292,7 +292,7 @@ def error_checking_behavior_nan(new_val: Literal["ignore", "raise"]) -> None:
 def error_checking_behavior_oob(new_val: Literal["ignore", "raise"]) -> None:
     """Accept JAX's option for errors about indices that are out of bounds.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
     `toile.experimental.checkify` finds such errors.
 
     Args:
@@ -307,8 +307,8 @@ def error_checking_behavior_oob(new_val: Literal["ignore", "raise"]) -> None:
 def explain_cache_misses(new_val: bool = True) -> None:
     """Log why a jitted function is traced again.
 
-    Each trace is logged to the logger "toile" as a warning, with what differs from the most similar
-    earlier call: shapes, dtypes, static arguments, options.
+    Each trace is logged to the logger "toile" as a warning. The message says what differs from the
+    most similar earlier call: shapes, dtypes, static arguments or options.
 
     Args:
         new_val: whether to log; False by default.
@@ -323,8 +323,8 @@ def explicit_x64_dtypes(new_val: Literal["warn", "error", "allow"]) -> None:
     """Choose what happens when a 64-bit dtype is requested while `enable_x64` is off.
 
     Args:
-        new_val: "warn", the default: a 32-bit array is made, with a UserWarning. "error": a
-            ValueError is raised. "allow": the 64-bit array is made.
+        new_val: "warn", the default, makes a 32-bit array and gives a UserWarning; "error" raises a
+            ValueError; "allow" makes a 64-bit array.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -338,8 +338,8 @@ def legacy_prng_key(new_val: Literal["allow", "warn", "error"]) -> None:
     Raw keys are made by `toile.random.PRNGKey`, typed keys by `toile.random.key`.
 
     Args:
-        new_val: "allow", the default; "warn": a UserWarning is given; "error": a ValueError is
-            raised.
+        new_val: "allow", the default, accepts the key; "warn" gives a UserWarning; "error" raises a
+            ValueError.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -379,8 +379,8 @@ def no_execution(new_val: bool = True) -> None:
 def no_tracing(new_val: bool = True) -> None:
     """Raise RuntimeError when a jitted function would be traced.
 
-    It makes sure that a program no longer compiles anything, for example after its first step.
-    Calls with arguments of shapes and dtypes that were seen before still run.
+    Use it to make sure that a program compiles nothing more, for example after its first step.
+    Calls still run if their arguments have shapes and dtypes that were seen before.
 
     Args:
         new_val: whether to raise; False by default.
@@ -403,11 +403,12 @@ def no_tracing(new_val: bool = True) -> None:
 
 @State
 def numpy_dtype_promotion(new_val: Literal["standard", "strict"]) -> None:
-    """Choose whether operands of different dtypes are converted to a common one.
+    """Choose whether operands of different dtypes are converted to a common dtype.
 
     Args:
-        new_val: "standard", the default: they are. "strict": they raise TypePromotionError. Python
-            numbers still combine with arrays where that does not change the dtype of the array.
+        new_val: "standard", the default, converts them; "strict" raises TypePromotionError. With
+            "strict", Python numbers can still be combined with arrays if this does not change the
+            dtype of the array.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -430,8 +431,8 @@ def numpy_rank_promotion(new_val: Literal["allow", "warn", "raise"]) -> None:
     are always accepted.
 
     Args:
-        new_val: "allow", the default; "warn": a UserWarning is given; "raise": a ValueError is
-            raised.
+        new_val: "allow", the default, broadcasts them; "warn" gives a UserWarning; "raise" raises a
+            ValueError.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -442,7 +443,7 @@ def numpy_rank_promotion(new_val: Literal["allow", "warn", "raise"]) -> None:
 def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> None:
     """Accept JAX's option for mesh axes of size 1 in the types of arrays.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
 
     Args:
         new_val: False by default.
@@ -456,7 +457,7 @@ def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> None:
 def softmax_custom_jvp(new_val: bool = True) -> None:
     """Accept JAX's option for the derivative rule of softmax.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
 
     Args:
         new_val: False by default.
@@ -470,7 +471,7 @@ def softmax_custom_jvp(new_val: bool = True) -> None:
 def thread_guard(new_val: bool = True) -> None:
     """Accept JAX's option for arrays that several threads use.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
 
     Args:
         new_val: False by default.
@@ -482,12 +483,12 @@ def thread_guard(new_val: bool = True) -> None:
 
 @State
 def threefry_partitionable(new_val: bool = True) -> None:
-    """Choose how random bits are laid out in an array by the threefry2x32 generator.
+    """Choose how the generator threefry2x32 assigns random bits to the elements of an array.
 
     Args:
-        new_val: True, the default: each element depends only on the key and its position, so that
-            each device can make its part independently. False: the layout of JAX before 0.5, which
-            gives other numbers for the same key.
+        new_val: if True, the default, each element depends only on the key and its position, so
+            that each device can make its part independently. If False, elements are assigned as in
+            JAX before version 0.5, which produces other numbers for the same key.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -498,11 +499,11 @@ def threefry_partitionable(new_val: bool = True) -> None:
 def transfer_guard(new_val: str | None) -> None:
     """Accept JAX's option for copies of arrays between host and devices.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile. It also sets
-    the options of the three directions.
+    The option exists for code written for JAX and has no effect in toile. It also sets the options
+    for the three directions.
 
     Args:
-        new_val: what JAX does about a copy: "allow", "log", "disallow", "log_explicit" or
+        new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
             "disallow_explicit"; None, the default, allows it.
 
     Returns:
@@ -514,10 +515,10 @@ def transfer_guard(new_val: str | None) -> None:
 def transfer_guard_device_to_device(new_val: str | None) -> None:
     """Accept JAX's option for copies of arrays from one device to another.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
 
     Args:
-        new_val: what JAX does about a copy: "allow", "log", "disallow", "log_explicit" or
+        new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
             "disallow_explicit"; None, the default, allows it.
 
     Returns:
@@ -529,10 +530,10 @@ def transfer_guard_device_to_device(new_val: str | None) -> None:
 def transfer_guard_device_to_host(new_val: str | None) -> None:
     """Accept JAX's option for copies of arrays from a device to the host.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
 
     Args:
-        new_val: what JAX does about a copy: "allow", "log", "disallow", "log_explicit" or
+        new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
             "disallow_explicit"; None, the default, allows it.
 
     Returns:
@@ -544,10 +545,10 @@ def transfer_guard_device_to_host(new_val: str | None) -> None:
 def transfer_guard_host_to_device(new_val: str | None) -> None:
     """Accept JAX's option for copies of arrays from the host to a device.
 
-    It is accepted so that programs written for JAX run, and has no effect in toile.
+    The option exists for code written for JAX and has no effect in toile.
 
     Args:
-        new_val: what JAX does about a copy: "allow", "log", "disallow", "log_explicit" or
+        new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
             "disallow_explicit"; None, the default, allows it.
 
     Returns:
@@ -556,9 +557,9 @@ def transfer_guard_host_to_device(new_val: str | None) -> None:
 
 
 def disable_jit(disable: bool = True) -> Override:
-    """Run jitted functions operation by operation, so that a debugger or print shows their values.
+    """Run jitted functions operation by operation, so that a debugger or `print` shows values.
 
-    Loops and conditionals of `toile.lax` then run as Python loops and conditionals, too.
+    Loops and conditionals of `toile.lax` then also run as Python loops and conditionals.
 
     Args:
         disable: True to run without `jit`; False to compile inside a block that disables it.
@@ -577,7 +578,7 @@ def disable_jit(disable: bool = True) -> Override:
 
 
 def checking_leaks() -> Override:
-    """Raise an error when a traced value outlives its function: `check_tracer_leaks(True)`.
+    """Raise an error when a traced value outlives its function, as `check_tracer_leaks(True)` does.
 
     Returns:
         A context manager, which can also decorate a function.

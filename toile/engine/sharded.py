@@ -1,4 +1,4 @@
-"""Arrays on several devices: parts, and the sharding that says where they are.
+"""Arrays on several devices, which have parts and a sharding that says where they are.
 
 A `ShardedArray` has a buffer for each device of its sharding, or one buffer for all, and makes
 either form from the other when first needed. Programs over devices take and return parts; all other

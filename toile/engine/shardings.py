@@ -1,4 +1,4 @@
-"""Where the parts of an array are: the abstract Sharding, and all of it on one device.
+"""How arrays are placed on devices: the base class Sharding, and SingleDeviceSharding.
 
 A sharding says which devices hold an array and which indices each device has; shardings over a mesh
 are in `toile.parallel`. May import engine.devices.
@@ -36,13 +36,13 @@ memory = types.SimpleNamespace(Space=MemorySpace)
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of an array's axes in memory.
+    """The order of the axes of an array in memory.
 
     Args:
-        major_to_minor: the axes, those whose index changes slowest first.
+        major_to_minor: the axes, beginning with the one whose index changes slowest.
         tiling: sizes of the blocks in which elements are stored; None for no blocks.
-        sub_byte_element_size_in_bits: number of bits of an element of less than a byte; 0 for
-            others.
+        sub_byte_element_size_in_bits: number of bits of an element that is smaller than a byte; 0
+            for larger elements.
     """
 
     major_to_minor: tuple[int, ...]
@@ -54,11 +54,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class Format:
-    """The order of an array's axes in memory, together with its sharding.
+    """The order of the axes of an array in memory, together with its sharding.
 
     Args:
         layout: the order of the axes; None for any.
-        sharding: how the array is divided among devices; None for any.
+        sharding: how the array is divided over devices; None for any.
     """
 
     layout: Layout | None = None
@@ -77,7 +77,7 @@ def checked_memory_kind(kind: str | None) -> str:
 
 
 class Sharding:
-    """How an array is divided among devices; the base class of shardings."""
+    """How an array is divided over devices; the base class of shardings."""
 
     __slots__ = ()
 
@@ -88,7 +88,7 @@ class Sharding:
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether every device holds all of the array."""
+        """Whether every device holds the whole array."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     @property
@@ -107,23 +107,23 @@ class Sharding:
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def with_memory_kind(self, kind: str) -> Sharding:
-        """The same sharding in another kind of memory."""
+        """Return the same sharding with another kind of memory."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
-        """The indices of an array of this shape that each device holds."""
+        """Return, for each device, the indices of its part of an array of this shape."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def shard_shape(self, global_shape: Shape) -> Shape:
-        """The shape of one device's part."""
+        """Return the shape of the part on one device."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
-        """Whether both place arrays of rank `ndim` the same way."""
+        """Tell whether two shardings place arrays with `ndim` axes in the same way."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def everywhere(self) -> Sharding:
-        """The sharding with the whole array on each of the devices."""
+        """Return the sharding that puts the whole array on each of the devices."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     @property
@@ -133,26 +133,26 @@ class Sharding:
 
     @property
     def addressable_devices(self) -> set[Any]:
-        """Those of the devices that belong to this process."""
+        """The devices that belong to this process."""
         return {d for d in self.device_set if d.process_index == process_index()}
 
     @property
     def has_addressable_devices(self) -> bool:
-        """Whether one of the devices belongs to this process."""
+        """Whether at least one of the devices belongs to this process."""
         return bool(self.addressable_devices)
 
     def addressable_devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
-        """The indices that each device of this process has."""
+        """Return, for each device of this process, the indices of its part."""
         own = self.addressable_devices
         return {d: i for d, i in self.devices_indices_map(global_shape).items() if d in own}
 
 
 class SingleDeviceSharding(Sharding):
-    """The whole array on one device.
+    """The sharding of an array that is on one device.
 
     Args:
         device: the device.
-        memory_kind: "device", "pinned_host" or "unpinned_host"; None is "device".
+        memory_kind: "device", "pinned_host" or "unpinned_host"; None means "device".
 
     >>> sharding = toile.sharding.SingleDeviceSharding(toile.devices("cpu")[0])
     >>> toile.device_put(jnp.arange(3), sharding).devices()
@@ -173,12 +173,12 @@ class SingleDeviceSharding(Sharding):
         return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
-        """The same device with another kind of memory."""
+        """Return the sharding with the same device and another kind of memory."""
         return SingleDeviceSharding(self._device, memory_kind=kind)
 
     @property
     def device_set(self) -> set[Any]:
-        """The set with the one device."""
+        """The set that contains only the device."""
         return {self._device}
 
     @property
@@ -186,22 +186,22 @@ class SingleDeviceSharding(Sharding):
         return (self._device,)
 
     def shard_shape(self, global_shape: Shape) -> Shape:
-        """The shape of the device's part: that of the array."""
+        """Return the shape of the device's part, which is the shape of the array."""
         return tuple(global_shape)
 
     def devices_indices_map(self, global_shape: Shape) -> dict[Any, Index]:
-        """The indices that the device has: all of them."""
+        """Return the indices of the device's part, which is the whole array."""
         return {self._device: (slice(None),) * len(global_shape)}
 
     def everywhere(self) -> SingleDeviceSharding:
-        """This sharding: the device has the whole array."""
+        """Return this sharding, because the device has the whole array."""
         return self
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
-        """Does nothing: every shape fits on one device."""
+        """Do nothing, because an array of any shape can be on one device."""
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
-        """Whether the other one has the whole array on this device."""
+        """Tell whether the other sharding puts the whole array on this device."""
         if not isinstance(other, Sharding) or other.num_devices != 1:
             return False
         return other.device_set == {self._device} and other.memory_kind == self._memory_kind

@@ -1,4 +1,4 @@
-"""Where in the user's program an equation or an error came from.
+"""Find where in the user's program an equation or an error comes from.
 
 A location is captured only during staging (or on failure), as a code object and an instruction
 offset; the text is made when it is read. Frames inside toile are skipped, so the innermost

@@ -25,18 +25,19 @@ _PLACING = ("device_set", "layout", "unreduced")
 class ShapeDtypeStruct:
     """The shape, the dtype and other properties of an array, without its values.
 
-    `toile.eval_shape` returns such objects, and functions that need no values (`lower`,
-    `eval_shape`) accept them in place of arrays. They cannot be changed; `update` makes a copy.
+    `toile.eval_shape` returns such objects. Functions that do not need values, such as `lower` and
+    `eval_shape`, accept them instead of arrays. They are immutable; `update` makes a changed copy.
 
     Args:
         shape: sizes of the axes.
         dtype: type of the elements.
-        sharding: how the array is divided among devices, a sharding, a partition spec or a format;
-            None if that is not known.
-        weak_type: whether the dtype yields to that of other operands, as a Python number's does.
+        sharding: how the array is divided over devices: a sharding, a partition spec or a format.
+            None if it is not known.
+        weak_type: whether the dtype gives way to that of other operands, like the dtype of a Python
+            number.
         vma: names of the mesh axes over which the value differs between devices; stored, but not
             used.
-        is_ref: whether it describes a mutable reference to an array.
+        is_ref: whether the object describes a Ref, which is a mutable array.
 
     >>> toile.eval_shape(jnp.matmul, toile.ShapeDtypeStruct((2, 3), "float32"), jnp.ones((3, 5)))
     ShapeDtypeStruct(shape=(2, 5), dtype=float32)
@@ -90,7 +91,7 @@ class ShapeDtypeStruct:
 
     @property
     def format(self) -> Any:
-        """None: the order of axes in memory is not known."""
+        """None, because the order of axes in memory is not known."""
         return None
 
     def __len__(self) -> int:
@@ -102,8 +103,8 @@ class ShapeDtypeStruct:
         """Make a copy with some attributes replaced.
 
         Args:
-            **changes: new values of `shape`, `dtype`, `sharding`, `weak_type` or `vma`; other names
-                are ignored.
+            **changes: new values for `shape`, `dtype`, `sharding`, `weak_type` or `vma`; other
+                names are ignored.
 
         Returns:
             A new ShapeDtypeStruct.

@@ -1,9 +1,10 @@
-"""The current-trace model: one thread-local slot, the Trace contract and Tracer.
+"""Traces and tracers: the current trace of each thread, and the classes Trace and Tracer.
 
-Every operation goes to the innermost trace, which the slot holds; None means eager. A trace sees
-its own tracers and treats everything else as constants; `process` runs with the slot set to the
-trace itself and sets it to `parent` while it runs the operation's rules. A trace that has ended is
-not alive, and its tracers are rejected everywhere. May import engine.avals, engine.errors.
+Every operation is processed by the innermost trace, which is stored in a slot of each thread; None
+means eager evaluation. A trace recognizes its own tracers and treats everything else as constants.
+`process` is called with the slot set to the trace itself, and sets it to `parent` while it runs the
+rules of the operation. When a trace has ended, its tracers are rejected everywhere. May import
+engine.avals, engine.errors.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ state = State()
 class Trace:
     """An interpreter of operations; each active `grad`, `vmap` or `jit` has one.
 
-    While a function is transformed, each operation goes to the innermost trace. Users see traces
-    only when they look inside toile.
+    While a function is transformed, each operation is processed by the innermost trace. User code
+    does not normally need this class.
 
     Args:
-        parent: trace that interprets the operations with which this one is implemented; None if
-            they run at once.
+        parent: trace that interprets the operations with which this trace is implemented; None if
+            they are evaluated at once.
     """
 
     __slots__ = ("parent", "alive", "staging", "__weakref__")
@@ -76,26 +77,27 @@ class Trace:
         return self
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
-        """Interpret one operation; called with the slot set to this trace."""
+        """Interpret one operation; called while this trace is the current one."""
         raise NotImplementedError
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any], /) -> list[Any]:
-        """Interpret a call of a function with its own derivative rule."""
+        """Interpret a call of a function with a `custom_jvp` rule."""
         raise NotImplementedError
 
     def process_custom_vjp(self, call: Any, args: Sequence[Any], /) -> list[Any]:
-        """Interpret a call of a function with its own reverse-mode rule."""
+        """Interpret a call of a function with a `custom_vjp` rule."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the trace: its tracers are invalid from now on."""
+        """End the trace; its tracers can no longer be used."""
         self.alive = False
 
 
 class Array(_Methods):
     """An array; also the base class of the tracers that stand for arrays in transformed functions.
 
-    Arrays are made by functions such as `jnp.array` and `jnp.zeros`, and cannot be changed."""
+    Arrays are made by functions such as `jnp.array` and `jnp.zeros`, and are immutable.
+    """
 
     __slots__ = ()
 
@@ -205,8 +207,8 @@ def current_source() -> Source | None:
 class Tracer(Array):
     """An array that stands for an argument while a function is transformed or traced.
 
-    It has a shape and a dtype. In a jitted function it has no values: `if x > 0` and `int(x)` raise
-    errors there.
+    It has a shape and a dtype. In a jitted function it has no values, so `if x > 0` and `int(x)`
+    raise errors there.
     """
 
     __slots__ = ("_trace", "__weakref__")
@@ -229,7 +231,7 @@ class Tracer(Array):
 
     @property
     def weak_type(self) -> bool:
-        """Whether the dtype yields to that of other operands."""
+        """Whether the dtype gives way to the dtypes of other operands."""
         return self.aval.weak_type
 
     @property
@@ -253,19 +255,19 @@ class Tracer(Array):
         return self.dtype.itemsize
 
     def concrete(self) -> Any:
-        """The concrete Array behind this tracer, or None when it has no value yet."""
+        """Return the concrete array behind this tracer; None if it has no values."""
         return None
 
     def describe(self) -> str:
-        """Where the tracer comes from, for error messages."""
+        """Describe where the tracer comes from, for error messages."""
         return ""
 
     def traced_for(self) -> str:
-        """The function that made it and the transformation that traced that, for error messages."""
+        """Name the function and the transformation that made the tracer, for error messages."""
         return ""
 
     def created(self) -> str:
-        """The line that made the tracer, for error messages."""
+        """Name the line of code that made the tracer, for error messages."""
         return ""
 
     def _value(self, wanted: str) -> Any:
@@ -294,15 +296,15 @@ class Tracer(Array):
         raise errors.conversion_error(self, "array")
 
     def item(self, *args: Any) -> Any:
-        """The element as a Python number, if the tracer has values."""
+        """Return the element as a Python number, if the tracer has values."""
         return self._value("item").item(*args)
 
     def tolist(self) -> Any:
-        """The elements as nested lists, if the tracer has values."""
+        """Return the elements as nested lists, if the tracer has values."""
         return self._value("tolist").tolist()
 
     def tobytes(self, order: str = "C") -> bytes:
-        """The elements as bytes, if the tracer has values."""
+        """Return the elements as bytes, if the tracer has values."""
         return self._value("tobytes").tobytes(order)
 
     __hash__ = None  # type: ignore[assignment]
@@ -317,7 +319,7 @@ class Tracer(Array):
         return shape[0]
 
     def block_until_ready(self) -> Tracer:
-        """Return the tracer: there is nothing to wait for."""
+        """Return the tracer, because there is nothing to wait for."""
         return self
 
     def __copy__(self) -> Tracer:
@@ -343,7 +345,7 @@ class Tracer(Array):
     # Attributes of concrete arrays only.
     @property
     def sharding(self) -> Any:
-        """How the array is divided among devices, if it has values."""
+        """How the array is divided over devices, if the tracer has values."""
         value = self.concrete()
         if value is None:
             raise AttributeError(
@@ -353,7 +355,7 @@ class Tracer(Array):
         return value.sharding
 
     def devices(self) -> Any:
-        """The devices of the array, if the tracer has values."""
+        """Return the devices of the array, if the tracer has values."""
         return self._value("devices").devices()
 
     def delete(self) -> None:
@@ -361,11 +363,11 @@ class Tracer(Array):
         self._value("delete").delete()
 
     def is_deleted(self) -> bool:
-        """Whether the memory was released, if the tracer has values."""
+        """Tell whether the memory was released, if the tracer has values."""
         return self._value("is_deleted").is_deleted()
 
     def unsafe_buffer_pointer(self) -> int:
-        """The address of the elements, if the tracer has values."""
+        """Return the address of the elements in memory, if the tracer has values."""
         return self._value("unsafe_buffer_pointer").unsafe_buffer_pointer()
 
 

@@ -1,9 +1,9 @@
-"""Tree structure: the registered node types and PyTreeDef, the shape of a tree without its leaves.
+"""Tree structures: the registered node types, and PyTreeDef, which is a tree without its leaves.
 
-A PyTreeDef is immutable. Those that occur repeatedly are interned (`node`), so that equal
-structures are mostly the same object and comparing them costs nothing; interning is only a
-shortcut, == is structural. A structure that is rebuilt often compiles its own constructor.
-This module imports nothing of toile but key paths and compiled code.
+A PyTreeDef is immutable. Structures that occur repeatedly are interned (`node`), so that equal
+structures are usually the same object and comparing them costs nothing; otherwise `==` compares
+their nodes. A structure that is rebuilt often compiles its own constructor. May import key paths
+and compiled code only.
 """
 
 from __future__ import annotations
@@ -143,10 +143,10 @@ PLAIN = {str, int, bool, NoneType, type}
 
 
 class PyTreeDef:
-    """The structure of a tree: its containers, with `*` in place of each leaf.
+    """The structure of a tree: its containers, with `*` instead of each leaf.
 
-    Structures are made by `toile.tree.structure` and `toile.tree.flatten`, never by this class.
-    They can be compared and hashed.
+    `toile.tree.structure` and `toile.tree.flatten` return structures; the constructor cannot be
+    called. Structures can be compared and hashed.
 
     Args:
         *args: not used; the constructor raises TypeError.
@@ -182,20 +182,20 @@ class PyTreeDef:
         )
 
     def children(self) -> list[PyTreeDef]:
-        """The structures of the immediate children."""
+        """List the structures of the immediate children."""
         return list(self._children)
 
     def node_data(self) -> tuple[type, Any] | None:
-        """The root's type and its auxiliary data; None for a leaf."""
+        """Return the type and the auxiliary data of the root; None for a leaf."""
         if self.entry is None:
             return None
         return self.entry.cls, list(self.aux) if self.entry.kind == "dict" else self.aux
 
     def unflatten(self, leaves: Iterable[Any], /) -> Any:
-        """Build the tree of this structure from its leaves.
+        """Build a tree with this structure from its leaves.
 
         Args:
-            leaves: leaves in the order of `toile.tree.leaves`.
+            leaves: the leaves, in the order of `toile.tree.leaves`.
 
         Returns:
             The tree.
@@ -235,16 +235,17 @@ class PyTreeDef:
         return entry.make(self.aux, tuple([c._assemble(leaves) for c in self._children]))
 
     def flatten_up_to(self, tree: Any, /) -> list[Any]:
-        """Take a tree apart down to the leaves of this structure.
+        """Split a tree into the subtrees at the leaves of this structure.
 
         Args:
-            tree: tree that has the same containers as this structure above its leaves.
+            tree: tree of which this structure is a prefix: it has the same containers above its
+                leaves.
 
         Returns:
-            A list with the subtree of `tree` at each leaf.
+            A list with the subtree of `tree` at each leaf of this structure.
 
         Raises:
-            ValueError: `tree` has another container or key somewhere.
+            ValueError: `tree` has a different container or key.
         """
         if self.entry is None:
             return [tree]
@@ -311,7 +312,7 @@ class PyTreeDef:
         )
 
     def compose(self, inner: PyTreeDef, /) -> PyTreeDef:
-        """Put a structure in place of each leaf.
+        """Replace each leaf by a structure.
 
         Args:
             inner: structure of the new subtrees.
@@ -333,10 +334,10 @@ class PyTreeDef:
         """Combine the leaves of a tree from the bottom to the top.
 
         Args:
-            f_node: function of the results of a node's children, a tuple, and of the node's data,
-                such as the keys of a dictionary.
-            f_leaf: function of a leaf; None to use leaves unchanged.
-            leaves: leaves of the tree in order.
+            f_node: a function `f(results, data)` of the tuple of results of a node's children and
+                the data of the node, such as the keys of a dictionary.
+            f_leaf: a function `f(leaf)`; None uses the leaves unchanged.
+            leaves: the leaves of the tree, in order.
 
         Returns:
             The result of `f_node` at the root.
@@ -361,10 +362,10 @@ class PyTreeDef:
         return result
 
     def from_iterable_tree(self, tree: Any, /) -> Any:
-        """Build the tree of this structure from nested iterables.
+        """Build a tree with this structure from nested iterables.
 
         Args:
-            tree: iterable that has, for each container of this structure, an iterable of the same
+            tree: nested iterables; for each container of this structure, an iterable of the same
                 length.
 
         Returns:
@@ -388,8 +389,9 @@ class PyTreeDef:
         """Make a structure from its root and its children.
 
         Args:
-            registry: not used; JAX needs it.
-            node_data: type and data of the root, as `node_data()` returns them; None for a leaf.
+            registry: not used; accepted for code written for JAX.
+            node_data: type and auxiliary data of the root, such as `node_data()` returns; None for
+                a leaf.
             children: structures of the children.
 
         Returns:
@@ -398,9 +400,9 @@ class PyTreeDef:
         return make_from_node_data(node_data, children)
 
     def serialize_using_proto(self) -> bytes:
-        """Write the structure as a protocol buffer.
+        """Encode the structure as a protocol buffer.
 
-        Only lists, tuples, None and dictionaries with string keys can be written.
+        Only lists, tuples, None and dictionaries with string keys can be encoded.
 
         Returns:
             The bytes.
@@ -411,10 +413,10 @@ class PyTreeDef:
 
     @staticmethod
     def deserialize_using_proto(registry: Any, data: bytes, /) -> PyTreeDef:
-        """Read a structure that `serialize_using_proto` has written.
+        """Read a structure from the bytes that `serialize_using_proto` returned.
 
         Args:
-            registry: not used; JAX needs it.
+            registry: not used; accepted for code written for JAX.
             data: the bytes.
 
         Returns:

@@ -1,7 +1,7 @@
-"""Where two trees differ in structure, with the key path of each difference.
+"""Find where two trees differ in structure, with the key path of each difference.
 
-Used only after a mismatch, so clarity comes before speed. A difference is reported at the topmost
-node where the trees differ; the subtrees below it are not compared.
+This code runs only after a mismatch, so clarity is more important than speed. A difference is
+reported at the topmost node where the trees differ; the subtrees below it are not compared.
 """
 
 from __future__ import annotations
@@ -122,16 +122,17 @@ def equality_errors(
 ) -> Iterator[tuple[KeyPath, str, str, str]]:
     """Find where the structures of two trees differ.
 
-    A difference is reported at the topmost node; what is below it is not compared.
+    A difference is reported at the topmost node where the trees differ; the subtrees below it are
+    not compared.
 
     Args:
         tree1, tree2: the trees.
-        is_leaf: function that is called with each subtree and returns True if that subtree should
-            be treated as a leaf.
+        is_leaf: a function that is called with each subtree; subtrees for which it returns True are
+            treated as leaves. None uses no such function.
 
     Yields:
-        Tuples of the key path, what the first tree has there, what the second has, and why they
-        differ; the last three are strings.
+        Tuples (key path, description of the first tree at this path, description of the second
+        tree, explanation). The last three entries are strings.
 
     >>> for path, one, two, why in toile.tree_util.equality_errors({"a": [1, 2]}, {"a": [1]}):
     ...     print(toile.tree_util.keystr(path), one, two, why, sep=", ")
@@ -144,19 +145,19 @@ def equality_errors(
 def prefix_errors(
     prefix_tree: PyTree, full_tree: PyTree, is_leaf: IsLeaf | None = None
 ) -> list[Callable[[str], ValueError]]:
-    """Explain why a tree is not a prefix of another one.
+    """Explain why a tree is not a prefix of another tree.
 
     A prefix has the same nodes down to its leaves, each of which stands for a whole subtree.
 
     Args:
         prefix_tree: tree that should be a prefix.
-        full_tree: tree that is compared with it.
-        is_leaf: function that is called with each subtree of the prefix and returns True if that
-            subtree should be treated as a leaf.
+        full_tree: tree with which it is compared.
+        is_leaf: a function that is called with each subtree of the prefix; subtrees for which it
+            returns True are treated as leaves. None uses no such function.
 
     Returns:
-        A list with a function for each difference. Each function takes the name to use for the
-        prefix in the message and returns a ValueError. The list is empty if `prefix_tree` is a
+        A list with a function for each difference. Each function is called with the name of the
+        prefix for the message, and returns a ValueError. The list is empty if `prefix_tree` is a
         prefix of `full_tree`.
 
     >>> (make_error,) = toile.tree_util.prefix_errors([1, 2], [3])

@@ -1,10 +1,11 @@
-"""Pytrees: flattening nested containers into leaves, and mapping over them.
+"""Pytrees: flatten nested containers into leaves, and map functions over them.
 
-None is a tree without leaves, dict keys are sorted, OrderedDict keeps its order; subclasses of the
-builtin containers are leaves unless registered, named tuples are nodes. Flattening is on the path
-of every grad and jit call: exact types choose a visitor from one table, the sorted order of a
-dictionary's keys is cached by the keys, runs of leaves are recognized by set operations, and
-dictionaries whose structure stays the same are flattened by code compiled for it.
+None is a tree without leaves. The keys of a dict are sorted, but an OrderedDict keeps its order.
+Subclasses of the built-in containers are leaves unless they are registered; named tuples are nodes.
+Every call of `grad` and `jit` flattens trees, so this code must be fast: the exact type of a value
+selects a visitor from a table, the sorted order of a dictionary's keys is cached, runs of leaves
+are recognized with set operations, and dictionaries whose structure stays the same are flattened by
+code that is compiled for it.
 """
 
 from __future__ import annotations
@@ -267,21 +268,23 @@ def tree_map(
 ) -> PyTree:
     """Apply a function to each leaf of a tree.
 
-    A tree is a nesting of lists, tuples, dictionaries and registered classes; everything else is a
-    leaf. None is a container without leaves, and stays None.
+    A tree consists of nested lists, tuples, dictionaries and registered classes; everything else is
+    a leaf. None is a container without leaves and stays None.
 
     Args:
-        f: function of one leaf of `tree`, and one subtree of each tree of `rest`.
-        tree: tree whose structure the result has.
-        *rest: other trees, which have the same containers as `tree` above its leaves.
-        is_leaf: function that is called with each subtree of `tree` and returns True if it should
-            be treated as a leaf.
+        f: a function `f(leaf, *subtrees)` of a leaf of `tree` and the corresponding subtree of each
+            tree in `rest`.
+        tree: the tree, which determines the structure of the result.
+        *rest: other trees, of which `tree` is a prefix: they have the same containers above its
+            leaves.
+        is_leaf: a function that is called with each subtree of `tree`; subtrees for which it
+            returns True are treated as leaves. None uses no such function.
 
     Returns:
-        The tree of the results.
+        A tree of the results.
 
     Raises:
-        ValueError: a tree of `rest` has another structure; the message says where.
+        ValueError: a tree in `rest` has another structure; the message says where.
 
     >>> toile.tree.map(lambda x, y: x + y, {"a": 1, "b": [2, 3]}, {"a": 10, "b": [20, 30]})
     {'a': 11, 'b': [22, 33]}
@@ -296,17 +299,18 @@ def tree_map(
 def broadcast_prefix(
     prefix_tree: PyTree, full_tree: PyTree, is_leaf: IsLeaf | None = None
 ) -> list[Any]:
-    """Repeat the leaves of a tree to match a larger one.
+    """Repeat the leaves of a tree to match the leaves of a larger tree.
 
     Args:
-        prefix_tree: tree that has the same containers as `full_tree` down to its leaves, each of
-            which stands for a whole subtree of `full_tree`.
+        prefix_tree: a prefix of `full_tree`: it has the same containers down to its leaves, and
+            each of its leaves stands for a whole subtree.
         full_tree: the larger tree.
-        is_leaf: function that is called with each subtree of `prefix_tree` and returns True if it
-            should be treated as a leaf.
+        is_leaf: a function that is called with each subtree of `prefix_tree`; subtrees for which it
+            returns True are treated as leaves. None uses no such function.
 
     Returns:
-        A list with, for each leaf of `full_tree`, the leaf of `prefix_tree` that stands for it.
+        A list with one entry for each leaf of `full_tree`: the leaf of `prefix_tree` that stands
+        for it.
 
     >>> toile.tree_util.broadcast_prefix([1, 2], [("a", "b"), "c"])
     [1, 1, 2]
@@ -434,14 +438,14 @@ class _Boxed:
 
 
 class Partial(functools.partial):
-    """A function with some of its arguments filled in, which is a tree.
+    """A function with some of its arguments set, which is a tree.
 
-    It works like `functools.partial`. Since it is a tree, it can be passed to jitted functions: the
-    given arguments are its leaves, and the function is part of its structure.
+    It works like `functools.partial`. Because it is a tree, it can be passed to jitted functions:
+    its arguments are the leaves, and the function is part of the structure.
 
     Args:
-        func: function to call.
-        *args: leading arguments of `func`.
+        func: the function to call.
+        *args: the first arguments of `func`.
         **kw: keyword arguments of `func`.
 
     >>> add_two = toile.tree_util.Partial(jnp.add, 2)

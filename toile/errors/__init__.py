@@ -1,4 +1,4 @@
-"""Errors that users see; each docstring has a program that raises the error and a repaired one."""
+"""The errors of toile. Each docstring shows a program that raises the error, and a repaired one."""
 
 from toile.engine.lazy import attach as _attach
 

@@ -1,9 +1,9 @@
-"""The base of the errors of modules, scopes, transformed modules, checkpoints and cursors.
+"""The base class of errors about modules, scopes, transformed modules, checkpoints and cursors.
 
-Their names and constructor arguments are Flax's. A message says what happened with the module's
-path, the collection and the name, then how to repair it, then where in the user's program. The
-programs in the docstrings run after `import toile`, `import toile.numpy as jnp`,
-`from toile import linen as nn, random` and the imports they make themselves.
+Names and constructor arguments are the same as in Flax. A message says what happened, with the path
+of the module, the collection and the name; then how to repair it; then where it happened in the
+user's program. The programs in the docstrings assume `import toile`, `import toile.numpy as jnp`
+and `from toile import linen as nn, random`.
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ class FlaxError(ToileError):
 
 
 def _restored(cls: type[FlaxError], args: tuple[Any, ...]) -> FlaxError:
-    """The error with its finished message: constructors take what the message is made of."""
+    """Restore an error from its finished message; constructors take the parts of the message."""
     return cls.__new__(cls, *args)

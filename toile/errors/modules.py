@@ -1,4 +1,4 @@
-"""What goes wrong with modules: their names, attributes and methods, and lifted transformations."""
+"""Errors about the names, attributes and methods of modules, and about lifted transformations."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from toile.errors.base import FlaxError
 class NameInUseError(FlaxError):
     """A submodule, parameter or variable was given a name that its module already uses.
 
-    Nothing else in a module may have the name of a submodule; variables of different collections
-    may share a name. Submodules without a name are numbered. To share parameters, call one instance
-    twice.
+    Nothing else in a module may have the same name as a submodule, but variables of different
+    collections may share a name. Submodules without a name are numbered. To share parameters, call
+    one instance twice.
 
     Broken::
 
@@ -172,7 +172,7 @@ class ReservedModuleAttributeError(FlaxError):
 
 
 class ApplyModuleInvalidMethodError(FlaxError):
-    """`method` is neither a method's name nor a function that takes a module.
+    """The argument `method` is neither the name of a method nor a function that takes a module.
 
     Broken::
 
@@ -350,7 +350,7 @@ class IncorrectPostInitOverrideError(FlaxError):
 
 
 class DescriptorAttributeError(FlaxError):
-    """A property of a module reads an attribute that does not exist.
+    """A property of a module read an attribute that does not exist.
 
     Broken::
 
@@ -419,7 +419,7 @@ class TransformedMethodReturnValueError(FlaxError):
 
 
 def _shown(target: Any) -> str:
-    """A target of a transform in one line; an instance of a module is said to be one."""
+    """The target of a transform in one line; the text says if it is a module instance."""
     text = str(target)
     return text if "\n" not in text else f"an instance of {type(target).__name__}"
 

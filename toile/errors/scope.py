@@ -1,4 +1,4 @@
-"""What goes wrong with variables, collections, random number streams and partitioned boxes."""
+"""Errors about variables, collections, random streams and partitioned boxes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _where(scope_path: str) -> str:
 
 
 class LazyInitError(FlaxError):
-    """`lazy_init` got shapes for arguments whose values the initial variables depend on.
+    """`lazy_init` was called with shapes for arguments on whose values the variables depend.
 
     Broken::
 
@@ -43,10 +43,10 @@ class LazyInitError(FlaxError):
 
 
 class InvalidRngError(FlaxError):
-    """A module asked for random numbers of a stream for which no key was passed.
+    """A module asked for random numbers from a stream for which no key was passed.
 
-    `init` needs a key for "params" and for every other stream a module draws from; a single key
-    stands for "params". `apply` needs keys only for streams other than "params".
+    `init` needs a key for "params" and for every other stream that a module uses; a single key is
+    used for "params". `apply` needs keys only for streams other than "params".
 
     Broken::
 
@@ -111,7 +111,7 @@ class ApplyScopeInvalidVariablesStructureError(FlaxError):
 
 
 class ScopeParamNotFoundError(FlaxError):
-    """`apply` asked for a parameter that the given params do not have.
+    """`apply` needed a parameter that is not in the given params.
 
     Broken::
 
@@ -148,8 +148,9 @@ class ScopeParamNotFoundError(FlaxError):
 class ScopeCollectionNotFound(FlaxError):
     """A variable was read from a collection that was not passed, or is empty.
 
-    Either a collection was not passed, or the parameters were passed without the dictionary around
-    them, or the collection must first be created by `init` or by an `apply` in which it is mutable.
+    There are three possible causes: the collection was not passed; the parameters were passed
+    without the dictionary around them; or the collection must first be created by `init`, or by a
+    call of `apply` in which it is mutable.
 
     Broken::
 
@@ -174,7 +175,7 @@ class ScopeCollectionNotFound(FlaxError):
 
 
 class ScopeParamShapeError(FlaxError):
-    """The shape of a stored parameter is not the one that its initializer gives for these inputs.
+    """A stored parameter has another shape than its initializer would create for these inputs.
 
     Broken::
 
@@ -280,7 +281,7 @@ class InvalidScopeError(FlaxError):
 
 
 class ModifyScopeVariableError(FlaxError):
-    """A variable was changed while its collection is not mutable.
+    """A variable was changed although its collection is not mutable.
 
     Broken::
 
@@ -306,12 +307,12 @@ class ModifyScopeVariableError(FlaxError):
 
 
 class JaxTransformError(FlaxError):
-    """A plain transformation was put around something that changes a module's variables or keys.
+    """A function under a plain transformation created or changed variables, or drew keys.
 
-    Reading parameters inside `toile.vmap`, `toile.grad` and the like is allowed. Variables that
-    are created or changed there, and keys that are drawn, would be traced values that outlive the
-    transformation. The lifted transformations of `toile.linen` have arguments that say what happens
-    to every collection and stream.
+    Parameters can be read inside transformations such as `toile.vmap` and `toile.grad`. Variables
+    that are created or changed there, and keys that are drawn there, would be traced values that
+    outlive the transformation. Use the lifted transformations of `toile.linen`, whose arguments say
+    what happens to every collection and stream.
 
     Broken::
 

@@ -1,4 +1,4 @@
-"""What goes wrong with checkpoints and files, and with cursors."""
+"""Errors about checkpoints, files and cursors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from toile.errors.base import FlaxError
 
 
 class InvalidCheckpointError(FlaxError, ValueError):
-    """A checkpoint was saved where one of the same or a later step exists.
+    """A checkpoint was saved, but one of the same or a later step already exists.
 
-    It is also a ValueError, which Flax raises when it saves with Orbax.
+    The error is also a ValueError, which Flax raises when it saves with Orbax.
 
     Broken::
 
@@ -75,9 +75,9 @@ class CorruptedCheckpointError(FlaxError, ValueError):
 
 
 class MPACheckpointingRequiredError(FlaxError):
-    """An array of several processes was saved by a function that saves those of one process.
+    """An array of several processes was saved with a function for arrays of a single process.
 
-    Raised only where several processes run. Save with `save_checkpoint_multiprocess`.
+    Raised only in a program of several processes. Save with `save_checkpoint_multiprocess`.
     """
 
     def __init__(self, path: Any, step: Any) -> None:
@@ -91,8 +91,8 @@ class MPACheckpointingRequiredError(FlaxError):
 class MPARestoreTargetRequiredError(FlaxError):
     """An array of several processes was restored without a target that has its sharding.
 
-    Raised only where several processes run. Pass a `target` whose arrays have the shardings that
-    the restored ones should have.
+    Raised only in a program of several processes. Pass a `target` whose arrays have the shardings
+    that the restored arrays should have.
     """
 
     def __init__(self, path: Any, step: Any, key: Any = None) -> None:
@@ -108,7 +108,7 @@ class MPARestoreTargetRequiredError(FlaxError):
 class MPARestoreDataCorruptedError(FlaxError):
     """The saved parts of an array of several processes are not complete.
 
-    Raised only where several processes run. Restore an earlier step.
+    Raised only in a program of several processes. Restore an earlier step.
     """
 
     def __init__(self, step: Any, path: Any) -> None:
@@ -120,7 +120,7 @@ class MPARestoreDataCorruptedError(FlaxError):
 
 
 class AlreadyExistsError(FlaxError):
-    """A file was copied or renamed onto one that exists.
+    """A file was copied or renamed, but the destination already exists.
 
     Broken::
 
@@ -186,7 +186,7 @@ class CursorFindError(FlaxError):
 
 
 class TraverseTreeError(FlaxError):
-    """A traversal was given neither or both of a condition and an update.
+    """A traversal needs either a condition or an update, but got both or neither.
 
     Broken::
 

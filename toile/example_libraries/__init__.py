@@ -1,8 +1,8 @@
-"""The two small libraries that old tutorials are written with: layers and optimizers.
+"""Two small libraries that older tutorials use: layers and optimizers.
 
-`stax` makes layers as pairs of functions, `optimizers` makes optimizers as triples of them; names,
-signatures and results are those of `jax.example_libraries`. For new code there are `toile.linen`
-and `toile.optim`.
+A layer of `stax` is a pair of functions, and an optimizer of `optimizers` is a triple of functions.
+Names, signatures and results are the same as in `jax.example_libraries`. For new code, use
+`toile.linen` and `toile.optim`.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -1,8 +1,9 @@
 """Optimizers as triples of functions, as in `jax.example_libraries.optimizers`.
 
-A rule is written for one array: `init(x)` makes its state, `update(i, g, state)` takes step number
-`i`, and `get_params(state)` returns the array. `optimizer` turns such a rule into one for trees of
-parameters, whose state is an `OptimizerState`. For new code, use `toile.optim`.
+A rule is written for one array: `init(x)` makes its state, `update(i, g, state)` performs step
+number `i`, and `get_params(state)` returns the array. `optimizer` turns such a rule into an
+optimizer for trees of parameters, whose state is an `OptimizerState`. For new code, use
+`toile.optim`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = [
 
 
 class OptimizerState(NamedTuple):
-    """The state of an optimizer: the states of all parameters in one flat list.
+    """The state of an optimizer, with the states of all parameters in one flat list.
 
     It is a tree whose leaves are the arrays of `packed_state`.
 
@@ -65,13 +66,12 @@ Schedule = Callable[[Step], Any]  # the rate of a step
 
 
 class Optimizer(NamedTuple):
-    """The three functions of an optimizer: make a state, take a step, read the parameters.
+    """The three functions of an optimizer: make a state, perform a step, return the parameters.
 
     Args:
-        init_fn: function of the parameters that returns a state.
-        update_fn: function of the step's number, the gradients and the state that returns the next
-            state.
-        params_fn: function of a state that returns its parameters.
+        init_fn: a function `f(params)` that returns the initial state.
+        update_fn: a function `f(i, grads, state)` that returns the state after step number `i`.
+        params_fn: a function `f(state)` that returns the parameters.
     """
 
     init_fn: InitFn
@@ -85,7 +85,7 @@ Rule = tuple[
 
 
 def _pack(tree_def: PyTreeDef, states: list[State]) -> OptimizerState:
-    """One `OptimizerState` of the states of all arrays."""
+    """Combine the states of all arrays into an `OptimizerState`."""
     flat = [tree_flatten(state) for state in states]
     return OptimizerState(
         tuple(leaves for leaves, _ in flat), tree_def, tuple(subtree for _, subtree in flat)
@@ -99,12 +99,12 @@ def _states(opt_state: OptimizerState) -> list[State]:
 
 
 def optimizer(opt_maker: Callable[..., Rule]) -> Callable[..., Optimizer]:
-    """Turn a rule for one array into an optimizer of trees of parameters; a decorator.
+    """Turn a rule for one array into an optimizer for trees of parameters; used as a decorator.
 
     Args:
-        opt_maker: function that returns the rule, a triple of functions: `init(x)` makes the state
-            of an array, `update(i, g, state)` takes step number `i` with the gradient `g`, and
-            `get_params(state)` returns the array.
+        opt_maker: a function that returns the rule, which is a triple of functions. `init(x)` makes
+            the state of an array, `update(i, g, state)` performs step number `i` with the gradient
+            `g`, and `get_params(state)` returns the array.
 
     Returns:
         A function with the same arguments that returns an Optimizer.
@@ -157,12 +157,12 @@ def optimizer(opt_maker: Callable[..., Rule]) -> Callable[..., Optimizer]:
 
 
 def _first(state: State) -> Array:
-    """The parameters of a state that begins with them."""
+    """The first entry of a state, which is the parameter."""
     return state[0]
 
 
 def _with_zeros(n: int) -> Callable[[Array], State]:
-    """Makes the state of an array and n arrays of zeros like it."""
+    """Make states that consist of the array and n arrays of zeros of its shape."""
     return lambda x0: (x0, *(jnp.zeros_like(x0) for _ in range(n)))
 
 
@@ -196,7 +196,7 @@ def sgd(step_size: float | Schedule) -> Rule:
 
 
 def _with_velocity(step_size: float | Schedule, mass: float, ahead: bool) -> Rule:
-    """Steps along a velocity, or along its next value."""
+    """A rule whose step is the velocity or, if `ahead`, the velocity after one more update."""
     rate = make_schedule(step_size)
 
     def update(i: Step, g: Array, state: State) -> State:
@@ -215,7 +215,7 @@ def momentum(step_size: float | Schedule, mass: float) -> Rule:
 
     Args:
         step_size: learning rate, a number or a schedule.
-        mass: factor of the velocity before each step, between 0 and 1.
+        mass: factor by which the velocity is multiplied before each step, between 0 and 1.
 
     Returns:
         An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
@@ -228,12 +228,12 @@ def momentum(step_size: float | Schedule, mass: float) -> Rule:
 def nesterov(step_size: float | Schedule, mass: float) -> Rule:
     """Gradient descent with Nesterov's momentum.
 
-    The velocity becomes `mass * velocity + g`, and the step is `step_size * (mass * velocity + g)`
-    with the new velocity.
+    The velocity becomes `mass * velocity + g`. With this new velocity, the step is
+    `step_size * (mass * velocity + g)`.
 
     Args:
         step_size: learning rate, a number or a schedule.
-        mass: factor of the velocity before each step, between 0 and 1.
+        mass: factor by which the velocity is multiplied before each step, between 0 and 1.
 
     Returns:
         An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
@@ -244,11 +244,11 @@ def nesterov(step_size: float | Schedule, mass: float) -> Rule:
 
 @optimizer
 def adagrad(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
-    """AdaGrad: gradients divided by the root of the sum of their squares so far.
+    """AdaGrad: divide gradients by the square root of the sum of their squares so far.
 
     Args:
         step_size: learning rate, a number or a schedule.
-        momentum: decay of the running mean of the steps.
+        momentum: decay rate of the running mean of the steps.
 
     Returns:
         An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
@@ -267,12 +267,12 @@ def adagrad(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
 
 @optimizer
 def rmsprop(step_size: float | Schedule, gamma: float = 0.9, eps: float = 1e-8) -> Rule:
-    """RMSProp: gradients divided by the root of a running mean of their squares.
+    """RMSProp: divide gradients by the square root of a running mean of their squares.
 
     Args:
         step_size: learning rate, a number or a schedule.
-        gamma: decay of the mean of squares.
-        eps: number that is added to the mean before the root is taken.
+        gamma: decay rate of the mean of squares.
+        eps: number that is added to the mean before the square root is computed.
 
     Returns:
         An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
@@ -296,9 +296,9 @@ def rmsprop_momentum(
 
     Args:
         step_size: learning rate, a number or a schedule.
-        gamma: decay of the mean of squares.
-        eps: number that is added to the mean before the root is taken.
-        momentum: factor of the previous step, which is added to the new one.
+        gamma: decay rate of the mean of squares.
+        eps: number that is added to the mean before the square root is computed.
+        momentum: factor by which the previous step is multiplied before it is added to the new one.
 
     Returns:
         An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
@@ -319,15 +319,15 @@ def rmsprop_momentum(
 def adam(
     step_size: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> Rule:
-    """Adam: running means of gradients, divided by the root of running means of their squares.
+    """Adam: divide a running mean of gradients by the square root of a running mean of squares.
 
-    Both means are corrected for starting at zero.
+    Both means start at zero and are corrected for this bias.
 
     Args:
         step_size: learning rate, a number or a schedule.
-        b1: decay of the mean of gradients.
-        b2: decay of the mean of squares.
-        eps: number that is added to the root.
+        b1: decay rate of the mean of gradients.
+        b2: decay rate of the mean of squares.
+        eps: number that is added to the square root.
 
     Returns:
         An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
@@ -355,12 +355,12 @@ def adam(
 def adamax(
     step_size: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> Rule:
-    """AdaMax: Adam that divides by a decaying maximum of the gradients' absolute values.
+    """AdaMax: like Adam, but divide by a decaying maximum of the gradients' absolute values.
 
     Args:
         step_size: learning rate, a number or a schedule.
-        b1: decay of the mean of gradients.
-        b2: decay of the maximum.
+        b1: decay rate of the mean of gradients.
+        b2: decay rate of the maximum.
         eps: number that is added to the maximum.
 
     Returns:
@@ -381,14 +381,15 @@ def adamax(
 
 @optimizer
 def sm3(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
-    """SM3: AdaGrad that stores one vector for each axis instead of a number for each element.
+    """SM3: like AdaGrad, but store one vector for each axis instead of a number for each element.
 
-    A vector has, for each index of its axis, the largest sum of squares. The shape of the parameter
-    is a part of the state, as numbers, so `get_params` cannot be called in a jitted function.
+    Each entry of a vector is the largest sum of squares at its index of the axis. The state also
+    contains the shape of the parameter as numbers, so `get_params` cannot be called in a jitted
+    function.
 
     Args:
         step_size: learning rate, a number or a schedule.
-        momentum: decay of the running mean of the steps.
+        momentum: decay rate of the running mean of the steps.
 
     Returns:
         An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
@@ -420,27 +421,27 @@ def sm3(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
 
 
 def constant(step_size: float) -> Schedule:
-    """The same rate at every step.
+    """A schedule with the same learning rate at every step.
 
     Args:
-        step_size: rate.
+        step_size: learning rate.
 
     Returns:
-        A schedule: a function from the number of a step, which counts from 0, to its rate.
+        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
     """
     return lambda i: step_size
 
 
 def exponential_decay(step_size: float, decay_steps: float, decay_rate: float) -> Schedule:
-    """A rate that decays exponentially: `step_size * decay_rate ** (i / decay_steps)`.
+    """A schedule that decays exponentially: `step_size * decay_rate ** (i / decay_steps)`.
 
     Args:
-        step_size: rate at step 0.
-        decay_steps: number of steps in which the rate is multiplied by `decay_rate`.
-        decay_rate: factor.
+        step_size: learning rate at step 0.
+        decay_steps: number of steps after which the rate has been multiplied by `decay_rate`.
+        decay_rate: factor by which the rate is multiplied every `decay_steps` steps.
 
     Returns:
-        A schedule: a function from the number of a step, which counts from 0, to its rate.
+        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
 
     >>> rate = exponential_decay(1.0, decay_steps=10, decay_rate=0.5)
     >>> rate(0), rate(10), rate(20)
@@ -452,17 +453,17 @@ def exponential_decay(step_size: float, decay_steps: float, decay_rate: float) -
 def inverse_time_decay(
     step_size: float, decay_steps: float, decay_rate: float, staircase: bool = False
 ) -> Schedule:
-    """A rate that decays like `step_size / (1 + decay_rate * i / decay_steps)`.
+    """A schedule that decays as `step_size / (1 + decay_rate * i / decay_steps)`.
 
     Args:
-        step_size: rate at step 0.
+        step_size: learning rate at step 0.
         decay_steps: number of steps after which the denominator has grown by `decay_rate`.
-        decay_rate: growth of the denominator.
+        decay_rate: growth of the denominator in `decay_steps` steps.
         staircase: whether `i / decay_steps` is rounded down, so that the rate changes only every
             `decay_steps` steps.
 
     Returns:
-        A schedule: a function from the number of a step, which counts from 0, to its rate.
+        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
     """
     if staircase:
         return lambda i: step_size / (1 + decay_rate * jnp.floor(i / decay_steps))
@@ -472,16 +473,16 @@ def inverse_time_decay(
 def polynomial_decay(
     step_size: float, decay_steps: float, final_step_size: float, power: float = 1.0
 ) -> Schedule:
-    """A rate that moves to a final value in proportion to a power of the remaining steps.
+    """A schedule that decays to a final value as a polynomial of the step number.
 
     Args:
-        step_size: rate at step 0.
+        step_size: learning rate at step 0.
         decay_steps: number of steps after which the rate stays at `final_step_size`.
-        final_step_size: rate at the end.
+        final_step_size: learning rate at the end.
         power: exponent; 1 is a straight line.
 
     Returns:
-        A schedule: a function from the number of a step, which counts from 0, to its rate.
+        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
     """
 
     def schedule(step_num: Step) -> Any:
@@ -493,17 +494,17 @@ def polynomial_decay(
 
 
 def piecewise_constant(boundaries: Sequence[float], values: Sequence[float]) -> Schedule:
-    """A rate that changes at given steps.
+    """A schedule whose learning rate changes at given steps.
 
     Args:
         boundaries: steps after which the rate changes, in increasing order.
-        values: rates, one more than boundaries.
+        values: learning rates between the boundaries; there is one more value than boundaries.
 
     Returns:
-        A schedule: a function from the number of a step, which counts from 0, to its rate.
+        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
 
     Raises:
-        ValueError: the arguments are not sequences, or the number of values is not right.
+        ValueError: the arguments are not sequences, or the number of values is wrong.
 
     >>> rate = piecewise_constant([10, 20], [1.0, 0.5, 0.25])
     >>> float(rate(10)), float(rate(11)), float(rate(30))
@@ -527,10 +528,10 @@ def make_schedule(scalar_or_schedule: float | Schedule) -> Schedule:
     """Turn a number into a constant schedule.
 
     Args:
-        scalar_or_schedule: number, or a schedule, which is returned unchanged.
+        scalar_or_schedule: number, or a schedule that is returned unchanged.
 
     Returns:
-        A schedule: a function from the number of a step, which counts from 0, to its rate.
+        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
 
     Raises:
         TypeError: the argument is neither a number nor a function.
@@ -546,7 +547,7 @@ def make_schedule(scalar_or_schedule: float | Schedule) -> Schedule:
 
 
 def l2_norm(tree: PyTree) -> Array:
-    """The Euclidean norm of all elements of a tree: the root of the sum of their squares.
+    """Compute the Euclidean norm of a tree: the square root of the sum of all squared elements.
 
     Args:
         tree: tree of arrays.
@@ -562,11 +563,11 @@ def l2_norm(tree: PyTree) -> Array:
 
 
 def clip_grads(grad_tree: PyTree, max_norm: float) -> PyTree:
-    """Scale gradients down where their norm is too large.
+    """Scale gradients down if their norm is too large.
 
     Args:
         grad_tree: tree of arrays.
-        max_norm: largest norm, of all elements together.
+        max_norm: largest norm of all elements together.
 
     Returns:
         The tree, multiplied by `max_norm / norm` unless its norm is less than `max_norm`.
@@ -576,12 +577,12 @@ def clip_grads(grad_tree: PyTree, max_norm: float) -> PyTree:
 
 
 class JoinPoint:
-    """A leaf of the parameters' tree that holds the state of this parameter.
+    """A leaf that stands for a parameter and contains its optimizer state.
 
     Iterating over it yields the state.
 
     Args:
-        subtree: state of the parameter, a tree.
+        subtree: tree with the state of the parameter.
     """
 
     def __init__(self, subtree: PyTree):
@@ -592,13 +593,13 @@ class JoinPoint:
 
 
 def unpack_optimizer_state(opt_state: OptimizerState) -> PyTree:
-    """Turn the state of an optimizer into a tree like the parameters, for saving.
+    """Turn the state of an optimizer into a tree with the structure of the parameters, for saving.
 
     Args:
         opt_state: state of an optimizer.
 
     Returns:
-        The tree of the parameters, with a JoinPoint in place of each.
+        The tree of the parameters, with each parameter replaced by a JoinPoint.
     """
     return tree_unflatten(opt_state[1], [JoinPoint(state) for state in _states(opt_state)])
 
@@ -607,7 +608,7 @@ def pack_optimizer_state(marked_pytree: PyTree) -> OptimizerState:
     """Turn a tree of JoinPoints into the state of an optimizer.
 
     Args:
-        marked_pytree: tree as `unpack_optimizer_state` returns it.
+        marked_pytree: tree that `unpack_optimizer_state` returned.
 
     Returns:
         The OptimizerState.

@@ -1,12 +1,12 @@
 """Layers as pairs of functions, as in `jax.example_libraries.stax`.
 
-A layer is a pair `(init_fun, apply_fun)`: `init_fun(rng, input_shape)` returns the output shape
-and the parameters, and `apply_fun(params, inputs, rng=None)` returns the outputs. The same key
-makes the same parameters as in JAX. Names of layers begin with a capital letter. A function such
-as `Dense` returns a layer. These are layers themselves, without parameters:
+A layer is a pair `(init_fun, apply_fun)`: `init_fun(rng, input_shape)` returns the output shape and
+the parameters, and `apply_fun(params, inputs, rng=None)` returns the outputs. The same key makes
+the same parameters as in JAX. Names of layers begin with a capital letter. A function such as
+`Dense` returns a layer. The following names are layers themselves, without parameters:
 
 - `Tanh`, `Relu`, `Exp`, `Softplus`, `Sigmoid`, `Elu`, `LeakyRelu`, `Selu` and `Gelu` apply the
-  function of that name to each element, `Identity` returns its inputs.
+  function of that name to each element, and `Identity` returns its inputs.
 - `Softmax` and `LogSoftmax` apply the function of that name along the last axis.
 - `Flatten` joins all axes except the first into one.
 - `FanInSum` adds the arrays of a list.
@@ -64,7 +64,9 @@ _GLOROT, _NORMAL, _SMALL = glorot_normal(), normal(), normal(1e-6)
 def Dense(
     out_dim: int, W_init: Initializer = _GLOROT, b_init: Initializer = _NORMAL
 ) -> Layer:
-    """A layer that computes `x @ W + b`, with W of shape (features, out_dim) and b of (out_dim,).
+    """A layer that computes `x @ W + b`.
+
+    `W` has shape (features, out_dim), and `b` has shape (out_dim,).
 
     Args:
         out_dim: size of the last axis of the outputs.
@@ -124,12 +126,12 @@ def GeneralConv(
     """A layer that convolves its inputs with a kernel and adds a bias.
 
     Args:
-        dimension_numbers: names of the axes of inputs, kernel and outputs, such as
-            ("NHWC", "HWIO", "NHWC"). N stands for examples and C for channels; I and O are the
-            channels of inputs and outputs in the kernel.
+        dimension_numbers: names of the axes of inputs, kernel and outputs, such as ("NHWC", "HWIO",
+            "NHWC"). N is the batch axis and C the channel axis; I and O are the input and output
+            channels of the kernel.
         out_chan: number of output channels.
         filter_shape: sizes of the kernel along the spatial axes.
-        strides: steps of the kernel along these axes; None for 1.
+        strides: step of the kernel along each spatial axis; None for 1.
         padding: "VALID", "SAME", or a pair of numbers for each spatial axis.
         W_init: initializer of the kernel; None for `glorot_normal`.
         b_init: initializer of the bias, which has one element for each output channel.
@@ -163,15 +165,16 @@ def GeneralConvTranspose(
     strides: Sequence[int] | None = None, padding: Padding = "VALID",
     W_init: Initializer | None = None, b_init: Initializer = _SMALL,
 ) -> Layer:
-    """A layer with a transposed convolution and a bias: strides make its outputs larger.
+    """A layer that applies a transposed convolution and adds a bias; strides enlarge its outputs.
 
     Args:
-        dimension_numbers: names of the axes of inputs, kernel and outputs, such as
-            ("NHWC", "HWIO", "NHWC"). N stands for examples and C for channels; I and O are the
-            channels of inputs and outputs in the kernel.
+        dimension_numbers: names of the axes of inputs, kernel and outputs, such as ("NHWC", "HWIO",
+            "NHWC"). N is the batch axis and C the channel axis; I and O are the input and output
+            channels of the kernel.
         out_chan: number of output channels.
         filter_shape: sizes of the kernel along the spatial axes.
-        strides: factors by which the outputs are larger than the inputs; None for 1.
+        strides: factor by which the output is larger than the input along each spatial axis; None
+            for 1.
         padding: "VALID", "SAME", or a pair of numbers for each spatial axis.
         W_init: initializer of the kernel; None for `glorot_normal`.
         b_init: initializer of the bias, which has one element for each output channel.
@@ -205,16 +208,16 @@ def BatchNorm(
     axis: int | Sequence[int] = (0, 1, 2), epsilon: float = 1e-5, center: bool = True,
     scale: bool = True, beta_init: Initializer = zeros, gamma_init: Initializer = ones,
 ) -> Layer:
-    """A layer that normalizes its inputs to mean 0 and variance 1, then applies gamma and beta.
+    """A layer that normalizes its inputs to mean 0 and variance 1, then scales and shifts them.
 
-    Mean and variance are those of the current batch, even outside training. `gamma` and `beta`
-    have the axes that are not in `axis`.
+    The mean and the variance are always computed from the current batch, even outside training. The
+    scale `gamma` and the shift `beta` have the axes that are not in `axis`.
 
     Args:
-        axis: axes over which the mean and the variance are taken.
+        axis: axes over which the mean and the variance are computed.
         epsilon: number that is added to the variance.
-        center: whether beta is added; its place in the parameters is () otherwise.
-        scale: whether the result is multiplied by gamma; its place is () otherwise.
+        center: whether to add beta; if not, () replaces it in the parameters.
+        scale: whether to multiply by gamma; if not, () replaces it in the parameters.
         beta_init: initializer of beta.
         gamma_init: initializer of gamma.
 
@@ -257,7 +260,7 @@ def elementwise(fun: Callable[..., Array], **fun_kwargs: object) -> Layer:
     """A layer without parameters that applies a function and keeps the shape.
 
     Args:
-        fun: function of the inputs.
+        fun: function that is applied to the inputs.
         **fun_kwargs: keyword arguments of `fun`.
 
     Returns:
@@ -316,16 +319,15 @@ def MaxPool(
     window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
     padding: str = "VALID", spec: str | None = None,
 ) -> Layer:
-    """A layer that takes the maximum of each window.
+    """A layer that computes the maximum of each window.
 
     Args:
         window_shape: sizes of the window along the spatial axes.
-        strides: steps between windows along these axes; None for 1.
-        padding: "VALID" for windows that lie inside the inputs, "SAME" to pad the inputs so that
-            there is a window at every position, or at every `strides`-th position if `strides` is
-            given.
-        spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
-            that of channels; None for N first and C last.
+        strides: step between windows along each spatial axis; None for 1.
+        padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs, so
+            that there is a window for every position, or for every `strides`-th position.
+        spec: names of the axes in order, such as "NCHW", where N is the batch axis and C the
+            channel axis. None means that N is first and C is last.
 
     Returns:
         The layer.
@@ -342,16 +344,15 @@ def SumPool(
     window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
     padding: str = "VALID", spec: str | None = None,
 ) -> Layer:
-    """A layer that takes the sum of each window.
+    """A layer that computes the sum of each window.
 
     Args:
         window_shape: sizes of the window along the spatial axes.
-        strides: steps between windows along these axes; None for 1.
-        padding: "VALID" for windows that lie inside the inputs, "SAME" to pad the inputs so that
-            there is a window at every position, or at every `strides`-th position if `strides` is
-            given.
-        spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
-            that of channels; None for N first and C last.
+        strides: step between windows along each spatial axis; None for 1.
+        padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs, so
+            that there is a window for every position, or for every `strides`-th position.
+        spec: names of the axes in order, such as "NCHW", where N is the batch axis and C the
+            channel axis. None means that N is first and C is last.
 
     Returns:
         The layer.
@@ -363,16 +364,15 @@ def AvgPool(
     window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
     padding: str = "VALID", spec: str | None = None,
 ) -> Layer:
-    """A layer that takes the mean of each window; padding does not count.
+    """A layer that computes the mean of each window; padding does not count.
 
     Args:
         window_shape: sizes of the window along the spatial axes.
-        strides: steps between windows along these axes; None for 1.
-        padding: "VALID" for windows that lie inside the inputs, "SAME" to pad the inputs so that
-            there is a window at every position, or at every `strides`-th position if `strides` is
-            given.
-        spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
-            that of channels; None for N first and C last.
+        strides: step between windows along each spatial axis; None for 1.
+        padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs, so
+            that there is a window for every position, or for every `strides`-th position.
+        spec: names of the axes in order, such as "NCHW", where N is the batch axis and C the
+            channel axis. None means that N is first and C is last.
 
     Returns:
         The layer.
@@ -404,7 +404,7 @@ def FanInConcat(axis: int = -1) -> Layer:
     """A layer that concatenates the arrays of a list.
 
     Args:
-        axis: axis along which they are joined.
+        axis: axis along which the arrays are concatenated.
 
     Returns:
         The layer.
@@ -420,12 +420,12 @@ def FanInConcat(axis: int = -1) -> Layer:
 
 
 def Dropout(rate: float, mode: str = "train") -> Layer:
-    """A layer that sets random elements to zero while a network is trained.
+    """A layer that sets random elements to zero during training.
 
     `apply_fun` needs a random key as `rng` in every mode.
 
     Args:
-        rate: probability that an element is kept; it is then divided by `rate`.
+        rate: probability that an element is kept. Elements that are kept are divided by `rate`.
         mode: "train"; with any other value the inputs are returned unchanged.
 
     Returns:
@@ -465,7 +465,7 @@ def serial(*layers: Layer) -> Layer:
     """A layer that applies layers one after the other.
 
     Args:
-        *layers: layers; each takes the outputs of the one before it.
+        *layers: the layers; each receives the outputs of the one before it.
 
     Returns:
         The layer. Its parameters are a list with the parameters of each layer.
@@ -495,13 +495,14 @@ def serial(*layers: Layer) -> Layer:
 
 
 def parallel(*layers: Layer) -> Layer:
-    """A layer that applies each layer to its own input; inputs and outputs are lists.
+    """A layer that applies several layers, each to its own element of a list of inputs.
 
     Args:
         *layers: layers, one for each array of the input list.
 
     Returns:
-        The layer. Its parameters are a tuple with the parameters of each layer.
+        The layer. Its outputs are a list, and its parameters a tuple with the parameters of each
+        layer.
 
     >>> init, apply = serial(FanOut(2), parallel(Dense(3), Identity), FanInConcat())
     >>> shape, params = init(key(0), (-1, 4))
@@ -523,10 +524,10 @@ def parallel(*layers: Layer) -> Layer:
 
 
 def shape_dependent(make_layer: Callable[[tuple[int, ...]], Layer]) -> Layer:
-    """A layer that is made when the shape of its inputs is known.
+    """A layer that is created only when the shape of its inputs is known.
 
     Args:
-        make_layer: function of the input shape that returns a layer.
+        make_layer: function that is called with the input shape and returns a layer.
 
     Returns:
         The layer.

@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = _attach(__name__, __file__, _absent.missing_attr
 
 
 def disable_x64() -> Override:
-    """Replace 64-bit dtypes by 32-bit ones: `enable_x64(False)`.
+    """Replace 64-bit dtypes by 32-bit dtypes, as `enable_x64(False)` does.
 
     Returns:
         A context manager, which can also decorate a function.

@@ -19,15 +19,15 @@ class JaxException(Exception):
 
 
 class JaxRuntimeError(_RuntimeError, ValueError):
-    """A check failed. It is also a ValueError, which code that handles checks expects."""
+    """A check failed; the error is also a ValueError, which code that handles checks expects."""
 
 
 class FailedCheckError(JaxException):
-    """A check of the user, a call of `check`, failed."""
+    """A check that the user made with `check` failed."""
 
 
 class NaNError(JaxException):
-    """The result of an operation has a NaN."""
+    """The result of an operation contains a NaN."""
 
 
 class DivisionByZeroError(JaxException):
@@ -44,7 +44,7 @@ class Site:
     category: type[JaxException] = FailedCheckError
 
     def text(self, payload: Sequence[Any]) -> str:
-        """The message of the failure, from the recorded payload."""
+        """The message for a failure with the given payload."""
         raise NotImplementedError
 
     def exception(self, payload: Sequence[Any]) -> JaxException:

@@ -1,8 +1,8 @@
-"""Evaluating a Program with a ledger of errors threaded through.
+"""Evaluate a Program and record failed checks in a ledger.
 
-The ledger keeps, for each kind of payload, the index of the first site that failed and its recorded
-payload. A nested Program starts with an empty ledger and returns it; the outer ledger then merges
-what the inner one found.
+For each kind of payload, the ledger contains the index of the first site that failed, and its
+payload. A nested Program starts with an empty ledger and returns it; its failures are then merged
+into the outer ledger.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Group:
 
 
 class Ledger:
-    """Sites seen so far, and for each kind of payload the first one that failed."""
+    """The sites seen so far, and the first one that failed for each kind of payload."""
 
     def __init__(self) -> None:
         self.sites: list[Site] = []
         self.groups: dict[Signature, Group] = {}
 
     def add(self, site: Site, failed: Any, payload: Sequence[Any] = ()) -> None:
-        """Add a check; `failed` is a bool scalar, perhaps traced."""
+        """Add a check; `failed` is a boolean scalar, which may be traced."""
         code = jnp.where(failed, np.int32(len(self.sites)), np.int32(-1))
         self.sites.append(site)
         strong = [p.astype(p.dtype) if p.weak_type else p for p in payload]
@@ -87,7 +87,7 @@ class Ledger:
 
 
 def earlier(old: Group, new: Group) -> Group:
-    """The old failure if there was one, else the new one."""
+    """The old failure if there was one, otherwise the new one."""
     fresh = old.code < 0
     return Group(jnp.where(fresh, new.code, old.code),
                  [jnp.where(fresh, n, o) for n, o in zip(new.payload, old.payload, strict=True)])
@@ -120,7 +120,7 @@ def _no_failure(signature: Signature) -> Group:
 def evaluate_checked(
     program: Program, args: Sequence[Any], ledger: Ledger, enabled: frozenset[Any]
 ) -> list[Any]:
-    """Replay a Program through the current trace, noting its checks in the ledger."""
+    """Replay a Program through the current trace, and record its checks in the ledger."""
     f = Checks(ledger, enabled)
     env: dict[Any, Any] = dict(zip(program.inputs, args, strict=True))
     previous = state.source, state.scope
@@ -160,7 +160,7 @@ class Checks:
         self.ledger, self.enabled = ledger, enabled
 
     def look_into(self, op: Operation) -> bool:
-        """Whether other checks than the user's are enabled, or the operation contains a user's."""
+        """Whether the operation contains checks of the user, or other kinds are enabled."""
         return bool(self.enabled - {FailedCheckError}) or "check" in op.effects
 
     def run(self, op: Operation, ins: list[Any]) -> list[Any]:
@@ -226,7 +226,7 @@ class Checks:
         return outs[:n]
 
     def spmd(self, op: Any, ins: list[Any]) -> list[Any]:
-        """Every device has a ledger; for each kind, the failure at the first site counts."""
+        """Each device has its own ledger; for each kind, the failure at the first site counts."""
         n = len(op.program.outputs)
 
         def stacking(*xs: Any) -> list[Any]:
@@ -332,7 +332,7 @@ def _padded(
 
 
 def _merged(found: Found, old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
-    """Two ledgers of the same kinds merged; failures in the old one come first."""
+    """Merge two ledgers of the same kinds; failures in the old one come first."""
     before, after = found.groups(old), found.groups(new)
     return [x for s in found.signatures for x in earlier(before[s], after[s]).flat()]
 

@@ -1,7 +1,7 @@
 """Run-time checks that work in jitted and mapped functions.
 
 `checkify(f)` is a function that returns an `Error` and the result of `f`. The error says which
-check failed first, if any. Checks are those of `check` and, on request, checks for NaNs, divisions
+check failed first, if any. Checks are made by calls of `check` and, on request, for NaNs, divisions
 by zero and indices out of bounds.
 """
 
@@ -54,17 +54,17 @@ all_checks = automatic_checks | user_checks
 
 
 class Error:
-    """The outcome of a call's checks: the first check that failed, if any.
+    """The outcome of the checks in a call: the first check that failed, if any.
 
-    `checkify` returns it. It is a tree of arrays, so it can be returned from jitted and mapped
-    functions. `error.throw()` raises an exception if a check failed, and `error.get()` returns the
-    message of the failed check, or None.
+    Functions that `checkify` has transformed return it. It is a tree of arrays, so jitted and
+    mapped functions can return it too. `error.throw()` raises an exception if a check failed, and
+    `error.get()` returns the message of the failed check, or None.
 
     Args:
-        sites: places of the program where a check may fail.
-        codes: for each group of sites whose messages take values of the same shapes and dtypes, the
-            index of the first site that failed, or -1.
-        payloads: for each of these groups, the values to insert into the message.
+        sites: places in the program where a check may fail.
+        codes: for each group of sites, the index of the first site that failed, or -1. All sites of
+            a group insert values of the same shapes and dtypes into their messages.
+        payloads: for each group, the values to insert into the message.
     """
 
     def __init__(self, sites: Sequence[Any] = (), codes: Sequence[Any] = (),
@@ -87,7 +87,8 @@ class Error:
         """Return the failed check as an exception.
 
         Returns:
-            The exception, for a batch that of the first failed example; None if no check failed.
+            The exception; for a batch, the exception of the first failed example. None if no check
+            failed.
         """
         shape = self.codes[0].shape if self.codes else ()
         for index in np.ndindex(*shape):
@@ -100,7 +101,7 @@ class Error:
         """Return the message of the failed check.
 
         Returns:
-            The message, for a batch a line for each failed example; None if no check failed.
+            The message; for a batch, one line for each failed example. None if no check failed.
         """
         shape = self.codes[0].shape if self.codes else ()
         if not shape:
@@ -144,19 +145,21 @@ init_error = Error()
 def checkify(
     f: Callable[..., Any], errors: frozenset[Any] = user_checks
 ) -> Callable[..., tuple[Error, Any]]:
-    """Turn a function with checks into one that returns an error as a value.
+    """Turn a function with checks into one that returns a failure as a value.
 
-    A failed check then raises no exception, so checks work on any device and in mapped functions.
+    A failed check then does not raise an exception, so checks work on any device and in mapped
+    functions.
 
     Args:
-        f: function, which may call `check`.
-        errors: kinds of checks to make. The default, `user_checks`, are the calls of `check`.
-            `nan_checks`, `div_checks` (divisors that are zero) and `index_checks` (indices that are
-            out of bounds) add checks to the operations of `f`; `float_checks` are the first two of
-            these, `automatic_checks` all three, and `all_checks` everything.
+        f: the function, which may call `check`.
+        errors: kinds of checks to make. The default, `user_checks`, makes only the calls of
+            `check`. `nan_checks`, `div_checks` and `index_checks` check the operations of `f` for
+            NaNs, divisions by zero and indices out of bounds. `float_checks` combines the first two
+            of these, `automatic_checks` all three, and `all_checks` all kinds.
 
     Returns:
-        A function of the same arguments that returns a pair: the Error, and the result of `f`.
+        A function with the same arguments that returns the pair (error, result of `f`); the error
+        is an `Error`.
 
     >>> from toile.experimental import checkify
     >>> def f(x):
@@ -190,16 +193,16 @@ def checkify(
 def check(
     pred: ArrayLike, msg: str, *fmt_args: PyTree, debug: bool = False, **fmt_kwargs: PyTree
 ) -> None:
-    """Fail unless a condition holds.
+    """Check a condition at run time, and report a failure if it does not hold.
 
     In a function that `checkify` has transformed, the failure is recorded and the function
     continues. Otherwise JaxRuntimeError is raised when the check runs.
 
     Args:
-        pred: condition, a boolean of shape ().
+        pred: the condition, a boolean of shape ().
         msg: message, with fields such as `{}` or `{x}` for the formatting arguments.
         *fmt_args: trees of arrays for the fields without a name.
-        debug: whether the check is made only in functions that `checkify` has transformed.
+        debug: whether to check only in functions that `checkify` has transformed.
         **fmt_kwargs: trees of arrays for the fields with a name.
 
     Raises:
@@ -228,12 +231,12 @@ def check(
 
 
 def debug_check(pred: ArrayLike, msg: str, *fmt_args: PyTree, **fmt_kwargs: PyTree) -> None:
-    """Fail unless a condition holds, in functions that `checkify` has transformed.
+    """Check a condition only in functions that `checkify` has transformed.
 
-    Elsewhere it does nothing.
+    Elsewhere the function does nothing.
 
     Args:
-        pred: condition, a boolean of shape ().
+        pred: the condition, a boolean of shape ().
         msg: message, with fields such as `{}` or `{x}` for the formatting arguments.
         *fmt_args: trees of arrays for the fields without a name.
         **fmt_kwargs: trees of arrays for the fields with a name.
@@ -242,13 +245,15 @@ def debug_check(pred: ArrayLike, msg: str, *fmt_args: PyTree, **fmt_kwargs: PyTr
 
 
 def check_error(error: Error) -> None:
-    """Raise the error of a failed check; in a function that `checkify` transforms, record it.
+    """Raise an error if a check failed.
+
+    In a function that `checkify` has transformed, the failure is recorded instead.
 
     Args:
-        error: result of a function that `checkify` has transformed.
+        error: an `Error` that a function transformed by `checkify` returned.
 
     Raises:
-        JaxRuntimeError: the error has a failed check.
+        JaxRuntimeError: a check failed.
     """
     if not isinstance(error, Error):
         raise TypeError(

@@ -1,10 +1,11 @@
-"""Derivatives of high order, by propagating Taylor polynomials through a function.
+"""Compute derivatives of high order by propagating Taylor polynomials through a function.
 
-A value is represented by its polynomial in one variable t, truncated at some order. Products,
-quotients and the common functions have rules for the coefficients, whose cost grows with the square
-of the order; every other operation is integrated from its derivative: y' = jvp(x, x'), where x' is
-known to one order less. Functions with a `custom_jvp` are treated in the same way; a function with
-a `custom_vjp`, which has no forward rule, is differentiated through its definition.
+Each value is represented by its polynomial in one variable `t`, truncated at some order. Products,
+quotients and common functions have rules for the coefficients, whose cost grows with the square of
+the order. For every other operation, the coefficients are integrated from its derivative
+`y' = jvp(x, x')`, where `x'` is known to one order less. Functions with a `custom_jvp` are treated
+in the same way. Functions with a `custom_vjp` have no forward rule and are differentiated through
+their definition.
 """
 
 from __future__ import annotations
@@ -45,25 +46,26 @@ def jet(
     fun: Callable[..., PyTree], primals: Sequence[ArrayLike],
     series: Sequence[Sequence[ArrayLike]], factorial_scaled: bool = True, **_: Any,
 ) -> tuple[PyTree, PyTree]:
-    """Compute derivatives of high order of a function along a curve.
+    """Compute high-order derivatives of a function along a curve.
 
-    Each argument of `fun` moves along a polynomial of one variable `t`. The results are the
-    derivatives with respect to `t`, at t = 0, of the values of `fun`.
+    Each argument of `fun` is a polynomial in one variable `t`. The results are the derivatives of
+    `fun` with respect to `t`, at `t = 0`.
 
     Args:
         fun: function of arrays that returns a tree of arrays.
-        primals: value of each argument at t = 0.
-        series: for each argument, its derivatives of first, second, ... order. All have the same
-            number of derivatives.
-        factorial_scaled: False if `series` and the results are coefficients of the polynomials: the
-            derivative of order k divided by the factorial of k.
+        primals: value of each argument at `t = 0`.
+        series: for each argument, a list of its first, second and higher derivatives. All lists
+            must have the same length.
+        factorial_scaled: True for derivatives. If False, `series` and the results are the
+            coefficients of the polynomials instead, that is, the derivative of order k divided by
+            the factorial of k.
 
     Returns:
-        A pair: the result of `fun`, and the same tree with a list of derivatives in place of each
-        array.
+        The pair (result, derivatives). The derivatives have the structure of the result, with a
+        list of derivatives in place of each array.
 
     Raises:
-        ValueError: an argument is not an array, or the numbers of derivatives differ.
+        ValueError: an argument is not an array, or the lists of derivatives differ in length.
 
     >>> value, (first, second) = jet(jnp.sin, (0.0,), ((1.0, 0.0),))
     >>> print(value, first, second)
@@ -109,13 +111,13 @@ jet2.__doc__ = "`jet` with factorial_scaled=False: coefficients in place of deri
 
 
 def fact(n: ArrayLike) -> Array:
-    """The factorial of a number, computed as a float by the gamma function.
+    """Compute the factorial of a number as a float, with the gamma function.
 
     Args:
         n: number, or array of numbers.
 
     Returns:
-        An array of floats, which are rounded: the factorial of 5 is 120.000015 in float32.
+        An array of floats, which may be inexact: the factorial of 5 is 120.000015 in float32.
     """
     return lax.exp(lax.lgamma(n + 1.0))
 
@@ -224,7 +226,7 @@ class JetTrace(Trace):
 def _propagate(
     fun: Callable[..., Sequence[Any]], order: int, primals: Sequence[Any], series: Sequence[Terms]
 ) -> tuple[list[Any], list[Terms]]:
-    """Results and their coefficients, of a flat function."""
+    """The results of a flat function, and their coefficients."""
     trace = JetTrace(state.trace, order)
     args = [trace.pair(x, s) for x, s in zip(primals, series, strict=True)]
     with opened(trace):
@@ -289,11 +291,11 @@ def _series(terms: Sequence[Any]) -> Terms:
 
 
 class _Rules(Taylor):
-    """The rules that call functions: derivatives, other functions, and control flow."""
+    """The rules that call functions, for derivatives, nested functions and control flow."""
 
     @of_floats
     def integrated(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-        """Any operation, from its derivative."""
+        """The rule for any operation, which integrates its derivative."""
 
         def jvp(xs: Sequence[Any], dxs: Sequence[Any]) -> tuple[Any, Any]:
             if not op.handles_zeros:

@@ -1,7 +1,7 @@
 """Errors for random keys that are used twice, while the option `jax_debug_key_reuse` is on.
 
-`toile.debug_key_reuse(True)` is the flag as a context manager. Under it a key that a sampler or
-`split` has consumed is refused by the next one, both eagerly and in traced code:
+`toile.debug_key_reuse(True)` is a context manager that sets the option. A key that a sampler or
+`split` has consumed is then refused by the next one, both in eager and in traced code:
 
 >>> import toile
 >>> from toile import random

@@ -1,4 +1,4 @@
-"""Orders of axes in memory: arrays of toile are row-major, so a layout has no effect."""
+"""Memory layouts of arrays; they have no effect, because arrays in toile are always row-major."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Format", "Layout", "with_layout_constraint"]
 
 
 def with_layout_constraint(x: PyTree, layouts: PyTree) -> PyTree:
-    """Return the arrays unchanged: toile chooses the order of axes in memory itself.
+    """Return the arrays unchanged, because toile chooses the memory layout itself.
 
     Args:
         x: tree of arrays.

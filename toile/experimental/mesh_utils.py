@@ -1,4 +1,4 @@
-"""Arrays of devices for meshes, with the names of `jax.experimental.mesh_utils`."""
+"""Functions that arrange devices for meshes, with the names of `jax.experimental.mesh_utils`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def create_device_mesh(
     mesh_shape: Sequence[int], devices: Sequence[Device] | None = None, *,
     contiguous_submeshes: bool = False, allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """Arrange devices in an array, for a mesh.
+    """Arrange devices in an array from which a mesh can be made.
 
     Args:
         mesh_shape: shape of the array.
-        devices: devices in order; None for all devices.
-        contiguous_submeshes: not used; it is for TPUs.
-        allow_split_physical_axes: not used; it is for TPUs.
+        devices: the devices; None for all devices.
+        contiguous_submeshes: not used; only for TPUs.
+        allow_split_physical_axes: not used; only for TPUs.
 
     Returns:
-        A NumPy array of devices in their order.
+        A NumPy array of the devices, in the order of `devices`.
 
     Raises:
         ValueError: the number of devices is not the product of `mesh_shape`.
@@ -51,27 +51,27 @@ def create_hybrid_device_mesh(
     devices: Sequence[Device] | None = None, *, process_is_granule: bool = False,
     should_sort_granules_by_key: bool = True, allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """Arrange the devices of several processes in an array, for a mesh.
+    """Arrange the devices of several processes in an array from which a mesh can be made.
 
     Along each axis, the devices of one process are next to each other. The size of an axis of the
     array is the product of the sizes in both shapes.
 
     Args:
-        mesh_shape: shape of the array of one process's devices.
+        mesh_shape: shape of the array of devices of one process.
         dcn_mesh_shape: shape of the array of processes, with the same number of axes as
             `mesh_shape`.
-        devices: devices; None for all devices.
-        process_is_granule: must be True: devices are grouped by their process. With False they are
-            grouped by an attribute `slice_index`, which devices of toile do not have.
-        should_sort_granules_by_key: whether processes are in the order of their indices; if False,
-            they are in the order in which they first appear in `devices`.
-        allow_split_physical_axes: not used; it is for TPUs.
+        devices: the devices; None for all devices.
+        process_is_granule: must be True, so that devices are grouped by process. With False, they
+            would be grouped by an attribute `slice_index`, which devices in toile do not have.
+        should_sort_granules_by_key: whether processes are sorted by index. If False, they are in
+            the order in which they first appear in `devices`.
+        allow_split_physical_axes: not used; only for TPUs.
 
     Returns:
         A NumPy array of devices.
 
     Raises:
-        ValueError: a shape does not fit the number of processes or of their devices.
+        ValueError: a shape does not match the number of processes or the number of their devices.
     """
     found = list(all_devices() if devices is None else devices)
     name = "process_index" if process_is_granule else "slice_index"

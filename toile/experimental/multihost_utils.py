@@ -1,7 +1,7 @@
-"""Functions that programs of several processes call between steps, to share values.
+"""Functions with which the processes of a distributed program share values between steps.
 
-Trees must have the same structure on all processes, and their arrays the same shapes and dtypes.
-With one process everything is already local.
+Trees must have the same structure on all processes, and their arrays must have the same shapes and
+dtypes.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> PyTr
     """Send the values of one process to all processes.
 
     Args:
-        in_tree: tree of arrays and numbers, whose values matter on the source only.
-        is_source: whether this process is the source; None if process 0 is.
+        in_tree: tree of arrays and numbers; the values are used only from the source process.
+        is_source: whether this process is the source; None makes process 0 the source.
 
     Returns:
         The tree of the source, with NumPy arrays as leaves.
 
     Raises:
-        ValueError: not exactly one process is the source, or shapes or dtypes differ.
+        ValueError: no process or more than one is the source, or shapes or dtypes differ.
 
     >>> from toile.experimental.multihost_utils import broadcast_one_to_all
     >>> broadcast_one_to_all({"seed": 3})
@@ -62,15 +62,15 @@ def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> PyTr
 
 
 def process_allgather(in_tree: PyTree, tiled: bool = False) -> PyTree:
-    """Collect the values of all processes, on all processes.
+    """Collect the values of all processes on every process.
 
     Args:
         in_tree: tree of arrays and numbers.
-        tiled: whether arrays are concatenated along their first axis, instead of stacked along a
-            new one. Numbers are always stacked.
+        tiled: whether arrays are concatenated along their first axis instead of being stacked along
+            a new one. Numbers are always stacked.
 
     Returns:
-        The tree with NumPy arrays as leaves, in the order of processes.
+        A tree of NumPy arrays, in which the values are in the order of the processes.
 
     Raises:
         ValueError: shapes or dtypes differ between processes.
@@ -93,10 +93,10 @@ def process_allgather(in_tree: PyTree, tiled: bool = False) -> PyTree:
 
 
 def sync_global_devices(name: str) -> None:
-    """Wait until all processes have made this call.
+    """Wait until all processes have called this function.
 
     Args:
-        name: name of the place in the program, the same on all processes.
+        name: name of this point in the program, which must be the same on all processes.
 
     Raises:
         AssertionError: the names differ.
@@ -158,7 +158,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
         step_id: number of the step; not used.
 
     Returns:
-        False: toile gets no notice from the machines that it runs on.
+        False, because toile receives no such notice from the machines that it runs on.
     """
     return False
 
@@ -174,9 +174,9 @@ def _one_process(what: str) -> None:
 def host_local_array_to_global_array(
     local_inputs: PyTree, global_mesh: Mesh, pspecs: PyTree
 ) -> PyTree:
-    """Make arrays of all processes from the part that each process has.
+    """Make global arrays from the parts that the processes have.
 
-    It works with one process only, whose part is the whole array.
+    This works only with a single process, whose part is the whole array.
 
     Args:
         local_inputs: tree of arrays.
@@ -196,9 +196,9 @@ def host_local_array_to_global_array(
 def global_array_to_host_local_array(
     global_inputs: PyTree, global_mesh: Mesh, pspecs: PyTree
 ) -> PyTree:
-    """Take this process's part of arrays of all processes.
+    """Return the parts of global arrays that belong to this process.
 
-    It works with one process only, whose part is the whole array.
+    This works only with a single process, whose part is the whole array.
 
     Args:
         global_inputs: tree of arrays.
@@ -217,12 +217,12 @@ def global_array_to_host_local_array(
 
 @contextmanager
 def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
-    """A context manager for the devices of processes that are running.
+    """Make a context manager that provides the devices of the processes that are running.
 
-    An error in one process ends all of them, so these are all devices.
+    An error in one process ends all processes, so all devices are always included.
 
     Args:
-        devices: devices to look at.
+        devices: the devices to check.
 
     Yields:
         A list of `devices`.

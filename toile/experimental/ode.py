@@ -1,8 +1,8 @@
-"""Solving systems of ordinary differential equations with an adaptive step size.
+"""Solve systems of ordinary differential equations with an adaptive step size.
 
-The method is that of Dormand and Prince, of order 5(4); a polynomial through each step gives the
-values at times in between. Gradients are computed by solving the adjoint system backward in time,
-so the steps are not stored.
+The solver uses the method of Dormand and Prince of order 5(4). A polynomial along each step
+interpolates the values at times in between. Gradients are computed by solving the adjoint system
+backward in time, so the steps are not stored.
 """
 
 from __future__ import annotations
@@ -78,25 +78,26 @@ def odeint(
 ) -> PyTree:
     """Solve the ordinary differential equation `dy/dt = func(y, t, *args)` from `y0`.
 
-    The method is that of Dormand and Prince, of order 5, with an adaptive step size. A step is
-    accepted if its estimated error is at most `atol + rtol * abs(y)`, as a root mean square over
+    The solver uses the method of Dormand and Prince of order 5, with an adaptive step size. A step
+    is accepted if its estimated error is at most `atol + rtol * abs(y)`, as a root mean square over
     the elements. Derivatives are computed by solving the adjoint equation backward in time.
 
     Args:
-        func: function of the state, the time and `args` that returns the derivative of the state, a
-            tree like `y0`.
+        func: a function `func(y, t, *args)` that returns the derivative of the state, with the
+            structure of `y0`.
         y0: state at the time `t[0]`, an array or a tree of arrays.
-        t: array of floats with the times at which the state is wanted, in increasing order.
-        *args: arrays, numbers and trees of them that are passed to `func`. Derivatives with respect
-            to them are computed, too.
+        t: array of floats with the times at which to compute the state, in increasing order.
+        *args: arrays, numbers or trees of them that are passed to `func`. The result can be
+            differentiated with respect to them too.
         rtol: relative tolerance.
         atol: absolute tolerance.
-        mxstep: largest number of steps from one time to the next. If it is reached, the result is
-            inaccurate; there is no error.
+        mxstep: largest number of steps from one time to the next. If this number is reached, the
+            result is inaccurate, but no error is raised.
         hmax: largest size of a step.
 
     Returns:
-        The states at the times `t`: a tree like `y0`, whose arrays have a new first axis.
+        The states at the times `t`: a tree with the structure of `y0`, whose arrays have a new
+        first axis for the times.
 
     Raises:
         TypeError: `t` is not an array of floats, or `args` contains something other than arrays and
@@ -144,7 +145,7 @@ def _explicit(func: Callable[..., Any], *examples: Any) -> tuple[Callable[..., A
 def _solve(
     func: Callable[..., Any], options: _Options, y0: Any, ts: Any, args: Any, hidden: Any
 ) -> Any:
-    """The solution as a tree: the state becomes one vector, the arguments a list."""
+    """Solve for a tree, whose arrays are joined into one vector; the arguments become a list."""
     leaves, tree = flatten((args, hidden))
     moves = [dtypes.is_inexact(aval_of(x).dtype) for x in leaves]
     y0, unravel = ravel_pytree(y0)
@@ -204,7 +205,7 @@ def _integrate(
 
 
 def _weighted(weights: tuple[float, ...], xs: list[Any]) -> Any:
-    """The sum of weights times vectors, without the weights that are 0."""
+    """The weighted sum of vectors; terms with weight 0 are skipped."""
     terms = [x * w for w, x in zip(weights, xs) if w]
     return functools.reduce(jnp.add, terms)
 
@@ -256,7 +257,7 @@ def _error_ratio(error: Any, y0: Any, y1: Any, options: _Options) -> Any:
 
 
 def _next_size(dt: Any, ratio: Any) -> Any:
-    """The size of the next step: a tenth below what the error would allow, within bounds."""
+    """The size of the next step, which is 10% smaller than the error would allow, within bounds."""
     least = jnp.where(ratio < 1, 1.0, 0.2)
     factor = jnp.minimum(10.0, jnp.maximum(ratio ** (-1.0 / 5.0) * 0.9, least))
     return jnp.where(ratio == 0, dt * 10.0, dt * factor)

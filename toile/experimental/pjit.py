@@ -1,4 +1,4 @@
-"""`pjit`, a former name of `jit`."""
+"""`pjit`, an older name of `jit`."""
 
 from toile.api.programs import jit as pjit
 from toile.lax import with_sharding_constraint

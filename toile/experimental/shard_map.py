@@ -1,4 +1,4 @@
-"""`shard_map` under its former name and with its former argument names."""
+"""`shard_map` under its older name and with its older argument names."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ def shard_map(
     It is `toile.shard_map` with the argument names of older versions of JAX.
 
     Args:
-        f: function of the parts.
+        f: the function, which is called with the parts of the arguments.
         mesh: mesh of devices.
         in_specs: partition specs of the arguments.
         out_specs: partition specs of the results.
-        check_rep: whether to check that results are equal on all devices where `out_specs` says so.
+        check_rep: whether to check that results are equal on all devices if `out_specs` requires
+            it.
         auto: names of mesh axes along which `f` sees whole arrays.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Many devices: pmap and shard_map, meshes and shardings over them.
+"""Programs on many devices: pmap, shard_map, meshes and shardings.
 
 A mapped function is one Program that every device runs; each CPU device is a thread. Collectives
 are operations of that Program, which communicate with the other devices through an exchange. May

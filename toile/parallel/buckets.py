@@ -1,7 +1,7 @@
-"""Join all-reduces that follow each other: synchronizing devices costs more than adding.
+"""Join all-reduces that follow each other, because synchronization costs more than addition.
 
-Gradients are averaged leaf by leaf; their sums are independent, so they can be done together. An
-equation may be delayed until a later one of its kind if nothing in between needs its result. May
+Gradients are averaged leaf by leaf. Their sums are independent, so they can be computed together.
+An equation may be delayed until a later one of its kind if nothing in between needs its result. May
 import primitives and below.
 """
 

@@ -1,10 +1,10 @@
-"""What processes tell each other besides their data: heartbeats, where they wait, and failures.
+"""Messages between processes other than data: heartbeats, where they wait, and failures.
 
-A thread of each process sends a heartbeat to the next process in a ring, also while the main thread
-compiles or reads data; this tells a slow process from one that has stopped. A process that waits
-long reports where; the process it waits for compares that with its own position. A conflict, like
-any failure, is sent to all processes, which then raise the same error. All messages go through MPI.
-May import the engine.
+A thread of each process sends a heartbeat to the next process in a ring, even while the main thread
+compiles or reads data. This distinguishes a slow process from one that has stopped. A process that
+waits for a long time reports where it waits, and the process that it waits for compares this with
+its own position. A conflict, like any failure, is sent to all processes, which then raise the same
+error. All messages go through MPI. May import the engine.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Devices that are threads of this process, and their collectives.
 
-Each device of a run has an `Exchange`; all of them share a `World`, where the devices of a group
-synchronize: the last to arrive combines the values of all. Sums are taken in device order, so all
-devices get the same bits. When one fails, `stop` wakes the others; a device that has finished while
-others wait for it is an error, not a hang. May import the engine.
+Each device of a run has an `Exchange`. All of them share a `World`, in which the devices of a group
+synchronize: the last device to arrive combines the values of all. Sums are computed in the order of
+devices, so all devices get the same bits. When a device fails, `stop` wakes the others. If a device
+has finished while others wait for it, an error is raised. May import the engine.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What processes compare before they run a Program together for the first time.
+"""Fingerprints of Programs, which processes compare before they first run a Program together.
 
-A fingerprint holds the collectives of a Program in order, each with its operation, axes, groups and
-the shapes and dtypes of its operands; its inputs and outputs; and the count of every other
-operation. The user's source lines are shown when two fingerprints differ, but are not compared. May
-import primitives and below.
+A fingerprint contains the collectives of a Program in order, each with its operation, axes, groups,
+and the shapes and dtypes of its operands. It also contains the inputs and outputs, and the number
+of times that every other operation occurs. The user's source lines are shown when two fingerprints
+differ, but are not compared. May import primitives and below.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Meshes: devices arranged along named axes, with or without the devices themselves.
 
-`Mesh` holds devices, `AbstractMesh` sizes only. The current mesh (`set_mesh`) is part of the
-context, so jitted functions are traced again when it changes. Equal meshes are one object.
-May import the engine.
+A `Mesh` has devices, an `AbstractMesh` only has sizes. The current mesh (`set_mesh`) is part of the
+context, so jitted functions are traced again when it changes. Equal meshes are the same object. May
+import the engine.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from toile.engine.trace import state
 
 
 class AxisType(enum.Enum):
-    """Who decides how arrays are divided along a mesh axis.
+    """The types of mesh axes, which say who decides how arrays are divided along an axis.
 
-    `Auto`: the compiler. `Explicit`: the type of each array says it. `Manual`: the user, inside
-    `shard_map`.
+    `Auto`: the compiler decides. `Explicit`: the type of each array includes its division.
+    `Manual`: the user decides, inside `shard_map`.
     """
 
     Auto = enum.auto()
@@ -44,7 +44,7 @@ AxisTypes: TypeAlias = AxisType | Sequence[AxisType]  # one for all axes, or one
 
 @dataclass(frozen=True)
 class AbstractDevice:
-    """The properties of a device that need not exist.
+    """The description of a device, which need not exist.
 
     Args:
         device_kind: model of the device, such as "cpu".
@@ -83,7 +83,7 @@ class ManualAxisType:
 
     @property
     def empty(self) -> bool:
-        """Whether the value depends on no axis."""
+        """Whether the value depends on none of the axes."""
         return not (self.varying or self.unreduced or self.reduced)
 
 
@@ -111,17 +111,17 @@ class _Named:
 
     @property
     def shape(self) -> OrderedDict[Any, int]:
-        """The size of each axis by its name."""
+        """The size of each axis, by name."""
         return OrderedDict(zip(self.axis_names, self.axis_sizes, strict=True))
 
     @property
     def shape_tuple(self) -> tuple[tuple[Any, int], ...]:
-        """Pairs of the name and the size of each axis."""
+        """Pairs (name, size), one for each axis."""
         return tuple(zip(self.axis_names, self.axis_sizes, strict=True))
 
     @property
     def size(self) -> int:
-        """The number of devices, 0 for a mesh without axes."""
+        """The number of devices; 0 for a mesh without axes."""
         return math.prod(self.axis_sizes) if self.axis_names else 0
 
     def _of_type(self, kind: AxisType) -> tuple[Any, ...]:
@@ -166,17 +166,17 @@ _lock = shared_lock()
 
 
 class Mesh(_Named):
-    """Devices arranged as an array whose axes have names.
+    """Devices that are arranged as an array with named axes.
 
     Shardings refer to the names: `NamedSharding(mesh, P("x"))` divides the first axis of an array
-    along axis `"x"` of the mesh. As a context manager, a mesh is the one that `shard_map` and specs
-    use inside the block. Equal meshes are one object.
+    along axis `"x"` of the mesh. When a mesh is used as a context manager, `shard_map` and specs
+    use it inside the block. Equal meshes are the same object.
 
     Args:
-        devices: devices, such as `toile.devices()`, in an array or nested sequence with as many
-            axes as there are names.
+        devices: the devices, such as `toile.devices()`, in an array or nested sequence. The number
+            of its axes must be the number of names.
         axis_names: name of each axis, or one string for a single axis.
-        axis_types: `AxisType` of each axis, or one for all; None for `Auto`.
+        axis_types: `AxisType` of each axis, or one type for all; None for `Auto`.
 
     >>> mesh = toile.sharding.Mesh(toile.devices()[:1], ("x",))
     >>> mesh.shape
@@ -216,7 +216,7 @@ class Mesh(_Named):
 
     @property
     def size(self) -> int:
-        """The number of devices, 0 for a mesh without axes."""
+        """The number of devices; 0 for a mesh without axes."""
         return self.devices.size if self.axis_names else 0
 
     @property
@@ -226,7 +226,7 @@ class Mesh(_Named):
 
     @property
     def is_scalar(self) -> bool:
-        """Always False, for compatibility."""
+        """Always False; exists for code written for JAX."""
         return False
 
     @property
@@ -236,7 +236,7 @@ class Mesh(_Named):
 
     @property
     def device_ids(self) -> np.ndarray:
-        """The ids of the devices, in an array of the shape of the mesh."""
+        """The ids of the devices, as an array with the shape of the mesh."""
         return np.vectorize(lambda d: d.id, otypes=[int])(self.devices)
 
     @property
@@ -287,12 +287,12 @@ class Mesh(_Named):
 
 
 class AbstractMesh(_Named):
-    """Names and sizes of axes, without devices: enough to trace for a machine you do not have.
+    """A mesh without devices, with which functions can be traced for another machine.
 
     Args:
         axis_sizes: size of each axis.
         axis_names: name of each axis.
-        axis_types: `AxisType` of each axis, or one for all; None for `Explicit`.
+        axis_types: `AxisType` of each axis, or one type for all; None for `Explicit`.
         abstract_device: `AbstractDevice` that describes the devices; None if unknown.
 
     >>> from toile.sharding import AbstractMesh, NamedSharding, P
@@ -346,7 +346,7 @@ class AbstractMesh(_Named):
         )
 
     def update_axis_types(self, name_to_type: dict[Any, AxisType]) -> AbstractMesh:
-        """Return a mesh with other types for the named axes."""
+        """Return a mesh with new types for the named axes."""
         types = [name_to_type.get(n, t)
                  for n, t in zip(self.axis_names, self.axis_types, strict=True)]
         return self.update(axis_types=tuple(types))
@@ -382,10 +382,10 @@ def get_mesh() -> Mesh:
     """Return the mesh that `set_mesh` has set.
 
     Returns:
-        The mesh; one without axes if none is set.
+        The mesh; if none is set, a mesh without axes.
 
     Raises:
-        ValueError: called inside a jitted function; `get_abstract_mesh` works there.
+        ValueError: the function is called inside a jitted function; use `get_abstract_mesh` there.
 
     >>> toile.sharding.get_mesh().empty
     True
@@ -404,10 +404,10 @@ def mesh_set() -> Mesh:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """Return the names and sizes of the axes of the current mesh, even inside jitted functions.
+    """Return the current mesh without its devices; this also works inside jitted functions.
 
     Returns:
-        The mesh without its devices; one without axes if none is set.
+        The abstract mesh; if no mesh is set, a mesh without axes.
 
     >>> with toile.set_mesh(toile.make_mesh((1,), ("x",))):
     ...     print(toile.sharding.get_abstract_mesh().shape)
@@ -428,10 +428,11 @@ def mesh_in_force() -> Any:
 class set_mesh:
     """Set the current mesh permanently or, as a context manager, until the end of the block.
 
-    With a current mesh, `P("x")` can be used in place of a sharding, and `shard_map` needs no mesh.
+    If there is a current mesh, `P("x")` can be used instead of a sharding, and `shard_map` needs no
+    mesh.
 
     Args:
-        mesh: mesh to set; None for no current mesh.
+        mesh: the mesh to set; None for no current mesh.
 
     >>> with toile.set_mesh(toile.make_mesh((1,), ("x",))):
     ...     print(toile.sharding.get_mesh().axis_names)
@@ -488,20 +489,20 @@ def make_mesh(
     axis_shapes: Sequence[int], axis_names: Sequence[str], axis_types: AxisTypes | None = None, *,
     devices: Sequence[Any] | None = None,
 ) -> Mesh:
-    """Arrange devices in a mesh with axes of given sizes.
+    """Make a mesh of devices with axes of given sizes.
 
     Args:
         axis_shapes: size of each axis.
         axis_names: name of each axis.
-        axis_types: `AxisType` of each axis, or one for all; None for `Explicit`.
-        devices: devices to use; None for `toile.devices()`. The first ones are used.
+        axis_types: `AxisType` of each axis, or one type for all; None for `Explicit`.
+        devices: devices from which the first ones are used; None for `toile.devices()`.
 
     Returns:
         The mesh.
 
     Raises:
-        ValueError: there are fewer devices than the mesh needs. On CPUs, the environment variable
-            `TOILE_CPU_DEVICES` sets their number.
+        ValueError: there are fewer devices than the mesh needs. The environment variable
+            `TOILE_CPU_DEVICES` sets the number of CPU devices.
 
     >>> toile.make_mesh((1, 1), ("data", "model")).shape
     OrderedDict([('data', 1), ('model', 1)])

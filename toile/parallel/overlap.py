@@ -1,9 +1,9 @@
 """All-reduces over GPUs that overlap with computation: each begins when its operands are ready.
 
-The gradients of a step are averaged after the backward pass; here their sums begin during it,
-several at a time, as soon as enough bytes are ready, and end where the first result is needed. All
-devices run the same equations, so they begin them in the same order. May import primitives and
-below.
+Without this pass, gradients are averaged after the backward pass. Here, their sums begin during the
+backward pass, several at a time, as soon as enough bytes are ready. They end when the first result
+is needed. All devices run the same equations, so they begin the sums in the same order. May import
+primitives and below.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The partition pass: jitted functions with sharded arguments run on every device of the mesh.
+"""The partition pass, which runs jitted functions with sharded arguments on all devices of a mesh.
 
 The layouts of a Program's inputs and its sharding constraints determine the Program of one device,
-with collectives where devices need each other's data; it runs as those of shard_map do. Programs
+with collectives where devices need each other's data. It runs like a Program of shard_map. Programs
 with effects, with meshes of several kinds, or in which nothing is divided stay on one device. May
 import staging and below.
 """

@@ -1,10 +1,10 @@
 """A value of a divided Program on one device, and its conversion between layouts.
 
 A `Placed` value has a part on each device; its sum over the mesh axes in `partial` is still
-pending. A `Spread` one (a broadcast, an iota) is made in whatever layout is asked for. A `Frame`
-stages the collectives: pending sums are scattered where the wanted layout divides along their axis,
-an axis that moves is exchanged, missing parts are gathered, and surplus is sliced off. May import
-control and below.
+pending. A `Spread` value, such as a broadcast or an iota, is made in any layout that is needed. A
+`Frame` stages the collectives: pending sums are scattered where the wanted layout divides along
+their axis, an axis that moves is exchanged, missing parts are gathered, and surplus is sliced off.
+May import control and below.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""pmap: one program per device, mapped over a leading axis.
+"""pmap, which maps a function over the first axis of arrays, with one device for each slice.
 
-The mapped function is traced once, for one device's slice, and its Program runs on every device at
-the same time (`parallel.spmd`); results are sharded arrays, which can be passed again without a
-copy. The mapped axis has at most as many entries as there are devices. May import staging and
-below.
+The mapped function is traced once, for the slice of one device, and its Program runs on every
+device at the same time (`parallel.spmd`). The results are sharded arrays, which can be passed to
+the next call without a copy. The mapped axis has at most as many entries as there are devices. May
+import staging and below.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ def pmap(
     devices: Sequence[Any] | None = None, backend: str | None = None,
     axis_size: int | None = None, donate_argnums: int | Iterable[int] = (),
 ) -> PmapFunction:
-    """Run a function on several devices at once, each on one slice of the arguments.
+    """Run a function on several devices at once, each with one slice of the arguments.
 
-    Like `vmap`, it maps over an axis, but each slice is computed on its own device: the axis can
+    Like `vmap`, it maps over an axis, but each slice is computed on its own device, so the axis can
     have at most as many entries as there are devices. New code should use `jit` with shardings, or
     `shard_map`.
 
     Args:
-        fun: function of one slice.
+        fun: the function, which is called with one slice of each argument.
         axis_name: name of the mapped axis for collectives such as `lax.psum`; None for no name.
-        in_axes: axis of each positional argument to map over, as for `vmap`; None to give the whole
+        in_axes: axis of each positional argument to map over, as for `vmap`; None passes the whole
             argument to each device. Keyword arguments are mapped over their first axis.
-        out_axes: where the mapped axis is in each result; None for a result that is the same on all
-            devices.
+        out_axes: position of the mapped axis in each result; None for a result that is the same on
+            all devices.
         static_broadcasted_argnums: positions of arguments that are constants for tracing; they must
             be hashable.
-        devices: devices to use, one for each slice; None for the default ones.
-        backend: platform whose devices are used, such as "cpu"; None for the default one.
-        axis_size: number of slices; None to take it from the arguments.
-        donate_argnums: positions of arguments that are not needed after the call; their memory may
-            be used for results.
+        devices: devices to use, one for each slice; None for the default devices.
+        backend: platform whose devices are used, such as "cpu"; None for the default platform.
+        axis_size: number of slices; None for the size of the mapped axis of the arguments.
+        donate_argnums: positions of arguments whose memory may be reused for results. These
+            arguments cannot be used after the call.
 
     Returns:
-        A function with the same arguments, where mapped ones have an additional axis. Its results
-        are sharded over the devices.
+        A function with the same arguments, but mapped arguments have an additional axis. Its
+        results are sharded over the devices.
 
     Raises:
-        ValueError: when called with more slices than devices.
+        ValueError: when called, if there are more slices than devices.
 
     >>> normalize = toile.pmap(lambda x: x / lax.psum(x, "i"), axis_name="i")
     >>> normalize(jnp.array([[2.0, 4.0]]))  # one slice, for one device

@@ -1,11 +1,10 @@
 """Collectives of devices in several processes: among threads first, then among processes.
 
-The devices of a process that belong to a group synchronize as threads do; the first of them then
-exchanges messages with the other processes and distributes the result. Sums are taken in the order
-of devices within a process, then in the order of processes. A common result is computed in one
-place and sent, or computed everywhere from the same numbers in the same order, so all devices have
-the same bits.
-May import the engine and parallel.exchange.
+The devices of a process that belong to a group synchronize as threads do. The first of them then
+exchanges messages with the other processes and distributes the result. Sums are computed in the
+order of devices within a process, then in the order of processes. A common result is either
+computed in one place and sent, or computed everywhere from the same numbers in the same order, so
+that all devices have the same bits. May import the engine and parallel.exchange.
 """
 
 from __future__ import annotations

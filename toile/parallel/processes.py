@@ -1,9 +1,9 @@
-"""The processes of one program, joined by MPI: messages, and waiting for them with a time limit.
+"""The processes of one program, joined by MPI: send messages, and wait for them with a time limit.
 
-Messages are sent through nonblocking MPI calls, and a waiting process polls them. So it knows the
-ranks of the processes it waits for, a failure elsewhere ends the wait, and MPI is never entered by
-two threads at once. Other communication (heartbeats, failures) is in `parallel.control`. May import
-the engine.
+Messages are sent with nonblocking MPI calls, and a waiting process polls them. It therefore knows
+the ranks of the processes that it waits for, a failure elsewhere ends the wait, and two threads
+never call MPI at the same time. Other communication (heartbeats, failures) is in
+`parallel.control`. May import the engine.
 """
 
 from __future__ import annotations

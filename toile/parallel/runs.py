@@ -1,9 +1,9 @@
-"""Where each process is: the programs that it runs together with others, by number.
+"""Number the programs that processes run together, to compare where each process is.
 
 Programs over the same processes are numbered in the order in which the main thread starts them, the
-same on every process. So two processes that wait for each other can tell whether they are at the
-same one. A waiting process sends a `Report`; `conflict` says whether the process it waits for can
-never arrive. May import the engine.
+same on every process. Two processes that wait for each other can therefore tell whether they are at
+the same program. A waiting process sends a `Report`; `conflict` tells whether the process that it
+waits for can never arrive. May import the engine.
 """
 
 from __future__ import annotations

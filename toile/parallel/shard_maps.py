@@ -1,10 +1,11 @@
-"""shard_map: a function of the devices' parts of arrays, mapped over named axes of a mesh.
+"""shard_map, which calls a function on each device of a mesh with its parts of the arguments.
 
-Arguments are divided along mesh axes by `in_specs`, and results are joined by `out_specs`; inside,
-collectives see the mesh's axis names. Over a mesh of devices one Program runs on each of them
-(`parallel.spmd`); over an abstract mesh each axis becomes a vmapped one, so the meaning does not
-depend on the number of devices. Without `in_specs` arguments are divided as they are laid out,
-which must be known (`sharding_of`). May import staging and below.
+Arguments are divided along mesh axes by `in_specs`, and results are joined by `out_specs`. Inside
+the function, collectives can use the names of the mesh axes. If the mesh has devices, one Program
+runs on each of them (`parallel.spmd`). For an abstract mesh, the function is vmapped over each
+axis, so the meaning does not depend on the number of devices. Without `in_specs`, arguments are
+divided according to their layout, which must be known (`sharding_of`). May import staging and
+below.
 """
 
 from __future__ import annotations
@@ -55,31 +56,33 @@ def shard_map(
     mesh: Mesh | AbstractMesh | None = None, axis_names: Set[Hashable] = frozenset(),
     check_vma: bool = True,
 ) -> Callable[..., Any]:
-    """Map a function over the parts of arrays that the devices of a mesh hold.
+    """Run a function on each device of a mesh, with the parts of the arguments on that device.
 
-    Each device calls the function with its parts of the arguments, and the results are joined.
-    Inside, collectives such as `lax.psum` communicate along the axes of the mesh. Over an abstract
-    mesh, the same is computed without the devices. Without `f`, this is a decorator.
+    The arguments are divided over the devices, and the results are joined. Inside the function,
+    collectives such as `lax.psum` communicate along the axes of the mesh. With an abstract mesh,
+    the same results are computed without such devices. Without `f`, `shard_map` returns a
+    decorator.
 
     Args:
-        f: function of parts.
-        out_specs: a `PartitionSpec` for each result, in a tree that is a prefix of the results: it
-            names the mesh axes along which parts are joined. Along other axes, results must be the
-            same on all devices.
-        in_specs: a `PartitionSpec` for each argument, in a tuple or a tree like that of the
-            arguments: it names the mesh axes along which the argument is divided. None for an
-            argument that is passed unchanged. By default, arguments are divided as they are placed.
-        mesh: mesh to map over; None for the current one.
-        axis_names: names of the mesh axes to map over; empty for all.
-        check_vma: whether to check that results are the same on all devices where `out_specs` says
-            so.
+        f: the function, which is called with parts of the arguments.
+        out_specs: a tree that is a prefix of the results, with a `PartitionSpec` for each of them,
+            which names the mesh axes along which parts are joined. Along the other mesh axes,
+            results must be the same on all devices.
+        in_specs: a tuple, or a tree with the structure of the arguments, with a `PartitionSpec` for
+            each argument, which names the mesh axes along which the argument is divided. None
+            passes an argument unchanged. By default, arguments are divided as they are already
+            placed on the devices.
+        mesh: mesh to map over; None for the current mesh.
+        axis_names: names of the mesh axes to map over; an empty set for all.
+        check_vma: whether to check that results are the same on all devices if `out_specs` requires
+            it.
 
     Returns:
         A function of whole arrays that returns whole arrays.
 
     Raises:
-        ValueError: there is no mesh; or, when called, the size of an axis is not a multiple of the
-            number of parts, or `check_vma` finds a result that may differ between devices.
+        ValueError: there is no mesh; or, when called, if the size of an axis is not a multiple of
+            the number of parts, or if `check_vma` finds a result that may differ between devices.
 
     >>> from toile.sharding import AbstractMesh, P
     >>> mesh = AbstractMesh((4,), ("x",))
@@ -153,15 +156,15 @@ def smap(
     f: Callable[..., Any] | None = None, /, *, in_axes: PyTree = Infer, out_axes: PyTree,
     axis_name: Hashable
 ) -> Callable[..., Any]:
-    """Map a function over the parts of arrays along one axis of the current mesh.
+    """Run a function on each device along one axis of the current mesh, with its parts of arrays.
 
-    This is `shard_map` with array axes instead of specs. Without `f`, it is a decorator.
+    This is `shard_map` with array axes instead of specs. Without `f`, it returns a decorator.
 
     Args:
-        f: function of parts.
-        in_axes: axis of each argument that is divided, in a tuple or a tree like that of the
-            arguments; None for an argument that each device gets whole. By default, arguments are
-            divided as they are placed.
+        f: the function, which is called with parts of the arguments.
+        in_axes: a tuple, or a tree with the structure of the arguments, with the axis of each
+            argument that is divided. None passes the whole argument to each device. By default,
+            arguments are divided as they are already placed on the devices.
         out_axes: axis of each result along which parts are joined; None for a result that is the
             same on all devices.
         axis_name: name of the mesh axis.

@@ -1,7 +1,7 @@
-"""Which mesh axes divide which axes of an array: PartitionSpec and NamedSharding.
+"""PartitionSpec and NamedSharding, which say which mesh axes divide which axes of an array.
 
-The index arithmetic is general; the number of devices only limits which meshes exist.
-May import the engine and parallel.meshes.
+The code works for any number of devices, which only limits the meshes that can be made. May import
+the engine and parallel.meshes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toile.parallel.meshes import AbstractMesh, Mesh
 
 
 class IndivisibleError(ValueError):
-    """An axis of an array cannot be cut into as many equal parts as its sharding asks for."""
+    """An axis of an array cannot be divided into as many equal parts as its sharding requires."""
 
 
 class DuplicateSpecError(ValueError):
@@ -48,13 +48,13 @@ def _canonical(entry: Any) -> Any:
 
 
 class PartitionSpec:
-    """How an array is divided over a mesh: for each of its axes, the names of mesh axes.
+    """How an array is divided over a mesh, given as the names of mesh axes for each array axis.
 
     Args:
-        partitions: for each axis of the array the name of a mesh axis that divides it, a tuple of
-            several names, None for an axis that is not divided, or `P.UNCONSTRAINED` to leave it to
-            the compiler. Axes without an entry are not divided.
-        unreduced: set of the mesh axes along which the array is still to be summed.
+        partitions: one entry for each axis of the array: the name of the mesh axis that divides it,
+            a tuple of several names, None for an axis that is not divided, or `P.UNCONSTRAINED` if
+            the compiler may choose. Axes without an entry are not divided.
+        unreduced: set of the mesh axes along which the array has not been summed yet.
         reduced: set of the mesh axes along which the cotangent is unreduced.
 
     >>> from toile.sharding import P
@@ -82,7 +82,7 @@ class PartitionSpec:
 
     def update(self, partitions: Any = None, unreduced: Any = None, reduced: Any = None
                ) -> PartitionSpec:
-        """Return a spec with some of its parts replaced."""
+        """Return a copy with some parts replaced."""
         return PartitionSpec(
             *(self._partitions if partitions is None else partitions),
             unreduced=self.unreduced if unreduced is None else unreduced,
@@ -188,10 +188,10 @@ class NamedSharding(Sharding):
     """How an array is placed on a mesh of devices, given by a PartitionSpec.
 
     Args:
-        mesh: mesh of devices; with an abstract mesh, the sharding describes parts but places
-            nothing.
+        mesh: mesh of devices. With an abstract mesh, the sharding describes the parts, but arrays
+            cannot be placed with it.
         spec: for each axis of the array, the mesh axes that divide it.
-        memory_kind: which memory of the devices; None for the usual one.
+        memory_kind: the kind of memory on the devices; None for the default one.
 
     Raises:
         ValueError: the spec names an axis that the mesh does not have, or an axis twice.
@@ -230,7 +230,7 @@ class NamedSharding(Sharding):
         return NamedSharding(self.mesh, self.spec, memory_kind=kind)
 
     def update(self, **kwargs: Any) -> NamedSharding:
-        """Return a sharding with some of `mesh`, `spec` and `memory_kind` replaced."""
+        """Return a copy with another `mesh`, `spec` or `memory_kind`."""
         given = {"mesh": self.mesh, "spec": self.spec, "memory_kind": self._memory_kind, **kwargs}
         spec = given["spec"]
         spec = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)

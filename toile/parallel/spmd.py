@@ -1,9 +1,10 @@
 """One Program on many devices: the operation behind pmap and shard_map.
 
-`Spmd` carries the Program of one device; `ins` and `outs` give for each axis of each operand and
-result the mesh axes that divide it. Along a mesh axis that no entry names, all devices hold equal
-values. Its rules are built from the Program's own, with the mesh's axes in scope. The Program is
-compiled once; its collectives run through `parallel.exchange`. May import control and below.
+`Spmd` contains the Program of one device. `ins` and `outs` list, for each axis of each operand and
+result, the mesh axes that divide it. Along a mesh axis that no entry names, all devices have equal
+values. The rules of the operation are built from those of the Program, with the axes of the mesh in
+scope. The Program is compiled once; its collectives run through `parallel.exchange`. May import
+control and below.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Tools for training loops: states, metrics, data, mixed precision, checkpoints, schedules.
 
 Import its modules one by one, as in Flax: `from toile.training import train_state, checkpoints`.
-This module itself has `value_and_grad`, which differentiates with respect to the trainable
-parameters of a state, `replicated`, which runs a step on many devices, and helpers for it.
+The package itself exports `value_and_grad`, which differentiates with respect to the trainable
+parameters of a state, and `replicated`, which runs a training step on many devices, with its
+helpers `average` and `check_replicas`.
 """
 
 from toile.training.replicas import average, check_replicas

@@ -1,7 +1,7 @@
-"""Arrays of .npy and .npz files as sources of examples: mapped into memory, or read whole.
+"""Sources of examples that read .npy and .npz files, either memory-mapped or as a whole.
 
-What a file says about its size is compared with the bytes there before anything is allocated.
-Nothing that could run code (arrays of Python objects) is read.
+The size in a file's header is compared with the size of the file before memory is allocated. Arrays
+of Python objects are refused, because reading them could run code.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ _DAMAGE = (MemoryError, tokenize.TokenError, zlib.error, zipfile.BadZipFile, War
 
 
 def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
-    """Open arrays in .npy files that stay on disk: only the rows of a batch are read.
+    """Open .npy files as a source of examples without reading them into memory.
 
-    This is for data that is larger than memory. The files must not change while they are used.
+    Only the rows of each batch are read, so the data can be larger than memory. The files must not
+    change while they are in use.
 
     Args:
-        files: paths by the names that the arrays have in a batch, or a folder: all .npy files in
-            it are used, with their own names.
+        files: a mapping from array names to paths, or the path of a folder. In a folder, all .npy
+            files are opened, and each array is named after its file.
 
     Returns:
         A source for a Loader.
@@ -67,7 +68,7 @@ def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
 
 
 def map_file(path: StrPath, reader: str) -> np.ndarray:
-    """The array of a .npy file, mapped into memory for reading."""
+    """Memory-map the array in a .npy file, for reading only."""
     check_file(path, reader, "a .npy file")
     with guarded(reader, "a .npy file", f" ({os.fspath(path)})", also=_DAMAGE):
         with open(path, "rb") as file:  # NumPy would open an archive too, and leave it open
@@ -79,15 +80,15 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
     """Read the arrays of a .npz file into memory.
 
     Args:
-        path: a file of `np.savez` or `np.savez_compressed`.
-        names: names of the arrays that a batch has; None for all of them.
+        path: a file written by `np.savez` or `np.savez_compressed`.
+        names: names of the arrays to read; None for all of them.
 
     Returns:
         A source for a Loader.
 
     Raises:
         UnreadableFileError: the file is damaged, or shorter than its header says.
-        ValueError: there is no array of that name, or the arrays differ in length.
+        ValueError: the file has no array with a given name, or the arrays differ in length.
 
     >>> import tempfile
     >>> path = f"{tempfile.mkdtemp()}/points.npz"
@@ -119,7 +120,7 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
 
 
 def read_entry(archive: zipfile.ZipFile, name: str, reader: str) -> np.ndarray:
-    """One array of an archive; its header is compared with the entry's size."""
+    """Read one array of an archive, after comparing its header with the size of the entry."""
     size = archive.getinfo(name).file_size
     with archive.open(name) as file:
         shape, fortran, dtype = read_header(file, size)
@@ -134,18 +135,18 @@ def read_entry(archive: zipfile.ZipFile, name: str, reader: str) -> np.ndarray:
 
 
 def _with_known_dtype(array: np.ndarray) -> np.ndarray:
-    """NumPy writes bfloat16, which it does not know, as two opaque bytes."""
+    """Restore bfloat16, which NumPy does not know and writes as two opaque bytes."""
     return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
 
 
 def check_file(path: StrPath, reader: str, needed: str) -> None:
-    """Raise FileNotFoundError where there is no such file."""
+    """Raise FileNotFoundError if the file does not exist."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"{reader}: needed {needed}, got no file at {path}{here()}")
 
 
 def check_lengths(reader: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError unless the arrays have equal first axes."""
+    """Raise ValueError unless the first axes of all arrays have the same length."""
     found = ", ".join(f"{name}: {list(array.shape)}" for name, array in arrays.items())
     lengths = {array.shape[:1] for array in arrays.values()}
     if len(lengths) != 1 or () in lengths:

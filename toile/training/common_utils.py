@@ -17,7 +17,8 @@ def shard(xs: PyTree) -> PyTree:
     """Split the first axis of arrays over the devices of this process.
 
     Args:
-        xs: tree of arrays whose first axis is a multiple of the number of devices.
+        xs: tree of arrays. The length of their first axis must be a multiple of the number of
+            devices.
 
     Returns:
         A tree of arrays of shape (devices, n / devices, ...).
@@ -33,13 +34,13 @@ def shard(xs: PyTree) -> PyTree:
 
 
 def shard_prng_key(prng_key: Array) -> Array:
-    """Split a key into one for each device of this process.
+    """Split a random key into one key for each device of this process.
 
     Args:
         prng_key: a key.
 
     Returns:
-        An array of keys with a first axis of devices.
+        An array with one key for each device.
 
     >>> from toile.training import common_utils
     >>> common_utils.shard_prng_key(key(0)).shape == (toile.local_device_count(),)
@@ -55,7 +56,7 @@ def stack_forest(forest: Sequence[PyTree]) -> PyTree:
         forest: trees of the same structure, with arrays of the same shapes.
 
     Returns:
-        One tree, whose arrays have a new first axis for the trees.
+        A tree of the same structure. Its arrays have a new first axis with one entry for each tree.
 
     >>> from toile.training import common_utils
     >>> common_utils.stack_forest([{"loss": jnp.float32(1)}, {"loss": jnp.float32(3)}])
@@ -65,13 +66,14 @@ def stack_forest(forest: Sequence[PyTree]) -> PyTree:
 
 
 def get_metrics(device_metrics: Sequence[PyTree]) -> PyTree:
-    """Gather the metrics of many steps, each of which has a copy on every device.
+    """Stack the metrics of many steps, using the copies on the first device.
 
     Args:
-        device_metrics: for each step a tree of arrays with a first axis of devices.
+        device_metrics: a tree of arrays for each step; the first axis of the arrays is for the
+            devices.
 
     Returns:
-        One tree of arrays with a first axis of steps.
+        A tree of arrays whose first axis is for the steps.
 
     >>> from toile.training import common_utils
     >>> steps = [{"loss": jnp.full(toile.local_device_count(), x)} for x in (3.0, 2.0)]
@@ -89,8 +91,8 @@ def onehot(
     Args:
         labels: array of integers.
         num_classes: number of classes.
-        on_value: entry of the label's class.
-        off_value: entry of the other classes.
+        on_value: value for the label's class.
+        off_value: value for all other classes.
 
     Returns:
         A float32 array of shape (*labels.shape, num_classes).

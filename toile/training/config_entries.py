@@ -1,7 +1,7 @@
-"""Configurations of any kind by dotted names: mappings, dataclasses, ml_collections' ConfigDict.
+"""Access by dotted names to mappings, dataclasses and the ConfigDict of ml_collections.
 
-`flat` lists the entries, `changed` gives a copy with some of them changed. Nothing is imported for
-this: a ConfigDict is recognized by its methods.
+`flat` lists the entries, and `changed` returns a copy in which some of them are changed. A
+ConfigDict is recognized by its methods, so ml_collections is not imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _has_entries(value: Any) -> bool:
 
 
 def _entries(config: Any) -> dict[str, Any]:
-    """The entries of one level."""
+    """The entries at the top level."""
     if _is_dataclass(config):
         return {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     if _has_entries(config):
@@ -40,14 +40,14 @@ def _entries(config: Any) -> dict[str, Any]:
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    """The entries of a nested configuration by dotted name.
+    """List the values of a nested configuration by dotted name.
 
     Args:
         config: mapping, dataclass, ConfigDict, or any object with attributes.
-        prefix: put before each name.
+        prefix: text to put before each name.
 
     Returns:
-        The values that have no entries themselves.
+        A dict from dotted names to values. Nested configurations do not appear as values.
 
     >>> flat({"seed": 0, "model": {"width": 32}})
     {'seed': 0, 'model.width': 32}
@@ -62,7 +62,7 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def changed(config: Any, values: Mapping[str, Any]) -> Any:
-    """A copy of a configuration with some entries changed; the original stays unchanged.
+    """Copy a configuration and change some entries of the copy.
 
     Args:
         config: as for `flat`; dataclasses may be frozen.
@@ -72,7 +72,7 @@ def changed(config: Any, values: Mapping[str, Any]) -> Any:
         A configuration of the same type.
 
     Raises:
-        ValueError: the configuration has no entry of that name.
+        ValueError: the configuration has no entry with one of the names.
 
     >>> changed({"seed": 0, "model": {"width": 32}}, {"model.width": 64})
     {'seed': 0, 'model': {'width': 64}}

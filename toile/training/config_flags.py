@@ -24,15 +24,15 @@ __all__ = ["DEFINE_config_file", "unknown_field"]
 def DEFINE_config_file(
     name: str, default: str | os.PathLike[str], help_string: str = "The hyperparameters."
 ) -> FlagHolder[Any]:
-    """Define a flag that chooses a file of hyperparameters, whose fields are flags too.
+    """Define a flag that chooses a file of hyperparameters, and flags that set its fields.
 
-    The file has a function `get_config`, which returns an `ml_collections.ConfigDict`. With the
-    name `"config"`, `--config=FILE` chooses another file and `--config.rate=0.1` sets a field.
+    The file must define a function `get_config` that returns an `ml_collections.ConfigDict`. With
+    the name `"config"`, `--config=FILE` chooses another file and `--config.rate=0.1` sets a field.
 
     Args:
         name: name of the flag.
-        default: path of the file that is used if none is chosen.
-        help_string: what `--help` says.
+        default: path of the file that is used if the command line chooses none.
+        help_string: description of the flag in `--help`.
 
     Returns:
         The holder of the flag, whose `value` is the config once the command line is parsed.
@@ -42,8 +42,8 @@ def DEFINE_config_file(
         SystemExit: the command line names a file or a field that does not exist.
 
     Differences:
-        ml_collections raises AttributeError for a field that does not exist, and for a file an
-        OSError where the config is first used.
+        For a field that does not exist, ml_collections raises AttributeError. For a file that does
+        not exist, it raises OSError when the config is first used.
 
     >>> from toile.training import config_flags
     >>> CONFIG = config_flags.DEFINE_config_file("config", "configs/tiny.py")  # doctest: +SKIP
@@ -73,7 +73,7 @@ def unknown_field(flag: str, owner: str, field: str, known: Iterable[str]) -> st
     """Write the error message for a flag that sets a field that does not exist.
 
     Args:
-        flag: the flag, as it was given.
+        flag: the flag as it was written on the command line.
         owner: name of the file or config that should have the field.
         field: the field that does not exist.
         known: names of the existing fields.
@@ -116,7 +116,7 @@ def _check_file(name: str, path: Path, usual: Path) -> None:
 
 
 def _check_field(name: str, field: str, config: Any, path: str) -> None:
-    """Follow a field such as `model.layers[0].width` as far as there are names."""
+    """End the program if a field such as `model.layers[0].width` does not exist."""
     here, walked = Path.cwd(), name
     owner = str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
     for part in field.split("."):

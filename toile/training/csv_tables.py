@@ -1,8 +1,8 @@
-"""Tables of CSV files as sources of examples: numbers, categories as integer codes, a target.
+"""Sources of examples that read CSV files, with numbers, categories and a target.
 
-A column is numeric if everything in it is a number; any other column has categories, whose codes
-are their places in the sorted list of names. A second file can be read with the columns and codes
-of a first one (`like`), so that a model sees the same codes in both.
+A column is numeric if all its entries are numbers. Any other column has categories, which are
+numbered in sorted order. With `like`, a second file is read with the columns and codes of the
+first, so that a model sees the same codes in both.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Column:
     """A column of a table.
 
     Args:
-        name: its name in the header.
-        categories: the names of its codes, in order; None for a column of numbers. The name "",
-            if it is there, stands for missing values.
-        mean: the mean of a column of numbers, without missing values.
+        name: the name of the column in the header.
+        categories: the names of the categories, in the order of their codes; None for a column of
+            numbers. The name "" stands for missing values.
+        mean: the mean of a column of numbers, ignoring missing values.
 
     >>> Column("city", ("Bern", "Oslo")).categories[1]
     'Oslo'
@@ -49,11 +49,11 @@ class Column:
 
 
 class CsvTable(ArraySource):
-    """The source of examples that `csv_table` returns, with its columns.
+    """The source of examples that `csv_table` returns.
 
     Args:
-        arrays: `numbers`, `categories` and, if there is one, `target`.
-        columns: the columns that inputs come from, in the order of the file.
+        arrays: a dict of the arrays `numbers`, `categories` and, if there is a target, `target`.
+        columns: the input columns, in the order of the file.
         target: the column to predict; None if there is none.
 
     >>> import pathlib, tempfile
@@ -73,17 +73,17 @@ class CsvTable(ArraySource):
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """The names of the columns of `numbers`, in order."""
+        """The names of the numeric columns, in the order of the array `numbers`."""
         return tuple(c.name for c in self.columns if c.categories is None)
 
     @property
     def categories(self) -> dict[str, tuple[str, ...]]:
-        """The names of the codes of each column of `categories`, in order."""
+        """The names of the categories by column, in the order of their codes."""
         return {c.name: c.categories for c in self.columns if c.categories is not None}
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """All rows: `numbers`, `categories` and `target`."""
+        """The arrays `numbers`, `categories` and `target`, with all rows."""
         return self.take(np.arange(len(self)))
 
 
@@ -92,34 +92,35 @@ def csv_table(
     categories: Sequence[str] = (), missing: Literal["error", "mean", "nan", "drop"] = "error",
     delimiter: str = ",", like: CsvTable | None = None,
 ) -> CsvTable:
-    """Read the rows of a CSV file with a header, as examples.
+    """Read a CSV file with a header as a source of examples.
 
-    A column whose entries are all numbers is numeric; any other one, and those that `categories`
-    names, become integer codes. An entry is missing if it is empty or one of NA, N/A, NaN, null,
-    None and ?, in any case. In columns of categories, missing values are a separate category, named
-    "".
+    A column whose entries are all numbers is numeric. The entries of other columns, and of those
+    listed in `categories`, are converted to integer codes. An entry is missing if it is empty or is
+    NA, N/A, NaN, null, None or ?, in upper or lower case. In a column of categories, missing values
+    are a separate category named "".
 
     Args:
         path: the file, in UTF-8.
         target: the column to predict; it must have a value in every row.
-        ignore: columns to leave out (names, identifiers).
-        categories: columns to treat as categories though they are numbers (postal codes, classes).
-        missing: what happens to missing numbers: an "error" that says where they are, the "mean"
-            of the column, "nan", or "drop" the rows that have any.
+        ignore: columns to leave out, such as names and identifiers.
+        categories: numeric columns to treat as categories, such as postal codes.
+        missing: how missing numbers are treated. `"error"` raises an error that says where they
+            are, `"mean"` replaces them with the mean of the column, `"nan"` with NaN, and `"drop"`
+            leaves out the rows that contain them.
         delimiter: the character between fields.
-        like: a table, such as that of the training data, whose columns, codes and means are used
-            for this file too; it replaces `target`, `ignore` and `categories`.
+        like: a table whose columns, codes and means are used for this file too, such as the table
+            of the training data. It replaces `target`, `ignore` and `categories`.
 
     Returns:
-        A source for a Loader, whose batches have `numbers` (float32 [batch, n]), `categories`
-        (int32 [batch, m]) and `target` (float32 or int32 [batch]); see `table.numbers`,
-        `table.categories` and `table.target` for the names.
+        A source for a Loader. Its batches contain `numbers` (float32 [batch, n]), `categories`
+        (int32 [batch, m]) and `target` (float32 or int32 [batch]). The names of columns and
+        categories are in `table.numbers`, `table.categories` and `table.target`.
 
     Raises:
         FileNotFoundError: there is no such file.
         UnreadableFileError: a row has more or fewer fields than the header, or the file is not
             text.
-        ValueError: there is no column of that name, or values are missing.
+        ValueError: a named column does not exist, or values are missing.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "houses.csv")
@@ -174,7 +175,7 @@ class _File:
     lines: list[int]
 
     def check(self, wanted: Collection[str]) -> None:
-        """Raise ValueError unless there are columns of these names."""
+        """Raise ValueError unless all of these columns exist."""
         for name in wanted:
             if name not in self.names:
                 raise ValueError(
@@ -190,14 +191,14 @@ class _File:
     def columns(
         self, target: str | None, ignore: Sequence[str], categories: Sequence[str]
     ) -> tuple[tuple[Column, ...], Column | None]:
-        """The columns that inputs come from, and the one to predict."""
+        """The input columns, and the column to predict."""
         self.check([*ignore, *categories, *([] if target is None else [target])])
         wanted = [name for name in self.names if name not in ignore and name != target]
         goal = None if target is None else self.column(target, target in categories)
         return tuple(self.column(name, name in categories) for name in wanted), goal
 
     def column(self, name: str, as_categories: bool) -> Column:
-        """The contents of a column: numbers or categories."""
+        """Describe a column, which has numbers or categories."""
         fields = self.fields(name)
         values = [_number(x) for x in fields if x]
         if not as_categories and None not in values:
@@ -226,7 +227,7 @@ class _File:
         return np.flatnonzero(present)
 
     def numbers(self, column: Column, kept: np.ndarray, missing: str) -> np.ndarray:
-        """A column of numbers, with missing ones filled in."""
+        """A column of numbers, with missing values filled in."""
         fields = self.fields(column.name)
         filling = column.mean if missing == "mean" else math.nan
         values = np.empty(len(kept), np.float32)
@@ -253,7 +254,7 @@ class _File:
         return values
 
     def codes(self, column: Column, kept: np.ndarray) -> np.ndarray:
-        """A column of categories as the places of their names."""
+        """The integer codes of a column of categories."""
         fields, names = self.fields(column.name), column.categories or ()
         places = {name: code for code, name in enumerate(names)}
         codes = np.empty(len(kept), np.int32)
@@ -271,7 +272,7 @@ class _File:
 
 
 def _number(text: str) -> float | None:
-    """The number a field shows; None if it is none."""
+    """The number in a field; None if the field is not a number."""
     try:
         return None if "_" in text else float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Reading the metrics that a run has written, and drawing them with matplotlib.
+"""Read the metrics that a run has written, and draw them with matplotlib.
 
-`history` reads `metrics.jsonl`, which `writers.create_default_writer` makes; `picture` draws a file
-with matplotlib, which nothing else needs.
+`history` reads `metrics.jsonl`, which `writers.create_default_writer` makes. `picture` draws curves
+into a PNG file; nothing else in this module needs matplotlib.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
         name: name of the metric.
 
     Returns:
-        A dict from steps to values; for a step that was repeated after an interruption, the last
-        value.
+        A dict from steps to values. If a step was repeated after an interruption, its last value is
+        used.
 
     Raises:
-        toile.errors.UnreadableFileError: a line, other than an unfinished last one, is not JSON.
+        toile.errors.UnreadableFileError: a line is not JSON. An unfinished last line is ignored.
 
     >>> import tempfile
     >>> from toile.metrics import writers
@@ -55,16 +55,17 @@ def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
 def entries(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read the objects of a file of JSON lines.
 
-    A last line that is incomplete, because the writer was stopped, is left out.
+    An incomplete last line is ignored, because the writer may have been stopped in the middle of
+    it.
 
     Args:
         path: path of the file.
 
     Yields:
-        Pairs of the number of a line, from 1, and its object.
+        Pairs (line number, object); lines are counted from 1.
 
     Raises:
-        toile.errors.UnreadableFileError: another line is not a JSON object.
+        toile.errors.UnreadableFileError: a complete line is not a JSON object.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "metrics.jsonl")
@@ -94,15 +95,15 @@ def _is_json(line: bytes) -> bool:
 def picture(
     path: str | os.PathLike[str], panels: Mapping[str, Mapping[str, Mapping[int, float]]]
 ) -> bool:
-    """Draw curves into a PNG file, with matplotlib.
+    """Draw curves into a PNG file with matplotlib.
 
     Args:
         path: path of the file.
-        panels: for each panel, by title, its lines by label; a line is a dict from steps to
-            values, such as from `history`.
+        panels: a dict from the titles of panels to their lines, which are a dict from labels to
+            curves. A curve is a dict from steps to values, such as `history` returns.
 
     Returns:
-        True; if matplotlib is not installed, False, and nothing is drawn.
+        True if the file was drawn, False if matplotlib is not installed.
 
     >>> from toile.training import curves
     >>> curves.picture("curve.png", {"loss": {"run": {1: 0.5, 2: 0.25}}})  # doctest: +SKIP

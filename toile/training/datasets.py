@@ -52,18 +52,18 @@ class _Chosen:
 
 
 def split(source: PyTree, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any]:
-    """Divide a source into one to train on and one to test with.
+    """Divide a source of examples at random into a training part and a test part.
 
-    The division depends on the number of examples and the seed only. Nothing is read or copied.
+    The division depends only on the number of examples and the seed. No example is read or copied.
 
     Args:
-        source: what a Loader takes: arrays with equal first axes, or a source of examples.
-        test: the share of the examples to test with, between 0 and 1.
-        seed: number that determines which examples those are.
+        source: data for a Loader: a tree of arrays with equal first axes, or a source of examples.
+        test: the fraction of the examples in the test part, between 0 and 1.
+        seed: seed that determines which examples are in the test part.
 
     Returns:
-        Two sources for Loaders, in the order of the original. A table or an image folder gives
-        two of its kind.
+        The pair of sources (training, test), for Loaders. Examples keep their order. The parts of a
+        table are tables, and the parts of an image folder are image folders.
 
     >>> train, test = split({"x": np.arange(10)}, test=0.3)
     >>> len(train), test.take(np.arange(3))["x"].tolist()
@@ -88,8 +88,8 @@ def split(source: PyTree, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any
 def shipped(name: str, example: str | os.PathLike[str]) -> Path:
     """Find a data file that comes with an example.
 
-    It is looked for in `data/` beside the example, then in the folders `data` and `*/data` of the
-    examples: those that were installed with toile, or those of its source tree.
+    The search begins in the folder `data` beside the example. It continues in the folders `data`
+    and `*/data` of the examples that were installed with toile or are in its source tree.
 
     Args:
         name: name of the file or folder.
@@ -121,15 +121,16 @@ def shipped(name: str, example: str | os.PathLike[str]) -> Path:
 def tfds_sources(name: str, splits: Sequence[str]) -> list[Any]:
     """Open a prepared data set of tensorflow-datasets by random access.
 
-    Nothing is downloaded; data sets are looked for in `$TFDS_DATA_DIR`.
+    Nothing is downloaded. Data sets are searched for in `$TFDS_DATA_DIR`, or in
+    `~/tensorflow_datasets` if this variable is not set.
 
     Args:
         name: name of the data set.
         splits: names of the splits, such as `["train", "test"]`.
 
     Returns:
-        For each split a source with `__len__` and `__getitem__`, whose examples are dicts of
-        arrays; a `Loader` takes it.
+        A list with one source for each split, which a `Loader` accepts. Its examples are dicts of
+        arrays.
 
     Raises:
         ImportError: tensorflow-datasets is not installed.

@@ -11,16 +11,16 @@ __all__ = ["first_devices"]
 
 
 def first_devices(count: int) -> list[Device]:
-    """Return the first devices of this process, after making more CPU devices if needed.
+    """Return the first `count` devices of this process, creating more CPU devices if needed.
 
     Args:
         count: number of devices.
 
     Returns:
-        The first `count` devices.
+        A list of devices.
 
     Raises:
-        ValueError: there are fewer devices, and they are not CPU devices.
+        ValueError: `count` is not positive, or there are fewer GPUs than `count`.
 
     >>> from toile.training.devices import first_devices
     >>> [device.platform for device in first_devices(1)] in (["cpu"], ["gpu"])

@@ -1,4 +1,4 @@
-"""Stopping when a metric no longer improves."""
+"""Stop training when a metric no longer improves."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class EarlyStopping(struct.PyTreeNode):
     `patience` values in a row do not improve, `should_stop` is set.
 
     Args:
-        min_delta: how much lower than the best one a value must be.
-        patience: number of values in a row that need not improve.
+        min_delta: amount by which a value must be lower than the best one to count as an
+            improvement.
+        patience: number of values in a row without improvement that are tolerated.
         best_metric: the best value so far.
         patience_count: number of values since the best one.
         should_stop: whether to stop.
@@ -42,7 +43,7 @@ class EarlyStopping(struct.PyTreeNode):
     has_improved: bool = False
 
     def reset(self) -> EarlyStopping:
-        """Return the state before the first value, with the same options."""
+        """Return a copy with the same options that has not seen any value."""
         return self.replace(
             best_metric=float("inf"), patience_count=0, should_stop=False, has_improved=False
         )
@@ -51,7 +52,7 @@ class EarlyStopping(struct.PyTreeNode):
         """Return the state after one more value.
 
         Args:
-            metric: the value.
+            metric: the new value of the metric.
         """
         if math.isinf(self.best_metric) or self.best_metric - metric > self.min_delta:
             return self.replace(best_metric=metric, patience_count=0, has_improved=True)

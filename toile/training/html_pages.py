@@ -68,7 +68,7 @@ class Content:
 
 
 def page(content: Content) -> str:
-    """The text of the page; sections without content are left out."""
+    """The HTML of the page; sections without content are left out."""
     sections = [
         ("Results", _texts(content.texts)),
         ("Metrics", _curves(content.series) + _numbers(content.series)),
@@ -100,7 +100,7 @@ def _texts(texts: Iterable[tuple[str, str]]) -> str:
 
 
 def panels(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Which metrics share a diagram: by the diagram's title, the metrics by their label.
+    """Group metrics into diagrams: a dict from titles to dicts from labels to metric names.
 
     >>> panels(["train_loss", "eval_loss", "rate", "test/top_5"])
     {'loss': {'train': 'train_loss', 'eval': 'eval_loss'}, 'rate': {'': 'rate'}, \
@@ -123,7 +123,7 @@ def _curves(series: Mapping[str, Mapping[int, float]]) -> str:
 
 
 def _numbers(series: Mapping[str, Mapping[int, float]]) -> str:
-    """The last, least and greatest value of each metric."""
+    """A table with the last, the least and the greatest value of each metric."""
     rows = []
     for name, values in series.items():
         last = max(values)
@@ -160,7 +160,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[Any]], numbers: bool =
 
 
 def pixels(image: np.ndarray) -> tuple[np.ndarray, str]:
-    """An image, or several, as uint8 [height, width, channels], and how values were scaled."""
+    """One or more images as a uint8 array [height, width, channels], and how values were scaled."""
     if image.dtype.kind not in "biuf" and image.dtype.name != "bfloat16" or not image.size:
         raise ValueError(
             f"Report.figure: needed numbers, got {image.dtype}{list(image.shape)}{here()}"

@@ -1,7 +1,8 @@
 """Images in folders, one folder for each class, as a source of examples.
 
 Files are found when the source is made and read when a batch needs them, in the threads of the
-Loader. PNG and JPEG need Pillow, which is loaded for the first of them; .npy needs nothing.
+Loader. PNG and JPEG files need Pillow, which is imported when the first of them is read; .npy files
+do not.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class ImageFolder:
     """The source that `image_folder` returns: images and their labels.
 
     Args:
-        files: where the images are.
-        labels: the class of each, as an index of `classes`.
+        files: paths of the images.
+        labels: the class of each image, as an index into `classes`.
         classes: the names of the classes, in the order of their labels.
         size: the height and width of every image; None to leave them as they are.
         channels: 1 or 3.
@@ -61,7 +62,7 @@ class ImageFolder:
         return {"image": self._image(self.files[index]), "label": self.labels[index]}
 
     def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-        """Several examples, after a check that their images can be stacked."""
+        """Return several examples, after checking that their images can be stacked."""
         examples = [self[i] for i in indices]
         first = examples[0]["image"].shape
         for i, example in zip(indices, examples):
@@ -74,7 +75,7 @@ class ImageFolder:
         return examples
 
     def subset(self, rows: np.ndarray) -> Self:
-        """A source of some of the images."""
+        """Return a source with some of the images."""
         chosen = copy.copy(self)
         chosen.files, chosen.labels = [self.files[i] for i in rows], self.labels[rows]
         return chosen
@@ -92,23 +93,26 @@ def image_folder(
 ) -> ImageFolder:
     """Open a folder of images that has one subfolder for each class.
 
-    The names of the subfolders, sorted, are the classes: `folder.classes[label]`. Subfolders of
-    these are searched too; hidden files and files that are not images are skipped. Photographs are
-    rotated as their metadata says. Labels are in `folder.labels`, without any image being read.
+    The names of the subfolders, sorted, are the classes: `folder.classes[label]`. Their subfolders
+    are searched too. Hidden files and files that are not images are skipped. Photographs are
+    rotated as their metadata says. The labels are in `folder.labels`; no image needs to be read for
+    them.
 
     Args:
         path: the folder.
-        size: height and width of the images, or one number for both: the largest centered part of
-            that shape is resized to it. None if all images have the same size.
-        channels: 3 for colors, 1 for gray.
+        size: height and width of the images, or one number for both. Images are cropped at the
+            center to this aspect ratio and then resized. None leaves the images unchanged; they
+            must then all have the same size.
+        channels: 3 for color images, 1 for grayscale.
 
     Returns:
-        A source for a Loader, whose batches have `image` (uint8 [batch, height, width, channels])
+        A source for a Loader. Its batches contain `image` (uint8 [batch, height, width, channels])
         and `label` (int32 [batch]).
 
     Raises:
-        FileNotFoundError: there is no such folder, it has no subfolders, or one has no images.
-        ImportError: a PNG or JPEG file is read where Pillow is not installed.
+        FileNotFoundError: the folder does not exist, has no subfolders, or has a subfolder without
+            images.
+        ImportError: a PNG or JPEG file is read, but Pillow is not installed.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -162,7 +166,7 @@ def _images_in(folder: Path) -> list[Path]:
 
 
 def _middle(given: tuple[int, ...], wanted: tuple[int, int]) -> tuple[float, float, float, float]:
-    """The largest part in the middle with the aspect ratio of `wanted`."""
+    """The largest centered box with the aspect ratio of `wanted`."""
     height, width = given
     scale = min(height / wanted[0], width / wanted[1])
     h, w = scale * wanted[0], scale * wanted[1]
@@ -203,7 +207,7 @@ def _pillow_pixels(path: Path) -> np.ndarray:
 
 
 def _with_channels(image: np.ndarray, channels: int) -> np.ndarray:
-    """The image in gray or in color; a channel of opacity is left out."""
+    """The image in grayscale or in color, without its alpha channel."""
     given = image.shape[-1]
     color = image[..., :3] if given >= 3 else image[..., :1]
     if color.shape[-1] == channels:

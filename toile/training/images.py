@@ -1,8 +1,8 @@
-"""Images for training: generated ones, which need no download, and random crops, shifts and flips.
+"""Images for training: a generated data set, and random crops, shifts and flips.
 
 `textured_shapes` draws ten kinds of shapes, whose colors and textures do not depend on the kind.
-`shifted`, `flipped` and `cut_out` change batches of uint8 images with a NumPy Generator, as the
-`augment` of a Loader; the crops are for single images of any size.
+`shifted`, `flipped` and `cut_out` change batches of uint8 images at random, as the `augment` of a
+Loader. The crops are for single images of any size.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Batch = dict[str, np.ndarray]
 
 
 def _polygon(u: np.ndarray, v: np.ndarray, corners: int) -> np.ndarray:
-    """Inside a regular polygon with corners at distance 1."""
+    """Whether points are inside a regular polygon with corners at distance 1."""
     angle = np.mod(np.arctan2(v, u), 2 * np.pi / corners) - np.pi / corners
     return np.hypot(u, v) * np.cos(angle) < np.cos(np.pi / corners)
 
@@ -55,7 +55,7 @@ def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.
 def _texture(
     rng: np.random.Generator, x: np.ndarray, y: np.ndarray, base: np.ndarray
 ) -> np.ndarray:
-    """Waves in one or two directions over a colour: stripes or spots."""
+    """Stripes or spots on a color, made of waves in one or two directions."""
     angle, frequency, depth = rng.uniform(0, np.pi), rng.uniform(4, 14), rng.uniform(0, 30)
     along, across = _turned(x, y, angle)
     waves = np.sin(frequency * along + rng.uniform(0, 2 * np.pi))
@@ -68,8 +68,8 @@ def _texture(
 def textured_shapes(count: int, size: int, seed: int) -> Batch:
     """Draw images of ten kinds of shapes, for examples that need no download.
 
-    Position, size, rotation, colors, textures and noise are random. A seed always gives the same
-    images, and the first ones do not depend on the number of images.
+    Position, size, rotation, colors, textures and noise are random. The same seed always produces
+    the same images, and a larger `count` only adds images at the end.
 
     Args:
         count: number of images.
@@ -77,8 +77,9 @@ def textured_shapes(count: int, size: int, seed: int) -> Batch:
         seed: seed of the random numbers.
 
     Returns:
-        A dict of `image`, uint8 of shape (count, size, size, 3), and `label`, int32 of shape
-        (count,): the position of the kind in `SHAPES`. All kinds are equally frequent.
+        A dict with `image`, a uint8 array of shape (count, size, size, 3), and `label`, an int32
+        array of shape (count,). A label is the index of the kind in `SHAPES`. All kinds are equally
+        frequent.
 
     >>> from toile.training import images
     >>> batch = images.textured_shapes(4, 16, seed=0)
@@ -110,12 +111,12 @@ def textured_shapes(count: int, size: int, seed: int) -> Batch:
 def shifted(batch: Batch, rng: np.random.Generator, most: int) -> Batch:
     """Move each image of a batch by a random number of pixels.
 
-    New pixels at the border are mirrored ones.
+    The empty space at the border is filled with a reflection of the image.
 
     Args:
         batch: dict with `image` of shape (n, height, width, channels).
-        rng: random generator of NumPy.
-        most: largest number of pixels, along each axis.
+        rng: NumPy random generator.
+        most: largest shift along each axis, in pixels.
 
     Returns:
         The batch with changed images.
@@ -140,7 +141,7 @@ def flipped(batch: Batch, rng: np.random.Generator) -> Batch:
 
     Args:
         batch: dict with `image` of shape (n, height, width, channels).
-        rng: random generator of NumPy.
+        rng: NumPy random generator.
 
     Returns:
         The batch with changed images.
@@ -159,15 +160,15 @@ def flipped(batch: Batch, rng: np.random.Generator) -> Batch:
 def cut_out(batch: Batch, rng: np.random.Generator, size: int) -> Batch:
     """Cover a random square of each image of a batch with gray.
 
-    The middle of the square is a random pixel, so the square may extend beyond the border.
+    The center of the square is a random pixel, so the square may extend beyond the border.
 
     Args:
         batch: dict with `image` of shape (n, height, width, channels).
-        rng: random generator of NumPy.
+        rng: NumPy random generator.
         size: side of the square in pixels.
 
     Returns:
-        The batch with changed images, in which the pixels of the square are 128.
+        The batch with changed images; the pixels of the square are 128.
 
     >>> import numpy as np
     >>> from toile.training import images
@@ -194,12 +195,12 @@ def resized_crop(
 ) -> np.ndarray:
     """Cut a part out of an image and resize it to a square.
 
-    Interpolation is bilinear; where one pixel of the result covers several of the image, these are
-    averaged first. Gray images get three equal channels.
+    Interpolation is bilinear; where one pixel of the result covers several pixels of the image,
+    those are averaged first. Gray images get three equal channels.
 
     Args:
         image: array of shape (height, width), or (height, width, 1 or 3).
-        box: the part: (top, left, height, width), in pixels, which need not be whole.
+        box: the part (top, left, height, width), in pixels; fractions are allowed.
         size: height and width of the result.
 
     Returns:
@@ -221,11 +222,11 @@ def resampled(
 ) -> Any:
     """Resize a part of an image with bilinear interpolation.
 
-    Where one pixel of the result covers several of the image, these are averaged first.
+    Where one pixel of the result covers several pixels of the image, those are averaged first.
 
     Args:
         image: array of shape (height, width, channels).
-        box: the part: (top, left, height, width), in pixels, which need not be whole.
+        box: the part (top, left, height, width), in pixels; fractions are allowed.
         shape: height and width of the result.
 
     Returns:
@@ -259,14 +260,14 @@ def random_resized_crop(
 ) -> np.ndarray:
     """Cut a random part out of an image and resize it to a square.
 
-    Its aspect ratio is between 3/4 and 4/3. If ten random parts do not fit into the image, the
-    middle square is taken.
+    The aspect ratio of the part is between 3/4 and 4/3. If none of ten random parts fits into the
+    image, the center square is used.
 
     Args:
         image: array of shape (height, width), or (height, width, 1 or 3).
-        rng: random generator of NumPy.
+        rng: NumPy random generator.
         size: height and width of the result.
-        area: smallest and largest share of the image's area.
+        area: smallest and largest area of the part, as fractions of the area of the image.
 
     Returns:
         A uint8 array of shape (size, size, 3).
@@ -289,12 +290,12 @@ def random_resized_crop(
 
 
 def center_crop(image: np.ndarray, size: int, share: float = 0.875) -> np.ndarray:
-    """Cut the middle square out of an image and resize it.
+    """Cut a square out of the center of an image and resize it.
 
     Args:
         image: array of shape (height, width), or (height, width, 1 or 3).
         size: height and width of the result.
-        share: side of the square, as a share of the image's shorter side.
+        share: side of the square, as a fraction of the image's shorter side.
 
     Returns:
         A uint8 array of shape (size, size, 3).

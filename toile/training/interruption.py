@@ -1,4 +1,4 @@
-"""Stopping a loop after its current step: `with StopRequests() as stop: … if stop: break`.
+"""Stop a loop after its current step: `with StopRequests() as stop: … if stop: break`.
 
 An interruption during a step could leave the position in the data and the parameters one step
 apart; a loop that stops between steps saves a consistent state. SIGTERM, which clusters send before
@@ -17,9 +17,9 @@ __all__ = ["StopRequests"]
 class StopRequests:
     """Let a loop finish its step when the process is asked to stop.
 
-    In the `with` block, Ctrl-C (SIGINT) and SIGTERM do not interrupt: they make the object true. A
-    second Ctrl-C interrupts at once, as usual. Outside the main thread, where Python delivers no
-    signals, nothing is changed.
+    In the `with` block, Ctrl-C (SIGINT) and SIGTERM do not interrupt the loop. Instead, the object
+    becomes true. A second Ctrl-C interrupts at once, as usual. Outside the main thread, where
+    Python delivers no signals, the object has no effect.
 
     >>> import signal
     >>> from toile.training.interruption import StopRequests

@@ -1,6 +1,6 @@
 """A plot of metrics that is updated while a notebook cell trains.
 
-A loop gives numbers to a `Plot`, which draws them below the cell as SVG and updates the drawing in
+A loop passes numbers to a `Plot`, which draws them below the cell as SVG and updates the drawing in
 place. A `Plot` is also a metric writer (`toile.metrics.writers`). Nothing is loaded from a network.
 """
 
@@ -28,18 +28,19 @@ PREFIXES = ("train", "eval", "test", "val", "valid", "validation")
 class Plot(MetricWriter):
     """Curves of metrics, drawn while a loop runs.
 
-    In a notebook the curves appear below the running cell and are drawn again in place when there
-    are new numbers, at most every `every` seconds. Elsewhere nothing is drawn: `print(plot)` shows
-    the curves as characters. Where a long run has thousands of points, neighbors are averaged, and
-    values that are not finite are counted below the panel.
+    In a notebook, the curves appear below the running cell and are redrawn in place when there are
+    new numbers, at most once in `every` seconds. Elsewhere nothing is drawn, but `print(plot)`
+    shows the curves as characters. If a curve has thousands of points, neighboring points are
+    averaged. Values that are not finite are counted below the panel.
 
     Each metric has a panel, except that names with the same last part share one: `train/loss` and
     `eval/loss`, or `train_loss` and `eval_loss`.
 
     Args:
-        panels: names of the metrics of each panel, by title. Metrics that are not listed have
-            panels as described above; None lists no metrics.
-        log: whether vertical axes are logarithmic; or the titles of the panels whose axes are.
+        panels: a dict from the titles of panels to the names of their metrics. Metrics that are not
+            listed get panels as described above. None lists no metrics.
+        log: whether vertical axes are logarithmic, or the titles of the panels with a logarithmic
+            axis.
         size: width and height of a panel, in pixels.
         every: smallest number of seconds between two drawings.
 
@@ -62,22 +63,22 @@ class Plot(MetricWriter):
         self._display: LiveDisplay | None = None
 
     def add(self, step: int | float, /, **values: ArrayLike) -> None:
-        """Add a point to each of some curves.
+        """Add one point to the curve of each given metric.
 
-        Arrays are copied from the device, which waits for them: in a fast loop, do not add numbers
-        at every step.
+        Arrays are copied from the device, and the copy waits until they are computed. In a fast
+        loop, do not add numbers at every step.
 
         Args:
-            step: where the points are along the horizontal axis.
+            step: position of the points on the horizontal axis.
             **values: one number for each metric, by name.
         """
         self.write_scalars(step, values)
 
     def write_scalars(self, step: int | float, scalars: Mapping[str, ArrayLike]) -> None:
-        """Add a point to each of some curves, as `add`; names need not be identifiers.
+        """Add one point to the curve of each given metric; names need not be Python identifiers.
 
         Args:
-            step: where the points are along the horizontal axis.
+            step: position of the points on the horizontal axis.
             scalars: one number for each metric, by name.
         """
         at = _number("step", step)
@@ -93,7 +94,7 @@ class Plot(MetricWriter):
             self._display.refresh()
 
     def flush(self) -> None:
-        """Draw the points that have not been drawn."""
+        """Draw the points that have not been drawn yet."""
         if self._display is not None:
             self._display.flush()
 
@@ -149,7 +150,7 @@ class Plot(MetricWriter):
 
 
 class _Line:
-    """The points of one curve. Where there are too many, two neighbors become one."""
+    """The points of one curve. If there are too many, pairs of neighbors are merged."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -161,7 +162,7 @@ class _Line:
         self._each = 1  # how many points a kept one is the mean of
 
     def add(self, x: float, y: float) -> None:
-        """One more point."""
+        """Add a point."""
         self.count, self.last = self.count + 1, y
         if not math.isfinite(y):
             self.lost, self.lost_at = self.lost + 1, x

@@ -1,8 +1,8 @@
 """Batches of examples: shuffled by a key, loaded ahead in threads, split over processes, resumable.
 
-The order of an epoch depends on the key and the epoch only, and the position is two numbers; a
-loader restored from them yields exactly the batches that remained. Batch `b` of an epoch holds the
-same examples however many processes share it.
+The order of an epoch depends only on the key and the number of the epoch. The position of a loader
+is two numbers, and a loader restored from them yields exactly the batches that remained. Batch `b`
+of an epoch contains the same examples however many processes share it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ class Loader:
     of the epoch, so a loader at a saved position continues with exactly the batches that remained.
 
     Args:
-        source: tree of arrays whose first axes are equal, such as a dict of NumPy arrays; or a
-            source of examples with `__len__` and `__getitem__`, as the functions of
-            `toile.training.datasets` return them.
-        batch_size: number of examples in a batch, for each process.
-        key: key that shuffles every epoch differently; None keeps the order of the source.
-        last: what to do with a last batch that is not full: `"drop"` leaves it out, `"keep"` makes
-            it shorter, `"pad"` fills it up with zeros. Padded loaders add a mask to every batch,
-            True for real examples: the entry `mask` of a dict, one more entry of a tuple, or the
-            second of a pair with anything else.
-        transform: function of a batch that returns the batch to use; None for no transform.
-        augment: function of a batch and a NumPy random generator, which depends on the key, the
-            epoch and the batch only; it is called before `transform`. None for no augmentation.
-        prefetch: number of batches to make ahead; 0 for none.
-        threads: number of threads that make batches; 0 for none.
-        process_index: number of this process among those that share the data; None for
+        source: tree of arrays with equal first axes, such as a dict of NumPy arrays; or a source of
+            examples with `__len__` and `__getitem__`, such as the functions of
+            `toile.training.datasets` return.
+        batch_size: number of examples in a batch of one process.
+        key: random key for shuffling every epoch differently; None keeps the order of the source.
+        last: how a last batch that is not full is treated: `"drop"` leaves it out, `"keep"` makes
+            it shorter, and `"pad"` fills it up with zeros. With `"pad"`, every batch gets a mask
+            that is True for real examples. It becomes the entry `mask` of a dict or the last entry
+            of a tuple; any other batch becomes a pair (batch, mask).
+        transform: a function `f(batch)` that returns the batch to use; None for no transform.
+        augment: a function `f(batch, rng)` that returns a changed batch, called before `transform`.
+            `rng` is a NumPy random generator that depends only on the key, the epoch and the number
+            of the batch. None for no augmentation.
+        prefetch: number of batches to load ahead; 0 for none.
+        threads: number of threads that load batches; 0 loads them in the calling thread.
+        process_index: index of this process among those that share the data; None for
             `toile.process_index()`.
         process_count: number of processes that share the data, each of which gets different
             examples; None for `toile.process_count()`.
@@ -112,12 +113,12 @@ class Loader:
 
     @property
     def examples(self) -> int:
-        """The number of examples of the source."""
+        """The number of examples in the source."""
         return self._size
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch, from 0."""
+        """The epoch of the next batch, counted from 0."""
         return self._epoch
 
     @property
@@ -127,7 +128,7 @@ class Loader:
 
     @property
     def step(self) -> int:
-        """The number of batches before the next one, over all epochs."""
+        """The number of batches before the next one, counted over all epochs."""
         return self._epoch * len(self) + self._batch
 
     def __iter__(self) -> Iterator[Any]:
@@ -144,9 +145,9 @@ class Loader:
             yield from self
 
     def state_dict(self) -> dict[str, int]:
-        """Return the position, for a checkpoint.
+        """Return the current position, to be saved in a checkpoint.
 
-        Batches that were returned count; those that are loaded ahead do not.
+        Batches that are loaded ahead but not yet returned do not count.
 
         Returns:
             A dict of ints: `epoch` and `batch`, and numbers that identify the data and the options.
@@ -160,7 +161,7 @@ class Loader:
             state: result of `state_dict`.
 
         Raises:
-            ValueError: it is that of a loader with other data or options.
+            ValueError: `state` is from a loader with other data or options.
         """
         mine = self._identity()
         other = {name: int(state[name]) for name in mine}
@@ -176,8 +177,8 @@ class Loader:
         """Go to a batch of an epoch.
 
         Args:
-            epoch: number of the epoch, from 0.
-            batch: number of the batch, from 0.
+            epoch: number of the epoch, counted from 0.
+            batch: number of the batch, counted from 0.
         """
         if epoch < 0 or not 0 <= batch <= len(self):
             raise ValueError(
@@ -228,7 +229,7 @@ class Loader:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _order(self, epoch: int) -> np.ndarray | None:
-        """The examples in the order of an epoch; None for that of the source."""
+        """The indices of the examples in an epoch; None for the order of the source."""
         if self._key is None:
             return None
         return np.asarray(random.permutation(random.fold_in(self._key, epoch), self._size))
@@ -259,9 +260,9 @@ class Loader:
 
 
 class ArraySource:
-    """A source of examples from a tree of arrays, which takes the rows of a batch at once.
+    """A source of examples that are the rows of a tree of arrays.
 
-    Arrays may be memory-mapped files: rows are read when they are taken.
+    The arrays may be memory-mapped files, whose rows are read only when a batch needs them.
 
     Args:
         arrays: tree of arrays with equal first axes.
@@ -297,12 +298,12 @@ class ArraySource:
         return tree.map(lambda x: x[0], self.take(np.array([index])))
 
     def take(self, indices: np.ndarray) -> Any:
-        """The rows at some indices, copied."""
+        """Return a copy of the rows at the given indices."""
         rows = indices if self._rows is None else self._rows[indices]
         return tree.map(lambda x: np.asarray(x[rows]), self._arrays)
 
     def subset(self, rows: np.ndarray) -> Self:
-        """A source of some of the rows; nothing is read or copied."""
+        """Return a source with some of the rows; nothing is read or copied."""
         chosen = copy.copy(self)
         chosen._rows = rows if self._rows is None else self._rows[rows]
         return chosen
@@ -312,7 +313,7 @@ def as_source(source: PyTree) -> Any:
     """Convert data that a Loader accepts to a source of examples.
 
     Args:
-        source: tree of arrays whose first axes are equal, or a source of examples.
+        source: tree of arrays with equal first axes, or a source of examples.
 
     Returns:
         An `ArraySource` for a tree of arrays; a source of examples is returned unchanged.
@@ -324,7 +325,7 @@ def as_source(source: PyTree) -> Any:
 
 
 def _is_random_access(source: Any) -> bool:
-    """Whether a source has examples, rather than being a tree of arrays."""
+    """Whether a source consists of examples rather than being a tree of arrays."""
     if isinstance(source, (dict, list, tuple)) or hasattr(source, "__array__"):
         return False
     is_leaf = tree.structure(source) == tree.structure(0)  # a registered container is a tree

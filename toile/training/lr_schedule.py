@@ -1,7 +1,7 @@
-"""Learning rates as functions of the step, in epochs; `toile.optim` has more general schedules.
+"""Learning rate schedules whose settings are in epochs; `toile.optim` has more general ones.
 
-All take a base rate, the number of steps in an epoch and `warmup_length`, the epochs over which
-the rate first rises linearly from zero.
+All schedules have a base rate, a number of steps in an epoch, and a warmup of `warmup_length`
+epochs, during which the rate rises linearly from zero.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def _warmed(lr: Any, step: Any, steps_per_epoch: float, warmup_length: float) ->
 def create_constant_learning_rate_schedule(
     base_learning_rate: float, steps_per_epoch: float, warmup_length: float = 0.0
 ) -> Callable[[ArrayLike], Any]:
-    """Make a learning rate that is constant after a warmup.
+    """Make a learning rate schedule that is constant after a warmup.
 
     Args:
         base_learning_rate: the learning rate.
         steps_per_epoch: number of steps in an epoch.
-        warmup_length: number of epochs in which the rate first rises linearly from zero.
+        warmup_length: number of epochs of warmup, during which the rate rises linearly from zero.
 
     Returns:
         A function from the step to the learning rate.
@@ -55,14 +55,14 @@ def create_stepped_learning_rate_schedule(
     base_learning_rate: float, steps_per_epoch: float, lr_sched_steps: Sequence[Sequence[float]],
     warmup_length: float = 0.0,
 ) -> Callable[[ArrayLike], Any]:
-    """Make a learning rate that changes at given epochs.
+    """Make a learning rate schedule that changes the rate at given epochs.
 
     Args:
-        base_learning_rate: the learning rate at first.
+        base_learning_rate: the initial learning rate, not counting the warmup.
         steps_per_epoch: number of steps in an epoch.
-        lr_sched_steps: pairs [epoch, factor]: after this epoch the rate is the base rate times
-            this factor.
-        warmup_length: number of epochs in which the rate first rises linearly from zero.
+        lr_sched_steps: pairs `[epoch, factor]`; after the epoch, the rate is the base rate times
+            the factor.
+        warmup_length: number of epochs of warmup, during which the rate rises linearly from zero.
 
     Returns:
         A function from the step to the learning rate.
@@ -87,13 +87,13 @@ def create_cosine_learning_rate_schedule(
     base_learning_rate: float, steps_per_epoch: float, halfcos_epochs: float,
     warmup_length: float = 0.0,
 ) -> Callable[[ArrayLike], Any]:
-    """Make a learning rate that falls to zero along half a cosine wave.
+    """Make a learning rate schedule that falls to zero along half a cosine wave.
 
     Args:
-        base_learning_rate: the learning rate at first.
+        base_learning_rate: the initial learning rate, not counting the warmup.
         steps_per_epoch: number of steps in an epoch.
         halfcos_epochs: number of epochs after which the rate is zero; later it rises again.
-        warmup_length: number of epochs in which the rate first rises linearly from zero.
+        warmup_length: number of epochs of warmup, during which the rate rises linearly from zero.
 
     Returns:
         A function from the step to the learning rate.

@@ -1,8 +1,8 @@
-"""Metrics as small trees that add up: over batches, over devices, over whole evaluations.
+"""Metrics that can be merged over batches and devices before their value is computed.
 
-A metric is made from the output of a model (`from_model_output`), merged with others (`merge`), and
-computed once at the end (`compute`), so that averages are exact whatever the sizes of batches.
-The design and the names are those of clu.metrics.
+A metric is a small tree. It is made from the outputs of a model (`from_model_output`), merged with
+others (`merge`), and computed once at the end (`compute`), so that averages are exact even if
+batches differ in size. The design and the names are those of clu.metrics.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = [
 
 
 class Metric(struct.PyTreeNode):
-    """Base class of metrics: trees that are made from a batch, merged, and computed at the end.
+    """Base class of metrics, which are made for each batch, merged, and computed at the end.
 
     A subclass defines `from_model_output`, `merge` and `compute`. Merging before computing makes
-    averages exact, whatever the sizes of batches.
+    averages exact, even if batches differ in size.
 
     >>> from toile import struct
     >>> from toile.training.metrics import Metric
@@ -52,16 +52,16 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def from_model_output(cls, *args: Any, **kwargs: Any) -> Self:
-        """Make the metric of one batch, from the outputs of a model."""
+        """Make the metric of one batch from the outputs of a model."""
         raise NotImplementedError(f"{cls.__name__}: needed the method from_model_output{here()}")
 
     @classmethod
     def empty(cls) -> Self:
-        """Make the metric of no data: merging with it changes nothing."""
+        """Make a metric without data; merging with it changes nothing."""
         raise NotImplementedError(f"{cls.__name__}: needed the method empty{here()}")
 
     def merge(self, other: Self) -> Self:
-        """Return the metric of the data of both."""
+        """Combine the data of this metric and another one."""
         raise NotImplementedError(f"{type(self).__name__}: needed the method merge{here()}")
 
     def compute(self) -> Any:
@@ -76,19 +76,19 @@ class Metric(struct.PyTreeNode):
         return merged
 
     def _reduce_merge(self, other: Self) -> Self:
-        """The metric of two devices at the same step; differs from `merge` where order counts."""
+        """Merge metrics of two devices at the same step; differs from `merge` if order matters."""
         return self.merge(other)
 
     @classmethod
     def from_output(cls, name: str) -> type[Self]:
-        """Make a class of this metric for one output of the model.
+        """Make a subclass that computes this metric from one output of the model.
 
         Args:
-            name: name of the output. The output `mask` is used too, where its first axis is as
-                long.
+            name: name of the output. An output `mask` is used too, if its first axis has the same
+                length.
 
         Returns:
-            A class, whose `from_model_output` takes all outputs as keyword arguments.
+            A class whose `from_model_output` takes all outputs as keyword arguments.
 
         >>> from toile.training.metrics import Average
         >>> Loss = Average.from_output("loss")
@@ -108,14 +108,15 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def from_fun(cls, fun: Callable[..., Any]) -> type[Self]:
-        """Make a class of this metric for a function of the model's outputs.
+        """Make a subclass that computes this metric from a function of the model's outputs.
 
         Args:
-            fun: function of outputs, which are passed by name. If it returns a dict, its entries
-                become keyword arguments: `{"logits": ..., "labels": ...}` for `Accuracy`.
+            fun: function whose parameters have the names of outputs. If it returns a dict, such as
+                `{"logits": ..., "labels": ...}` for `Accuracy`, the entries are passed to the
+                metric as keyword arguments.
 
         Returns:
-            A class, whose `from_model_output` takes all outputs as keyword arguments.
+            A class whose `from_model_output` takes all outputs as keyword arguments.
 
         >>> from toile.training.metrics import Average
         >>> Error = Average.from_fun(lambda y, target: abs(y - target))
@@ -142,7 +143,7 @@ class Metric(struct.PyTreeNode):
 
 
 def _only_what_it_takes(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """`fun` with the keywords it has parameters for; all of them if it takes any."""
+    """Make `fun` ignore keyword arguments for which it has no parameter."""
     parameters = inspect.signature(fun).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return fun
@@ -150,7 +151,7 @@ def _only_what_it_takes(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _masked(values: Any, mask: Any) -> tuple[Any, Any]:
-    """Values of at least one axis, and a mask of their shape."""
+    """Return the values with at least one axis, and a mask of the same shape."""
     values = jnp.atleast_1d(values)
     if mask is None:
         return values, jnp.ones(values.shape, jnp.float32)
@@ -183,7 +184,7 @@ class Average(Metric):
 
     @classmethod
     def empty(cls) -> Self:
-        """Make the metric of no data."""
+        """Make a metric without data."""
         return cls(total=jnp.zeros((), jnp.float32), count=jnp.zeros((), jnp.float32))
 
     @classmethod
@@ -193,16 +194,16 @@ class Average(Metric):
         """Make the metric of one batch.
 
         Args:
-            values: array of values, or one value.
-            mask: array that is true where a value counts; its axes are the first ones of `values`.
-                None counts all.
+            values: array of values, or a single value.
+            mask: array that is true for the values that count. Its shape must be a prefix of the
+                shape of `values`. None counts all values.
         """
         shown, counts = _masked(values, mask)
         total = jnp.where(counts > 0, shown, 0).sum()
         return cls(total=total, count=(counts > 0).sum(dtype="float32"))
 
     def merge(self, other: Self) -> Self:
-        """Return the metric of the data of both."""
+        """Combine the data of this metric and another one."""
         return type(self)(total=self.total + other.total, count=self.count + other.count)
 
     def compute(self) -> Any:
@@ -228,7 +229,7 @@ class Sum(Average):
 
 
 class Std(Metric):
-    """Standard deviation of values: that of the population, not of a sample.
+    """Standard deviation of values, as of a whole population: the divisor is `n`, not `n - 1`.
 
     Args:
         total: sum of the values so far.
@@ -246,7 +247,7 @@ class Std(Metric):
 
     @classmethod
     def empty(cls) -> Self:
-        """Make the metric of no data."""
+        """Make a metric without data."""
         zero = jnp.zeros((), jnp.float32)
         return cls(total=zero, sum_of_squares=zero, count=zero)
 
@@ -257,9 +258,9 @@ class Std(Metric):
         """Make the metric of one batch.
 
         Args:
-            values: array of values, or one value.
-            mask: array that is true where a value counts; its axes are the first ones of `values`.
-                None counts all.
+            values: array of values, or a single value.
+            mask: array that is true for the values that count. Its shape must be a prefix of the
+                shape of `values`. None counts all values.
         """
         shown, counts = _masked(values, mask)
         kept = jnp.where(counts > 0, shown, 0)
@@ -269,7 +270,7 @@ class Std(Metric):
         )
 
     def merge(self, other: Self) -> Self:
-        """Return the metric of the data of both."""
+        """Combine the data of this metric and another one."""
         return tree.map(jnp.add, self, other)
 
     def compute(self) -> Any:
@@ -298,8 +299,8 @@ class LossMetric(Average):
         """Make the metric of one batch.
 
         Args:
-            loss: array of values, or one value, to which a mask does not apply.
-            mask: array that is true where a value counts; None counts all.
+            loss: array of values, or a single value, for which `mask` is ignored.
+            mask: array that is true for the values that count; None counts all of them.
         """
         return super().from_model_output(loss, mask if np.ndim(loss) else None)
 
@@ -332,7 +333,7 @@ def _check_classes(who: str, logits: Any, labels: Any) -> None:
 
 
 class Accuracy(Average):
-    """Fraction of examples whose largest logit is that of the label.
+    """Fraction of examples for which the label has the largest logit.
 
     Args:
         total: number of correct examples so far.
@@ -353,7 +354,7 @@ class Accuracy(Average):
         Args:
             logits: array of shape (..., classes).
             labels: array of integers of shape (...).
-            mask: array that is true where an example counts; None counts all.
+            mask: array that is true for the examples that count; None counts all of them.
         """
         _check_classes("Accuracy", logits, labels)
         hits = (logits.argmax(axis=-1) == labels).astype(jnp.float32)
@@ -361,10 +362,10 @@ class Accuracy(Average):
 
 
 class TopKAccuracy(Average):
-    """Fraction of examples whose label is among the k largest logits; by default k is 5.
+    """Fraction of examples for which the label has one of the k largest logits; k is 5 by default.
 
-    `TopKAccuracy.of(k)` is the metric for another k. Among equal logits, that of the lower class
-    counts as larger.
+    `TopKAccuracy.of(k)` is the metric for another k. Among equal logits, the one with the lower
+    index counts as larger.
 
     Args:
         total: number of correct examples so far.
@@ -380,7 +381,7 @@ class TopKAccuracy(Average):
 
     @classmethod
     def of(cls, k: int) -> type[Self]:
-        """Make a class of this metric for another k."""
+        """Make a subclass of this metric for another k."""
         return type(f"Top{k}Accuracy", (cls,), {"k": k, "__module__": cls.__module__})
 
     @classmethod
@@ -392,7 +393,7 @@ class TopKAccuracy(Average):
         Args:
             logits: array of shape (..., classes).
             labels: array of integers of shape (...).
-            mask: array that is true where an example counts; None counts all.
+            mask: array that is true for the examples that count; None counts all of them.
         """
         _check_classes("TopKAccuracy", logits, labels)
         own = jnp.take_along_axis(logits, labels[..., None], axis=-1)
@@ -422,13 +423,13 @@ class LastValue(Average):
         """Make the metric of one batch.
 
         Args:
-            value: a value, or an array of which the mean is taken.
-            mask: array that is true where a value counts; None counts all.
+            value: a number, or an array whose mean is used.
+            mask: array that is true for the values that count; None counts all of them.
         """
         return super().from_model_output(value, mask)
 
     def merge(self, other: Self) -> Self:
-        """Return the metric of `other`, unless it has no data."""
+        """Return `other`, or this metric if `other` has no data."""
         return tree.map(lambda old, new: jnp.where(other.count > 0, new, old), self, other)
 
     def _reduce_merge(self, other: Self) -> Self:
@@ -436,18 +437,18 @@ class LastValue(Average):
 
     @property
     def value(self) -> Any:
-        """The value."""
+        """The value of the last batch."""
         return self.compute()
 
 
 class CollectingMetric(Metric):
-    """Keep outputs of all batches, for metrics that need all of them at once.
+    """Collect outputs of all batches, for metrics that need all of them at once.
 
-    `from_outputs` selects them; a subclass may compute something from `super().compute()`. Merge
-    outside compiled functions, because the tree grows.
+    `from_outputs` selects the outputs. A subclass can compute a metric from `super().compute()`.
+    Call `merge` outside compiled functions, because it makes the tree grow.
 
     Args:
-        values: for each output the parts of it so far.
+        values: a dict from the name of each output to its arrays so far, one for each batch.
 
     >>> from toile.training.metrics import CollectingMetric
     >>> Scores = CollectingMetric.from_outputs(("score",))
@@ -460,12 +461,12 @@ class CollectingMetric(Metric):
 
     @classmethod
     def empty(cls) -> Self:
-        """Make the metric of no data."""
+        """Make a metric without data."""
         return cls(values={})
 
     @classmethod
     def from_outputs(cls, names: tuple[str, ...]) -> type[Self]:
-        """Make a class of this metric for some outputs of the model.
+        """Make a subclass that collects some outputs of the model.
 
         Args:
             names: names of the outputs.
@@ -484,10 +485,10 @@ class CollectingMetric(Metric):
         return type(f"{cls.__name__}_of_{'_'.join(names)}", (cls,), body)
 
     def merge(self, other: Self) -> Self:
-        """Return the metric of the data of both.
+        """Combine the data of this metric and another one.
 
         Raises:
-            RuntimeError: it is called in a function that is being compiled.
+            RuntimeError: the method is called in a function that `jit` compiles.
         """
         if not self.values or not other.values:
             return other if not self.values else self
@@ -500,7 +501,7 @@ class CollectingMetric(Metric):
         return type(self)(values=tree.map(np.asarray, both))
 
     def reduce(self) -> Self:
-        """Join the first two axes of each output, devices and batch."""
+        """Merge the first two axes of each output, which are for devices and for examples."""
         joined = tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.values)
         return type(self)(values=joined)
 
@@ -510,9 +511,9 @@ class CollectingMetric(Metric):
 
 
 class Collection(struct.PyTreeNode):
-    """Several metrics, made from the same outputs, merged and computed together.
+    """A group of metrics that are made from the same outputs, merged and computed together.
 
-    A subclass names them, or `Collection.create` does.
+    List the metrics as annotated fields of a subclass, or pass them to `Collection.create`.
 
     >>> from toile import struct
     >>> from toile.training.metrics import Accuracy, Average, Collection
@@ -528,7 +529,7 @@ class Collection(struct.PyTreeNode):
 
     @classmethod
     def create(cls, **metrics: type[Metric]) -> type[Self]:
-        """Make a class of collections: `Collection.create(accuracy=Accuracy)`.
+        """Make a subclass with the given metrics: `Collection.create(accuracy=Accuracy)`.
 
         Args:
             **metrics: classes of metrics, by name.
@@ -547,13 +548,13 @@ class Collection(struct.PyTreeNode):
 
     @classmethod
     def _kinds(cls) -> dict[str, Any]:
-        """The metric of each field."""
+        """The class of the metric in each field."""
         kind: Any = cls
         return _kinds_of(kind)
 
     @classmethod
     def empty(cls) -> Self:
-        """Make the collection of no data."""
+        """Make a collection without data."""
         return cls(**{name: kind.empty() for name, kind in cls._kinds().items()})
 
     @classmethod
@@ -568,7 +569,9 @@ class Collection(struct.PyTreeNode):
 
     @classmethod
     def gather_from_model_output(cls, axis_name: str = "batch", **outputs: PyTree) -> Self:
-        """Make the collection of one batch on all devices of a mapped axis, the same on each.
+        """Make the collection of one batch that is divided over the devices of a mapped axis.
+
+        The metrics of all devices are merged, so the result is the same on each of them.
 
         Args:
             axis_name: name of the axis.
@@ -578,7 +581,7 @@ class Collection(struct.PyTreeNode):
         return lax.all_gather(single, axis_name=axis_name).reduce()
 
     def merge(self, other: Self) -> Self:
-        """Return the collection of the data of both."""
+        """Merge each metric with the corresponding metric of another collection."""
         names = self._kinds()
         return type(self)(**{n: getattr(self, n).merge(getattr(other, n)) for n in names})
 
@@ -591,7 +594,7 @@ class Collection(struct.PyTreeNode):
         return {name: getattr(self, name).compute() for name in self._kinds()}
 
     def unreplicate(self) -> Self:
-        """Return the copy of the first device."""
+        """Return the copy on the first device."""
         return unreplicate(self)
 
 

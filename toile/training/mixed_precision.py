@@ -1,8 +1,8 @@
 """Training in half precision: dtypes of parameters, computation and results, and loss scaling.
 
-Parameters are kept in `param_dtype` (the master weights, float32) and cast where the model is
-applied; gradients come back in that dtype. float16 also needs its loss scaled
-(`Policy.loss_scale`); bfloat16 has float32's range and does not.
+Parameters are stored in `param_dtype`, usually float32, and converted when the model is applied;
+gradients are in `param_dtype` again. float16 also needs a scaled loss (`Policy.loss_scale`);
+bfloat16 does not, because it has the range of float32.
 """
 
 from __future__ import annotations
@@ -54,16 +54,17 @@ def _cast(x: Any, dtype: Any) -> Any:
 class Policy:
     """Dtypes of parameters, of computation and of results, for training in half precision.
 
-    Parameters are stored in `param_dtype` and converted where the model is applied; gradients come
-    back in `param_dtype`. float16 also needs a scaled loss, see `loss_scale`.
+    Parameters are stored in `param_dtype` and converted when the model is applied; gradients are in
+    `param_dtype` again. float16 also needs a scaled loss; see `loss_scale`.
 
     Args:
         param_dtype: dtype that parameters are stored in.
         compute_dtype: dtype that the model computes in.
         output_dtype: dtype of the model's result.
-        overrides: dict, or pairs, from patterns of paths to the dtype in which these parameters and
-            modules compute instead. A module that matches gets its inputs in that dtype, and its
-            result is converted back. A pattern that matches nothing raises an error.
+        overrides: a dict from patterns of paths to dtypes, or a sequence of pairs (pattern, dtype).
+            A module or parameter whose path matches a pattern uses that dtype instead of
+            `compute_dtype`: the inputs of the module are converted to it, and the result is
+            converted back. A pattern that matches nothing raises an error.
 
     >>> from toile.training.mixed_precision import Policy
     >>> policy = Policy.parse("mixed_bfloat16", {"**/LayerNorm_*/**": "float32"})
@@ -86,11 +87,11 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str, overrides: Any = ()) -> Policy:
-        """Make a policy from text.
+        """Make a policy from its description as text.
 
         Args:
-            text: a dtype for everything, such as `"float32"`; `"mixed_"` and a dtype, in which only
-                the computation is done; or all three, such as `"p=f32,c=f16,o=f32"`.
+            text: a dtype for everything, such as `"float32"`; a dtype for the computation only,
+                such as `"mixed_bfloat16"`; or all three dtypes, such as `"p=f32,c=f16,o=f32"`.
             overrides: as for the constructor.
 
         >>> from toile.training.mixed_precision import Policy
@@ -133,14 +134,15 @@ class Policy:
         return tree.map(lambda p, d: _cast(p, d), params, wanted)
 
     def wrap(self, apply_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Make `model.apply` follow this policy.
+        """Wrap `model.apply` so that it follows this policy.
 
         Args:
             apply_fn: the `apply` of a module.
 
         Returns:
-            A function like `apply_fn`: parameters and floating-point arguments are converted to
-            `compute_dtype`, the result to `output_dtype`. Other collections keep their dtypes.
+            A function with the arguments of `apply_fn`. It converts parameters and floating-point
+            arguments to `compute_dtype`, and the result to `output_dtype`. Other collections keep
+            their dtypes.
         """
         return _Applied(self, apply_fn)
 
@@ -163,7 +165,7 @@ class Policy:
         return self.compute_dtype
 
     def _around(self, next_fun: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
-        """Casts at the borders of modules that override the dtype."""
+        """Convert the inputs and results of modules that override the dtype."""
         if context.method_name == "setup":
             return next_fun(*args, **kwargs)
         where = context.module.path
@@ -177,7 +179,7 @@ class Policy:
 
 @dataclasses.dataclass(frozen=True)
 class _Applied:
-    """An apply function under a policy; equal ones are equal to jit."""
+    """An apply function under a policy; `jit` treats equal ones as the same function."""
 
     policy: Policy
     apply_fn: Callable[..., Any]
@@ -200,7 +202,7 @@ class _Applied:
 
 
 class StaticScale(struct.PyTreeNode):
-    """Loss scale that stays the same.
+    """A constant loss scale.
 
     Args:
         scale: number by which the loss is multiplied and the gradients are divided.
@@ -238,7 +240,7 @@ class StaticScale(struct.PyTreeNode):
 
 
 class NoScale(struct.PyTreeNode):
-    """A loss scale that does nothing, for dtypes that need none; its `finite` is always True.
+    """A loss scale that does nothing, for dtypes that need no scaling.
 
     >>> from toile.training.mixed_precision import NoScale
     >>> _, finite, value, grad = NoScale().value_and_grad(jnp.square)(jnp.float32(3))

@@ -14,7 +14,7 @@ WINDOW = 30.0  # seconds that the speed is measured over
 
 
 class NotebookBar:
-    """A bar below the running cell, with text next to it."""
+    """A progress bar below the running cell, with text next to it."""
 
     def __init__(self, label: str, unit: str, total: int | None, done: int):
         self._label, self._unit, self._total, self._done = label, unit, total, done
@@ -46,7 +46,7 @@ class NotebookBar:
         print(text)
 
     def _speed(self, now: float) -> float | None:
-        """Items per second: of the last half minute, or of the whole loop once it has ended."""
+        """Items per second in the last half minute, or in the whole loop once it has ended."""
         samples = self._samples
         if self._ended is not None:
             seconds, count = self._ended - self._begun, self._done - self._first

@@ -14,10 +14,10 @@ _ITEM, _ERROR, _END = range(3)
 
 
 class PrefetchIterator:
-    """Take items from an iterator ahead of their use, in a thread; deprecated.
+    """Load items from an iterator before they are needed, in a thread; deprecated.
 
-    `toile.training.loader.Loader` loads ahead by itself. An error of the iterator is raised in
-    place of its item.
+    `toile.training.loader.Loader` loads ahead by itself. If the iterator raises an error, that
+    error is raised in place of the item.
 
     Args:
         data_iter: the iterator.
@@ -63,7 +63,7 @@ class PrefetchIterator:
         raise StopIteration
 
     def close(self) -> None:
-        """Stop loading ahead; items in the buffer can still be taken."""
+        """Stop loading ahead; items that are already loaded are still returned."""
         self._closed.set()
         try:
             self._queue.put_nowait((_END, None))  # wakes a consumer that waits
@@ -72,7 +72,7 @@ class PrefetchIterator:
 
 
 def _work_ahead(items: Iterator[Any], out: queue.Queue, closed: threading.Event) -> None:
-    """Fill the queue; it holds no reference to the iterator object, which can be collected."""
+    """Fill the queue, without a reference that would keep the `PrefetchIterator` alive."""
 
     def put(entry: tuple[int, Any]) -> bool:
         while not closed.is_set():

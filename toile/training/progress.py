@@ -27,12 +27,12 @@ def progress(
     """Iterate with a progress bar, which is drawn on terminals and in notebooks.
 
     Args:
-        iterable: what to iterate over; None for a bar that `advance` moves.
-        total: number of items, where the iterable has no length; None if it is not known.
+        iterable: the items to iterate over; None for a bar that `advance` moves.
+        total: number of items, if the iterable has no length; None if it is not known.
         label: text before the bar.
         unit: name of an item in the singular ("batch"), for the rate ("batches/s").
-        start: number of items that were done before, as in a run that is resumed.
-        stream: where to draw; None draws below the cell in a notebook, and on stderr elsewhere.
+        start: number of items that were done before, such as in a resumed run.
+        stream: stream to draw on; None draws below the cell in a notebook, and on stderr elsewhere.
         enabled: whether to draw; None draws in a notebook, and if `stream` is a terminal.
 
     Returns:
@@ -54,12 +54,12 @@ class Progress:
     """A loop with a progress bar; made by `progress`.
 
     Args:
-        iterable: what to iterate over; None for a bar that `advance` moves.
-        total: number of items, where the iterable has no length; None if it is not known.
+        iterable: the items to iterate over; None for a bar that `advance` moves.
+        total: number of items, if the iterable has no length; None if it is not known.
         label: text before the bar.
         unit: name of an item in the singular ("batch"), for the rate ("batches/s").
         start: number of items that were done before.
-        stream: where to draw; None draws below the cell in a notebook, and on stderr elsewhere.
+        stream: stream to draw on; None draws below the cell in a notebook, and on stderr elsewhere.
         enabled: whether to draw; None draws in a notebook, and if `stream` is a terminal.
 
     >>> from toile.training.progress import progress
@@ -112,7 +112,7 @@ class Progress:
         """Count more items as done.
 
         Args:
-            count: how many.
+            count: number of items.
         """
         self.done += count
         if self._bar is not None:
@@ -122,15 +122,17 @@ class Progress:
         """Show numbers or text beside the bar.
 
         Args:
-            **values: what to show, by name; arrays are copied from the device only if there is a
-                bar.
+            **values: values to show, by name. Arrays are copied from the device only if a bar is
+                drawn.
         """
         if self._bar is not None:
             text = "  ".join(f"{name} {_text(value)}" for name, value in values.items())
             self._bar.show(text)
 
     def print(self, text: str) -> None:
-        """Print a line: above the bar, or below it in a notebook; there need not be a bar.
+        """Print a line above the bar, or below it in a notebook.
+
+        The line is printed even if no bar is drawn.
 
         Args:
             text: the line.
@@ -142,10 +144,12 @@ class Progress:
 
 
 def is_drawing() -> bool:
-    """Tell whether a bar is on the screen now; a second one would be drawn over it.
+    """Tell whether a progress bar is on the screen now.
+
+    A second bar would be drawn over it.
 
     Returns:
-        True if there is one.
+        True if a bar is being drawn.
 
     >>> from toile.training.progress import is_drawing
     >>> is_drawing()
@@ -164,22 +168,22 @@ def _text(value: Any) -> str:
 
 
 class Bar(Protocol):
-    """What draws the bar of a loop."""
+    """The interface of objects that draw a progress bar."""
 
     def start(self) -> None:
-        """Draw it for the first time."""
+        """Draw the bar for the first time."""
 
     def stop(self) -> None:
-        """Draw it for the last time."""
+        """Draw the bar for the last time."""
 
     def advance(self, count: int) -> None:
-        """Count that many more items as done."""
+        """Count more items as done."""
 
     def show(self, text: str) -> None:
-        """The text next to the bar."""
+        """Show text next to the bar."""
 
     def print(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays on the screen."""
 
 
 def _notebook_bar(loop: Progress) -> Bar:

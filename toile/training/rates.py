@@ -1,4 +1,4 @@
-"""Speeds and times as text, next to progress bars."""
+"""Format speeds and times for progress bars."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from toile.displays.nouns import plural
 
 
 def rate(per_second: float | None, unit: str) -> str:
-    """Format a speed in items per second, or in seconds per item where it is below 1.
+    """Format a speed in items per second, or in seconds per item if it is below 1 item per second.
 
     >>> rate(12.34, "step"), rate(3.0, "batch"), rate(250.0, "MB"), rate(0.5, "epoch")
     ('12.3 steps/s', '3.0 batches/s', '250.0 MB/s', '2.0 s/epoch')
@@ -19,7 +19,7 @@ def rate(per_second: float | None, unit: str) -> str:
 
 
 def clock(seconds: float | None) -> str:
-    """A time as hours, minutes and seconds.
+    """Format a time as hours, minutes and seconds.
 
     >>> clock(3725.9), clock(None)
     ('1:02:05', '-:--:--')

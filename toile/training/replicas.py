@@ -1,8 +1,8 @@
-"""What a train step knows about its devices while `training.replicated` traces it.
+"""Functions for training steps that `training.replicated` runs on several devices.
 
-`average` is the mean of a tree over devices, and `fold` gives each device its own key. In a step
-that runs on one device both return their argument unchanged, so that the same step works for any
-number of devices. `TrainState` uses them.
+`average` averages a tree over the devices, and `fold` makes a different key for each device. In a
+step that runs on one device, both return their argument unchanged, so the same step works for any
+number of devices. `TrainState` uses both.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _current = _Replicas()
 
 @contextmanager
 def over(axis: Any, weight: Any) -> Iterator[None]:
-    """A block in which a step over a mapped axis is traced."""
+    """Set the mapped axis and the weight for a step that is traced in the block."""
     before = _current.axis, _current.weight
     _current.axis, _current.weight = axis, weight
     try:
@@ -54,15 +54,15 @@ def over(axis: Any, weight: Any) -> Iterator[None]:
 def average(values: PyTree) -> PyTree:
     """Average the floating-point arrays of a tree over the devices of a replicated step.
 
-    It is for steps that `replicated` runs; elsewhere, and on one device, it returns its argument.
-    `TrainState.apply_gradients` calls it for gradients. Where a batch is padded, devices are
-    weighted by their numbers of real examples.
+    Call it in a step that `replicated` runs; elsewhere, and on one device, it returns its argument
+    unchanged. `TrainState.apply_gradients` calls it for the gradients. If the batch is padded, each
+    device is weighted by its number of real examples.
 
     Args:
         values: tree of arrays.
 
     Returns:
-        A tree in which floating-point arrays are the means over devices.
+        The tree with each floating-point array replaced by its mean over the devices.
 
     >>> from toile.training import average
     >>> average({"grad": jnp.float32(2)})  # outside a replicated step
@@ -74,7 +74,7 @@ def average(values: PyTree) -> PyTree:
 
 
 def _averaged(values: Any, chosen: Callable[[Any], bool]) -> Any:
-    """The tree with the means over devices of the leaves that are chosen."""
+    """The tree with the chosen leaves averaged over devices."""
     leaves, structure = tree.flatten(values)
     places = [i for i, x in enumerate(leaves) if chosen(x)]
     for i, mean in zip(places, _means([leaves[i] for i in places]), strict=True):
@@ -98,7 +98,7 @@ def average_metrics(values: PyTree) -> PyTree:
     `replicated` calls it for the metrics that a step returns.
 
     Args:
-        values: tree of numbers, which are averaged, and of metrics, which are merged.
+        values: tree of numbers and metrics. Numbers are averaged, and metrics are merged.
 
     Returns:
         A tree of the same structure.
@@ -128,7 +128,7 @@ def fold(key: PyTree) -> PyTree:
         key: a key, or a tree of keys.
 
     Returns:
-        The key with the number of the device folded in; outside a replicated step, the key.
+        The key with the index of the device folded in; outside a replicated step, the key itself.
 
     >>> from toile.training.replicas import fold
     >>> bool((toile.random.key_data(fold(key(1))) == toile.random.key_data(key(1))).all())
@@ -176,7 +176,7 @@ def _differing_processes(values: Any) -> list[str]:
 
 
 def check_replicas(values: PyTree) -> PyTree:
-    """Check that all devices hold the same bits of every array.
+    """Check that every array has the same bits on all devices.
 
     Args:
         values: tree of arrays, such as a state after a replicated step.
@@ -185,7 +185,7 @@ def check_replicas(values: PyTree) -> PyTree:
         `values`.
 
     Raises:
-        ValueError: some differ; the message has their paths and devices.
+        ValueError: some arrays differ; the message lists their paths and devices.
 
     >>> from toile.training import check_replicas
     >>> check_replicas({"w": jnp.ones(3)})

@@ -1,9 +1,9 @@
 """Data-parallel training: a step for one device becomes a step for many.
 
-Each device has the whole state and its part of the batch. Gradients are averaged where the state
-applies them, metrics where the step returns them, so all devices take the same step and their
-states keep the same bits. On one device the step is simply compiled, with the axis of devices in
-scope: its size is 1, and what is done over it is resolved while the step is traced.
+Each device has the whole state and its part of the batch. Gradients are averaged when the state
+applies them, and metrics when the step returns them. All devices therefore make the same update,
+and their states stay identical bit for bit. On one device, the step is simply compiled. The device
+axis then has size 1, and collectives over it are resolved while the step is traced.
 """
 
 from __future__ import annotations
@@ -42,24 +42,26 @@ def replicated(
     """Run a training step, written for one device, on many devices.
 
     Each device has the whole state and its part of the batch. `TrainState.apply_gradients` averages
-    the gradients and all other changes of the state; a step that does not use it calls
+    the gradients and all other changes of the state. A step that does not use this method must call
     `toile.training.average`. Metrics that the step returns are averaged. `ModelState` draws
     different random numbers on each device.
 
     The batch is divided along the first axes of its arrays. If its size is not a multiple of the
-    number of devices, a batch with a Boolean entry `mask` is padded, with False in `mask`, and
-    devices are weighted by their numbers of real examples. In a program of several processes, each
-    passes its own part of the batch; all parts have the same size.
+    number of devices, a batch with a Boolean entry `mask` is padded, and `mask` is False for the
+    padding. Each device is then weighted by its number of real examples. In a program of several
+    processes, each process passes its part of the batch, and all parts must have the same size.
 
     Args:
-        train_step: function (state, batch, ...) -> (state, metrics). All devices get the same
-            further arguments, but random keys among them differ.
+        train_step: a function `f(state, batch, ...)` that returns a pair (state, metrics). The
+            remaining arguments are the same on all devices, except for random keys, which differ.
         devices: the devices; None for all.
-        axis_name: name of the mapped axis inside the step, for `BatchNorm` and the like.
-        donate: whether the memory of the old state is reused, so that it cannot be read again.
+        axis_name: name of the mapped axis inside the step, for layers such as `BatchNorm`.
+        donate: whether the memory of the old state is reused. If it is, the old state can no longer
+            be read.
 
     Returns:
-        A function like `train_step`, compiled. Its method `replicate` puts a state on the devices.
+        A compiled function with the arguments of `train_step`. Its method `replicate` copies a
+        state to the devices.
 
     Raises:
         ValueError: when called, if the batch cannot be divided and has no `mask`.
@@ -90,7 +92,7 @@ class Replicated:
     """A training step over several devices; made by `replicated`.
 
     Args:
-        train_step: function (state, batch, ...) -> (state, metrics).
+        train_step: a function `f(state, batch, ...)` that returns a pair (state, metrics).
         devices: the devices; None for all.
         axis_name: name of the mapped axis inside the step.
         donate: whether the memory of the old state is reused.
@@ -131,7 +133,7 @@ class Replicated:
         return step(state, self.shard(batch), *more)
 
     def _step(self, state: Any, batch: Any, *more: Any) -> Any:
-        """The step of one device."""
+        """Run the step on one device."""
         mask = _mask_of(batch)
         weight = None if mask is None else mask.astype("float32").sum()
         with replicas.over(self.axis_name, weight):
@@ -146,13 +148,13 @@ class Replicated:
         """Divide a batch over the devices of this process.
 
         Args:
-            batch: tree of arrays with first axes of one size.
+            batch: tree of arrays whose first axes have the same length.
 
         Returns:
-            A tree of arrays with a new first axis of devices, padded if there is a `mask`.
+            A tree of arrays with a new first axis for the devices, padded if there is a `mask`.
 
         Raises:
-            ValueError: it cannot be divided.
+            ValueError: the batch cannot be divided evenly and has no `mask`.
         """
         count = len(self.own)
         sizes: set[Any] = {np.shape(x)[0] if np.ndim(x) else None for x in tree.leaves(batch)}
@@ -179,13 +181,15 @@ class Replicated:
         return tree.map(divided, batch)
 
     def replicate(self, state: PyTree) -> PyTree:
-        """Put a state on all devices; calling the step with any state does the same.
+        """Copy a state to all devices.
+
+        Calling the step with a state that is not on all devices does this too.
 
         Args:
             state: tree of arrays.
 
         Returns:
-            A tree of arrays of which each device has a copy.
+            A tree of arrays with a copy on each device.
         """
         if self.single is not None:
             return state
@@ -223,6 +227,6 @@ def _mask_of(batch: Any) -> Any:
 
 
 def _own(x: Any) -> Any:
-    """This device's own random key for a key; any other value unchanged."""
+    """Make a key different on each device; return any other value unchanged."""
     is_key = isinstance(x, Array) and dtypes.is_extended(x.dtype)
     return replicas.fold(x) if is_key else x

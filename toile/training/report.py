@@ -35,12 +35,12 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
 
 
 class Report:
-    """A report of a run, which a training loop fills and writes at its end.
+    """A report of a training run, which is written to a single HTML file.
 
     Args:
         title: the heading of the page.
-        echo: also print tables, texts and curves as they are added: True for standard output, or
-            a stream.
+        echo: whether tables, texts and curves are also printed when they are added. True prints
+            them on standard output; a stream can be given instead.
 
     >>> import tempfile
     >>> report = Report("Regression")
@@ -69,16 +69,16 @@ class Report:
         cls, workdir: str | os.PathLike[str], config: Any = None, *, title: str = "",
         echo: bool | TextIO = False,
     ) -> Report:
-        """Make a report of a run that has ended, from the files in its folder; see `read`.
+        """Make a report of a finished run from the files in its folder, as `read` does.
 
         Args:
             workdir: the folder of the run.
-            config: its configuration; None for the one that `write_hparams` wrote.
+            config: the configuration of the run; None for the one that `write_hparams` wrote.
             title: the heading; "" for the name of the folder.
             echo: as for `Report`.
 
         Returns:
-            A report to add to and to write.
+            A report, to which more can be added before it is written.
         """
         report = cls(title or Path(workdir).name, echo=echo)
         report.read(workdir)
@@ -92,13 +92,15 @@ class Report:
         """Add the configuration.
 
         Args:
-            config: a mapping, a dataclass or an ml_collections.ConfigDict, which may be nested;
-                entries of a second call replace those of the same name.
+            config: a mapping, a dataclass or an ml_collections.ConfigDict, which may be nested.
+                Entries of a second call replace those with the same name.
         """
         self._config |= config_entries.flat(config)
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
-        """Add numbers of a step; curves of `train_x` and `eval_x` share a diagram.
+        """Add the metrics of a step.
+
+        The curves of `train_x` and `eval_x` share a diagram.
 
         Args:
             step: the number of the step.
@@ -116,25 +118,26 @@ class Report:
     def figure(self, name: str, image: Any, caption: str = "") -> None:
         """Add a picture, which is embedded as a PNG.
 
-        Floats from 0 to 1, bytes and booleans are shown as they are; other numbers from black, the
-        least, to white, the greatest. Several images are put side by side.
+        Floats from 0 to 1, uint8 values and booleans are shown as they are. Other numbers are
+        scaled, so that the smallest is black and the largest is white. Several images are put side
+        by side.
 
         Args:
-            name: its heading.
-            image: [height, width], [height, width, 1 to 4], [count, height, width] or
-                [count, height, width, 1 to 4]; three axes of which the last has 1 to 4 elements
-                are one image.
-            caption: text below.
+            name: heading of the picture.
+            image: an array of shape [height, width], [height, width, 1 to 4], [count, height,
+                width] or [count, height, width, 1 to 4]. An array with three axes is a single image
+                if its last axis has 1 to 4 elements.
+            caption: text below the picture.
         """
         pixels, scale = html_pages.pixels(np.asarray(image))
         text = f"{caption} ({scale})" if caption and scale else caption or scale
         self._figures.append(html_pages.Figure(name, pixels, text))
 
     def text(self, name: str, text: str) -> None:
-        """Add text, shown with its line breaks.
+        """Add text, which is shown with its line breaks.
 
         Args:
-            name: its heading; "" for none.
+            name: heading of the text; "" for none.
             text: the text.
         """
         self._texts.append((name, _ANSI.sub("", text)))
@@ -147,7 +150,7 @@ class Report:
             model: a module, whose `tabulate` is called, or the text of a table.
             args: arguments of `tabulate`: keys and inputs.
             width: the width of the table in characters.
-            kwargs: further arguments of `tabulate`, such as `depth`.
+            kwargs: keyword arguments of `tabulate`, such as `depth`.
         """
         if isinstance(model, str):
             table = model
@@ -162,7 +165,7 @@ class Report:
         """Add the names and sizes of the checkpoints in a folder.
 
         Args:
-            folder: where checkpoints are.
+            folder: the folder of the checkpoints.
         """
         steps = checkpoints.available_steps(folder) if os.path.isdir(folder) else []
         paths = [os.path.join(os.fspath(folder), f"checkpoint_{step}") for step in steps]
@@ -171,11 +174,11 @@ class Report:
         self._print(f"checkpoint: {newest}")
 
     def curve(self, name: str, title: str = "", *, log: bool = False) -> None:
-        """Print the curve of a metric as characters, if the report echoes.
+        """Print the curve of a metric as characters, if `echo` was set.
 
         Args:
-            name: the metric.
-            title: what is printed above it; "" for the name.
+            name: name of the metric.
+            title: text above the curve; "" for the name of the metric.
             log: whether the vertical axis is logarithmic.
         """
         series = self._series.get(name, {})
@@ -185,14 +188,14 @@ class Report:
     def picture(
         self, path: str | os.PathLike[str], panels: Mapping[str, Mapping[str, str]]
     ) -> bool:
-        """Draw curves into a PNG file with matplotlib, for a README.
+        """Draw curves into a PNG file with matplotlib, such as for a README.
 
         Args:
             path: the file.
-            panels: for each title, the names of metrics by label.
+            panels: a dict from the titles of panels to dicts from labels to names of metrics.
 
         Returns:
-            False, and nothing is drawn, where matplotlib is not installed.
+            True if the file was drawn, False if matplotlib is not installed.
         """
         return curves.picture(path, {
             title: {label: self._series.get(name, {}) for label, name in lines.items()}
@@ -202,15 +205,16 @@ class Report:
     # ---- what writers left
 
     def read(self, workdir: str | os.PathLike[str]) -> None:
-        """Add what the writers of a run wrote to its folder: metrics, texts, hyperparameters.
+        """Add the metrics, texts and hyperparameters that a run wrote to its folder.
 
-        `metrics.jsonl` is read if it is there, else `metrics.csv`, else TensorBoard's event files.
+        `metrics.jsonl` is read if it exists, otherwise `metrics.csv`, otherwise TensorBoard's event
+        files.
 
         Args:
             workdir: the folder of the run.
 
         Raises:
-            FileNotFoundError: none of these is in the folder.
+            FileNotFoundError: none of these files is in the folder.
             UnreadableFileError: the file is damaged.
         """
         folder = Path(workdir)
@@ -256,13 +260,15 @@ class Report:
     # ---- the page
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, which is replaced in one step.
+        """Write the page to a file.
+
+        An existing file is replaced atomically.
 
         Args:
             path: the file; its folder is created if it does not exist.
 
         Returns:
-            The path.
+            The path of the file.
         """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -273,7 +279,7 @@ class Report:
         return target
 
     def html(self) -> str:
-        """The text of the page."""
+        """Return the page as HTML text."""
         return html_pages.page(html_pages.Content(
             self.title, self._config, self._series, self._texts, self._figures, self._layers,
             self._checkpoints, environment(),
@@ -285,12 +291,12 @@ class Report:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of a line is one of a metric; "nan" and "inf" are written as text."""
+    """Whether a value in a line is that of a metric; "nan" and "inf" are stored as text."""
     return isinstance(value, (int, float)) or value in ("nan", "inf", "-inf")
 
 
 def environment() -> dict[str, str]:
-    """Versions, devices and settings."""
+    """The versions, devices and settings of this process."""
     found = {"toile": __version__, "Python": platform.python_version()}
     for name in _PACKAGES:
         try:

@@ -50,7 +50,7 @@ def _trained(state: TrainState) -> str:
 
 
 def _number(x: Any) -> str:
-    """A number, or what is known about it."""
+    """A number as text; for a tracer, its shape and dtype."""
     if isinstance(x, ConcreteArray) and x.is_deleted():
         return "? (deleted)"
     if not is_array(x) or x.ndim or isinstance(x, Tracer):
@@ -93,7 +93,7 @@ def _states(state: Any) -> Iterator[Any]:
 
 
 def _hyperparams(state: Any) -> str:
-    """The numbers of `inject_hyperparams`."""
+    """The hyperparameters of `inject_hyperparams`."""
     found = getattr(state, "hyperparams", None)
     if not isinstance(found, dict) or not found:
         return ""

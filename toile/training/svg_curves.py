@@ -32,14 +32,14 @@ Limits = tuple[float, float]
 
 
 def chart(title: str, lines: Mapping[str, Mapping[int, float]]) -> str:
-    """A picture of lines by label, each a value by step.
+    """Draw labeled curves as an SVG picture.
 
-    The vertical axis is logarithmic where all values are positive and the largest is more than 50
+    The vertical axis is logarithmic if all values are positive and the largest is more than 50
     times the smallest. Values that are not finite are left out and counted beside the title.
 
     Args:
-        title: shown above.
-        lines: the values of each line by step.
+        title: text above the picture.
+        lines: for each label, a dict from steps to values.
 
     Returns:
         The text of an <svg> element.
@@ -68,15 +68,15 @@ def panel(
     title: str, lines: Points, last: Mapping[str, float], *, log: bool, size: tuple[int, int],
     note: str = "",
 ) -> str:
-    """A drawing with its title and legend, as HTML.
+    """Draw curves with a title and a legend, as HTML.
 
     Args:
-        title: name of what is drawn.
-        lines: points (x, y) by label, in order of x.
-        last: the number beside each label.
+        title: text above the drawing.
+        lines: for each label, the points (x, y), sorted by x.
+        last: for each label, the number that is shown beside it.
         log: whether the vertical axis is logarithmic; values that are not positive are left out.
         size: width and height, in pixels.
-        note: text below.
+        note: text below the drawing.
     """
     usable = {name: p[p[:, 1] > 0] if log else p for name, p in lines.items()}
     foot = paragraph(pale(note)) if note else ""
@@ -87,7 +87,7 @@ def panel(
 
 
 def _legend(title: str, last: Mapping[str, float]) -> str:
-    """The labels with their numbers; a single line may have the panel's title for a label."""
+    """The labels with their numbers; a single line may use the title of the panel as its label."""
     parts = []
     for i, (name, value) in enumerate(last.items()):
         mark = f'<span style="{_MARK};background:{COLORS[i % len(COLORS)]}"></span>'
@@ -140,7 +140,7 @@ def _diagram(lines: Points, log: bool, across: Limits, up: Limits) -> list[str]:
 
 
 def _limits(values: np.ndarray, log: bool) -> Limits:
-    """The least and the greatest value; where they are one, numbers around it."""
+    """The least and the greatest value; if they are equal, two numbers around them."""
     low, high = float(values.min()), float(values.max())
     if low < high:
         return low, high
@@ -178,7 +178,7 @@ def _line(number: int, x: np.ndarray, y: np.ndarray) -> str:
 def _axes(
     across: Limits, up: Limits, x_ticks: Mapping[float, float], y_ticks: Mapping[float, float]
 ) -> str:
-    """The lines of a grid with their numbers, from the places of the numbers."""
+    """The lines of a grid, labeled with their numbers."""
     (left, right), (bottom, top) = across, up
     text = 'fill="currentColor" fill-opacity=".75"'
     parts, grid = [], []
@@ -202,7 +202,7 @@ def _short(value: float) -> str:
 
 
 def ticks(low: float, high: float, count: int = 5) -> Sequence[float]:
-    """About `count` round numbers (1, 2 or 5 times a power of ten) between two others.
+    """About `count` round numbers (1, 2 or 5 times a power of ten) between `low` and `high`.
 
     >>> ticks(0.0, 1.0), ticks(3.0, 47.0, 4)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [20.0, 40.0])
@@ -218,7 +218,7 @@ def ticks(low: float, high: float, count: int = 5) -> Sequence[float]:
 
 
 def log_ticks(low: float, high: float, count: int = 5) -> Sequence[float]:
-    """Powers of ten between two positive numbers; round numbers where there are few.
+    """Powers of ten between two positive numbers, or other round numbers if these are too few.
 
     >>> log_ticks(0.05, 30.0), log_ticks(2.0, 8.0, 3)
     ([0.1, 1.0, 10.0], [2.0, 4.0, 6.0, 8.0])

@@ -39,11 +39,11 @@ class Result:
     """The result of one point of a sweep.
 
     Args:
-        point: the values by dotted name.
+        point: the values of the point, by dotted name.
         metrics: the final metrics of the run; empty if it failed.
-        error: why it failed; "" if it did not.
-        seconds: how long it took.
-        workdir: the folder of the run, which has its `log.txt`.
+        error: why the run failed; "" if it did not.
+        seconds: duration of the run, in seconds.
+        workdir: the folder of the run, which contains its `log.txt`.
 
     >>> Result({"rate": 0.1}, {"loss": 2.5}).is_finished
     True
@@ -66,31 +66,33 @@ def run(
     folder: str | os.PathLike[str], *, workers: int = 1, retry_failed: bool = True,
     environments: Sequence[Mapping[str, str]] = (),
 ) -> list[Result]:
-    """Call a training function at each point, and collect its metrics.
+    """Run a training function with many configurations, and collect its metrics.
 
-    Each call runs in a new process, which imports the module of the function: in a script, the call
-    of `run` belongs under `if __name__ == "__main__":`. The processes share the cores. The
-    output of a run is in `log.txt` in its folder. Ctrl-C ends the runs, which may save first, and
-    the sweep.
+    Each call runs in a new process, which imports the module of the function. A script must
+    therefore call `run` under `if __name__ == "__main__":`. The processes share the CPU cores. The
+    output of a run is in `log.txt` in its folder. Ctrl-C ends the sweep and its runs, which have
+    time to save first.
 
     Args:
-        train: a function of a configuration and a folder to write to. Its metrics are the numbers
+        train: a function `f(config, folder)` that writes to the folder. Its metrics are the numbers
             in the mapping that it returns, and the last values in `metrics.jsonl` in its folder, if
-            it wrote that file. A run whose folder has a checkpoint should continue from it.
+            it wrote that file. If the folder contains a checkpoint, the function should continue
+            from it.
         config: the configuration that points change: a dict, a dataclass or a ConfigDict.
-        points: values by dotted name, as `grid` and `random_points` return them.
-        folder: where results and the folders of the runs are.
-        workers: number of runs at a time.
+        points: dicts of values by dotted name, such as `grid` and `random_points` return.
+        folder: folder for the results and the folders of the runs.
+        workers: number of runs that are executed at the same time.
         retry_failed: whether points that have failed before are run again.
-        environments: environment variables of each worker, for instance
-            `[{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]`.
+        environments: environment variables for each worker, such as `[{"CUDA_VISIBLE_DEVICES":
+            "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]`.
 
     Returns:
-        The results of these points, in their order.
+        A list with one result for each point, in the order of `points`.
 
     Raises:
-        ValueError: the configuration has no such entry, the function cannot be imported by another
-            process, or the folder has the results of another function or configuration.
+        ValueError: a point names an entry that the configuration does not have, the function cannot
+            be imported by another process, or the folder contains the results of another function
+            or configuration.
 
     >>> try:
     ...     run(lambda config, folder: None, {"rate": 1}, [{"rate": 2}], "runs/none")
@@ -129,7 +131,7 @@ def _ended(
     train: Callable[..., Any], configs: Mapping[str, Any], points: Iterable[dict[str, Any]],
     folder: Path, slots: list[dict[str, str]],
 ) -> Iterable[Result]:
-    """The results of points, each when its run has ended; no process remains at the end."""
+    """Yield the result of each point when its run ends; no process remains at the end."""
     waiting, free = collections.deque(points), list(reversed(slots))
     running: dict[Any, tuple[Run, dict[str, Any], Path, dict[str, str], float]] = {}
     try:
@@ -170,7 +172,7 @@ def _by_key(results: Iterable[Result]) -> dict[str, Result]:
 
 
 def _begin(path: Path, function: str, config: Any) -> None:
-    """Write the first line, or compare the one that is there with this sweep."""
+    """Write the first line, or compare an existing one with this sweep."""
     plain = {
         name: value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)
         for name, value in config_entries.flat(config).items()
@@ -221,13 +223,13 @@ def _results(path: Path) -> list[Result]:
 
 
 def read(folder: str | os.PathLike[str]) -> list[Result]:
-    """Read the results that a sweep has so far, the last one of each point.
+    """Read the results of a sweep so far; a point that was run again has only its last result.
 
     Args:
-        folder: the folder that `run` was given.
+        folder: the folder that was passed to `run`.
 
     Returns:
-        Results in the order in which the runs ended.
+        A list of results in the order in which the runs ended.
 
     Raises:
         FileNotFoundError: there are no results in the folder.
@@ -246,18 +248,20 @@ def read(folder: str | os.PathLike[str]) -> list[Result]:
 
 
 def table(results: Sequence[Result], by: str, *, largest: bool = False) -> str:
-    """Format results as text, sorted by a metric; failed points come last, with their errors.
+    """Format results as a table, sorted by a metric.
+
+    Failed points come last, with their errors.
 
     Args:
-        results: what `run` or `read` returned.
-        by: the metric.
-        largest: whether the largest value comes first; else the smallest does.
+        results: results that `run` or `read` returned.
+        by: name of the metric.
+        largest: whether the largest value comes first, instead of the smallest.
 
     Returns:
-        A line for each point.
+        Text with a line for each point.
 
     Raises:
-        ValueError: no run has a metric of that name.
+        ValueError: no run has a metric with this name.
 
     >>> results = [Result({"rate": r}, {"loss": r * r}, seconds=1.5) for r in (0.5, 0.25)]
     >>> print(table([*results, Result({"rate": 9}, {}, "ValueError: diverged")], "loss"))
@@ -289,7 +293,7 @@ def table(results: Sequence[Result], by: str, *, largest: bool = False) -> str:
 
 
 def _aligned(rows: list[list[str]], left: tuple[int, ...]) -> str:
-    """Rows of text in columns, of which those in `left` begin at the left."""
+    """Rows of text as aligned columns; the columns in `left` are aligned to the left."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = []
     for row in rows:

@@ -1,7 +1,7 @@
 """The points of a sweep: all combinations of values, or values drawn at random.
 
-A point is a dict of values by dotted name of the configuration. Its key, a text, says whether two
-points are the same, in any process and after any interruption.
+A point is a dict from dotted names of the configuration to values. Each point has a text as its
+key. Two points are the same if their keys are equal, in any process and after any interruption.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Point = dict[str, Any]
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, from which `random_points` draws.
+    """A distribution of numbers from `low` to `high`, for `random_points`.
 
     Args:
-        low: the least.
-        high: the greatest.
-        kind: "uniform", "log" (equally often in each power of ten) or "integers".
+        low: the smallest number.
+        high: the largest number.
+        kind: `"uniform"`, `"log"` (uniform in the logarithm) or `"integers"`.
 
     >>> Range(1, 6, "integers").draw(0.99)
     6
@@ -52,7 +52,7 @@ class Range:
             raise ValueError(f"sweep.log_uniform: needed low > 0, got {self.low}{here()}")
 
     def draw(self, share: float) -> int | float:
-        """The number at a share of the way from `low` to `high`."""
+        """Return the number at the fraction `share` of the way from `low` to `high`."""
         if self.kind == "integers":
             return int(self.low) + int(share * (int(self.high) - int(self.low) + 1))
         if self.kind == "log":
@@ -62,7 +62,7 @@ class Range:
 
 
 def uniform(low: float, high: float) -> Range:
-    """Describe numbers between two bounds, all equally likely.
+    """Describe a uniform distribution of numbers between two bounds.
 
     Args:
         low, high: the smallest and the largest number.
@@ -77,7 +77,7 @@ def uniform(low: float, high: float) -> Range:
 
 
 def log_uniform(low: float, high: float) -> Range:
-    """Describe numbers between two bounds, uniform in their logarithms, such as learning rates.
+    """Describe a distribution that is uniform in the logarithm, such as for learning rates.
 
     Args:
         low, high: the smallest and the largest number, both positive.
@@ -92,7 +92,7 @@ def log_uniform(low: float, high: float) -> Range:
 
 
 def integers(low: int, high: int) -> Range:
-    """Describe whole numbers between two bounds, both included, all equally likely.
+    """Describe a uniform distribution of integers between two bounds, both included.
 
     Args:
         low, high: the smallest and the largest number.
@@ -107,10 +107,10 @@ def integers(low: int, high: int) -> Range:
 
 
 def grid(space: Mapping[str, Sequence[Any]]) -> list[Point]:
-    """Make points of all combinations of values.
+    """Make a point for each combination of values.
 
     Args:
-        space: the values of each entry of the configuration, by its dotted name.
+        space: a dict from the dotted name of each configuration entry to a list of its values.
 
     Returns:
         Points for `sweep.run`; the last name changes fastest.
@@ -125,11 +125,13 @@ def grid(space: Mapping[str, Sequence[Any]]) -> list[Point]:
 def random_points(
     space: Mapping[str, Sequence[Any] | Range], count: int, *, seed: int = 0
 ) -> list[Point]:
-    """Draw points at random; the first ones are the same however many are drawn.
+    """Draw points at random.
+
+    With the same seed, a larger `count` only adds points at the end.
 
     Args:
-        space: for each entry of the configuration, by its dotted name, a list of values, or
-            `uniform`, `log_uniform` or `integers`.
+        space: a dict from the dotted name of each configuration entry to a list of values, or to a
+            distribution made with `uniform`, `log_uniform` or `integers`.
         count: number of points.
         seed: seed of the random numbers.
 
@@ -164,7 +166,7 @@ def _values(name: str, values: Any, caller: str) -> list[Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A value that JSON can write: numbers of NumPy become Python's."""
+    """Convert NumPy numbers to Python numbers, which JSON can write."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (list, tuple)):
@@ -187,7 +189,7 @@ def checked(points: Sequence[Mapping[str, Any]]) -> list[Point]:
 
 
 def point_key(point: Mapping[str, Any]) -> str:
-    """The text that equal points share.
+    """A text that is the same for equal points.
 
     >>> point_key({"b": (1, 2), "a": 0.5}) == point_key({"a": 0.5, "b": [1, 2]})
     True

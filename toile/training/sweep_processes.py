@@ -1,8 +1,9 @@
-"""One run of a sweep in its own process, and what the sweep learns about it.
+"""The runs of a sweep, each in its own process.
 
-The process is spawned (not forked), writes its output to `log.txt` in its folder, and sends one
-message: its metrics or its error, as JSON. A process that ends without a message has failed. It
-has its own session, so that Ctrl-C reaches the sweep alone, and ends when the sweep does.
+The process is spawned, not forked. It writes its output to `log.txt` in its folder and sends one
+message, which contains its metrics or its error as JSON. A process that ends without a message has
+failed. The process has its own session, so that Ctrl-C reaches only the sweep, and it ends when the
+sweep ends.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ GRACE = 10.0  # seconds that a run has to save and end when it is asked to
 
 
 def check_function(train: Callable[..., Any]) -> str:
-    """The name of a function that another process can import; anything else is refused."""
+    """Return the name of a function, or raise an error if another process cannot import it."""
     module, name = getattr(train, "__module__", None), getattr(train, "__qualname__", "")
     found: Any = sys.modules.get(module or "")
     for part in name.split("."):
@@ -51,8 +52,8 @@ class Run:
     Args:
         train: the function to call with the configuration and the folder.
         config: the configuration.
-        folder: where it writes.
-        environment: environment variables of the process, besides those of this one.
+        folder: the folder to write to.
+        environment: environment variables to set in addition to those of this process.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Run:
         theirs.close()  # so that the end of the process is the end of the pipe
 
     def result(self) -> tuple[dict[str, float], str]:
-        """Metrics and error, one of them empty, once the pipe has something to read."""
+        """The metrics and the error, one of which is empty; call it when the pipe has data."""
         try:
             message = json.loads(self.pipe.recv_bytes())
         except (EOFError, OSError):
@@ -81,12 +82,12 @@ class Run:
         return metrics, message.get("error", "")
 
     def ask_to_stop(self) -> None:
-        """Ask the process to end, as a cluster does: a loop with StopRequests saves first."""
+        """Send SIGTERM to the process, so that a loop with StopRequests saves and ends."""
         if self.process.is_alive():
             self.process.terminate()
 
     def stop(self) -> None:
-        """End the process, by force after a while."""
+        """End the process; kill it if it does not end in time."""
         self.ask_to_stop()
         self.process.join(GRACE)
         if self.process.is_alive():
@@ -107,7 +108,7 @@ def _ending(code: int | None) -> str:
 
 @contextlib.contextmanager
 def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for a process that is started inside."""
+    """Set environment variables for a process that is started in the block."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -144,7 +145,7 @@ def _child(pipe: Connection, train: Callable[..., Any], config: Any, folder: str
 
 
 def _end_with_parent(pipe: Connection) -> None:
-    """Wait for the other end to be closed: the sweep was killed."""
+    """End this process when the other end of the pipe is closed, because the sweep was killed."""
     with contextlib.suppress(EOFError, OSError):
         pipe.recv_bytes()
     os.kill(os.getpid(), signal.SIGTERM)

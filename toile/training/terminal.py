@@ -1,6 +1,6 @@
 """Curves and small pictures as characters, for the end of a training run in a terminal.
 
-Nothing is imported and no colors are used: the text can be pasted into a README.
+No plotting library and no colors are used, so the text can be pasted into a README.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def curve(
         title: line above the curve; "" for none.
 
     Returns:
-        The text, with the ends of the axes.
+        The text of the plot, with the limits of both axes.
 
     >>> from toile.training.terminal import curve
     >>> print(curve(range(1, 101), [1 / x for x in range(1, 101)], width=30, height=4))
@@ -63,7 +63,7 @@ def curve(
 
 
 def _grid(xs: np.ndarray, ys: np.ndarray, columns: int, rows: int) -> np.ndarray:
-    """Which dots are set: the mean of each column, joined to the one before."""
+    """Which dots are set: those at the mean of each column, joined to the column before."""
 
     def place(values: np.ndarray, count: int) -> np.ndarray:
         span = values.max() - values.min()
@@ -93,11 +93,11 @@ def _cell(dots: np.ndarray) -> str:
 
 
 def picture(image: np.ndarray, threshold: float = 0.5) -> str:
-    """Draw a gray image with characters, two rows of pixels in a line.
+    """Draw a grayscale image with characters, two rows of pixels in each line of text.
 
     Args:
         image: array of shape (height, width).
-        threshold: pixels above it are drawn.
+        threshold: pixels above this value are drawn.
 
     Returns:
         The text.
@@ -126,7 +126,7 @@ def side_by_side(blocks: Sequence[str], gap: int = 2, width: int | None = None) 
     Args:
         blocks: texts of one or more lines.
         gap: number of spaces between blocks.
-        width: width of each block; None for that of its longest line.
+        width: width of each block; None for the length of its longest line.
 
     Returns:
         The text.

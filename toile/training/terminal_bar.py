@@ -1,4 +1,4 @@
-"""The progress bar on a terminal. It imports `rich`, which is slow, so it is loaded when needed."""
+"""The progress bar on a terminal. Loaded only when needed, because importing `rich` is slow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toile.training.rates import rate
 
 
 class TerminalBar:
-    """A bar of rich, and its only task."""
+    """A progress bar of rich with a single task."""
 
     def __init__(
         self, label: str, unit: str, total: int | None, done: int, stream: TextIO,
@@ -52,7 +52,7 @@ class TerminalBar:
 
 
 class _Rate(ProgressColumn):
-    """Items per second, or seconds per item where they are slow."""
+    """Items per second, or seconds per item if they are slow."""
 
     def __init__(self, unit: str):
         super().__init__()

@@ -1,8 +1,8 @@
 """Text as numbers: documents from files or tensorflow-datasets, tokenizers, packing into rows.
 
-Every tokenizer has `size`, `encode` and `decode`; 0 is padding and 1 the end of a document. `pack`
-puts documents into rows of equal length, several in a row where they are short, and numbers the
-documents of a row, so that attention and positions can be kept separate.
+Every tokenizer has `size`, `encode` and `decode`. Token 0 is padding, and token 1 marks the end of
+a document. `pack` puts documents into rows of equal length. Several short documents can share a
+row; they are numbered, so that attention and positions can be kept separate.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _OPEN_ROWS = 16  # rows that still wait for a document that fits
 
 
 class Bytes:
-    """Tokenizer whose tokens are the bytes of UTF-8, numbered from 2.
+    """Tokenizer whose tokens are the bytes of UTF-8 text, numbered from 2.
 
-    Its attribute `size`, the number of tokens, is 258: 0 is padding and 1 the end of a document.
+    Token 0 is padding, and token 1 marks the end of a document. The attribute `size`, the number of
+    tokens, is 258.
 
     >>> from toile.training.text import Bytes
     >>> Bytes().encode("né")
@@ -43,25 +44,29 @@ class Bytes:
     size = 258
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, without an end."""
+        """Return the tokens of a text, without an end token."""
         return [byte + 2 for byte in text.encode()]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of tokens, without padding and ends; broken characters are replaced."""
+        """Return the text of tokens, without padding and end tokens.
+
+        Invalid UTF-8 is replaced by the character U+FFFD.
+        """
         return bytes(int(t) - 2 for t in tokens if 2 <= t < 258).decode(errors="replace")
 
 
 class SentencePiece:
-    """Tokenizer of a sentencepiece model, in which 0 is padding, 1 the end and 2 unknown.
+    """Tokenizer that uses a sentencepiece model.
 
-    Its attribute `size` is the number of tokens.
+    Token 0 is padding, token 1 marks the end of a document, and token 2 is for unknown text. The
+    attribute `size` is the number of tokens.
 
     Args:
-        path: path of the model, which `train_sentencepiece` writes.
+        path: path of a model that `train_sentencepiece` wrote.
 
     Raises:
         ImportError: the package sentencepiece is not installed.
-        FileNotFoundError: there is no model.
+        FileNotFoundError: there is no file at `path`.
 
     >>> from toile.training.text import SentencePiece
     >>> SentencePiece("model.spm").encode("some text")  # doctest: +SKIP
@@ -79,23 +84,25 @@ class SentencePiece:
         self.size: int = self._model.vocab_size()
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, without an end."""
+        """Return the tokens of a text, without an end token."""
         return self._model.encode(text)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of tokens, without padding, ends and tokens the model does not know."""
+        """Return the text of tokens; padding, end tokens and invalid tokens are skipped."""
         return self._model.decode([int(t) for t in tokens if 1 < t < self.size])
 
 
 def train_sentencepiece(
     texts: Iterable[str], path: str | os.PathLike[str], size: int, kind: str = "unigram"
 ) -> SentencePiece:
-    """Learn a sentencepiece model from texts; line breaks are kept.
+    """Train a sentencepiece model on texts and save it.
+
+    Spaces and line breaks are kept.
 
     Args:
         texts: the texts.
         path: path to write the model to.
-        size: number of tokens.
+        size: number of tokens in the vocabulary.
         kind: kind of model: `"unigram"`, `"bpe"`, `"char"` or `"word"`.
 
     Returns:
@@ -158,7 +165,7 @@ def documents_of_file(path: str | os.PathLike[str]) -> list[str]:
 
 
 class _Texts(Sequence[str]):
-    """A feature of a source of examples, decoded one by one, at most `count` of them."""
+    """The texts in one feature of a source of examples; at most `count`, decoded when accessed."""
 
     def __init__(self, source: Any, feature: str, count: int):
         self._source, self._feature = source, feature
@@ -182,11 +189,11 @@ def documents_of_tfds(
     Args:
         name: name of the data set.
         splits: names of the splits.
-        feature: name of the text in an example.
-        count: largest number of texts of the first split; 0 for all.
+        feature: name of the feature that contains the text.
+        count: largest number of texts to use from the first split; 0 for all.
 
     Returns:
-        For each split a sequence of texts, which are read when they are accessed.
+        A list with a sequence of texts for each split. A text is read when it is accessed.
 
     >>> from toile.training.text import documents_of_tfds
     >>> train, test = documents_of_tfds("lm1b", ["train", "test"])  # doctest: +SKIP
@@ -196,14 +203,14 @@ def documents_of_tfds(
 
 
 def split_off(documents: Sequence[str], every: int) -> tuple[list[str], list[str]]:
-    """Divide documents into those to train on and those held out.
+    """Divide documents into a training part and a held-out part.
 
     Args:
         documents: the documents.
-        every: one in this many is held out: the second of each group.
+        every: number of documents in a group; the second document of each group is held out.
 
     Returns:
-        The pair of lists (to train on, held out).
+        The pair of lists (training, held out).
 
     >>> from toile.training.text import split_off
     >>> split_off("abcdef", 3)
@@ -218,8 +225,8 @@ def pack(
 ) -> dict[str, np.ndarray]:
     """Put documents into rows of equal length.
 
-    A document is followed by the token `END`, 1; one that is longer than a row is cut into pieces.
-    Rows are filled up with `PAD`, 0.
+    Each document is followed by the token `END` (1), and a document that is longer than a row is
+    cut into pieces. Rows are padded with `PAD` (0).
 
     Args:
         documents: the tokens of each document.
@@ -227,8 +234,8 @@ def pack(
         together: whether several short documents may share a row.
 
     Returns:
-        A dict of int32 arrays of shape (rows, length): `tokens`, and `segments`, the number of
-        the document in its row, from 1, and 0 for padding.
+        A dict of two int32 arrays of shape (rows, length), `tokens` and `segments`. `segments`
+        numbers the documents of each row from 1; padding is 0.
 
     >>> from toile.training.text import pack
     >>> rows = pack([[7, 8], [9], [5, 5, 5, 5, 5]], 5)

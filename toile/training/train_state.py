@@ -1,9 +1,9 @@
 """The state of a training run: step, parameters, optimizer and other variables of a model.
 
-`TrainState` is that of Flax. With `trainable=`, only some parameters are optimized, and
-`value_and_grad` differentiates only those: the gradients of the others are None, so they cost
-nothing. `ModelState` also carries every other collection and the random streams, so that a loop
-does not change when BatchNorm or Dropout joins the model.
+`TrainState` is like the class of the same name in Flax. With `trainable=`, only some parameters are
+optimized, and `value_and_grad` differentiates only with respect to those. The gradients of the
+others are None and cost nothing. `ModelState` also contains all other collections and the random
+streams, so that a loop does not change when BatchNorm or Dropout is added to the model.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["ModelState", "TrainState", "value_and_grad"]
 class TrainState(struct.PyTreeNode):
     """State of a training run: step, parameters and the state of an optimizer.
 
-    It is made by `create`. Subclasses add fields, such as further collections; `apply_gradients`
-    replaces them too.
+    Make one with `TrainState.create`. Subclasses can add fields, such as other collections;
+    `apply_gradients` accepts new values for them.
 
     Args:
         step: number of updates so far.
@@ -83,11 +83,12 @@ class TrainState(struct.PyTreeNode):
         """Return the state after one update of the optimizer.
 
         In a step that `training.replicated` runs on several devices, gradients and new values of
-        fields are averaged over them.
+        fields are averaged over the devices.
 
         Args:
-            grads: gradients, a tree like `params`; None for parameters that are not trainable.
-            **kwargs: new values of further fields.
+            grads: gradients, a tree with the structure of `params`; None for parameters that are
+                not trainable.
+            **kwargs: new values of other fields.
         """
         grads, kwargs = replicas.average(grads), replicas.changed(self, kwargs)
         overwrites = _overwrites(grads)
@@ -111,15 +112,16 @@ class TrainState(struct.PyTreeNode):
         cls, *, apply_fn: Callable[..., Any], params: PyTree, tx: optim.GradientTransformation,
         trainable: PyTree = None, **kwargs: Any,
     ) -> Any:
-        """Make the state of step 0, with a new state of the optimizer.
+        """Make the state at step 0, and initialize the optimizer.
 
         Args:
             apply_fn: the `apply` of the model.
             params: the parameters.
             tx: the optimizer.
-            trainable: which parameters are optimized: a pattern of paths, such as `"head/**"`, or
-                several; a tree of bools, or a prefix of one; or a function from parameters to such
-                a tree. None for all. The optimizer has no state for the others.
+            trainable: which parameters are optimized: one or several patterns of paths, such as
+                `"head/**"`; a tree of bools or a prefix of one; or a function that maps the
+                parameters to such a tree. None optimizes all. The optimizer keeps no state for the
+                other parameters.
             **kwargs: values of fields of a subclass.
 
         Raises:
@@ -145,23 +147,23 @@ def value_and_grad(
     axis_name: str | None = None, scale: DynamicScale | StaticScale | NoScale | None = None,
     **kwargs: PyTree,
 ) -> Any:
-    """Compute a function of a state's parameters and its gradients for the trainable ones.
+    """Compute a loss and its gradients with respect to the trainable parameters of a state.
 
-    Parameters that are not trainable are constants. Their gradients are None, so that norms,
-    clipping and optimizers do not see them.
+    Parameters that are not trainable are treated as constants. Their gradients are None, so that
+    norms, clipping and optimizers ignore them.
 
     Args:
-        fun: function of (params, *args, **kwargs) that returns a scalar, or with `has_aux` a
+        fun: a function `f(params, *args, **kwargs)` that returns a scalar or, with `has_aux`, a
             pair (scalar, aux).
-        state: a `TrainState`, or anything with `params`.
-        *args, **kwargs: further arguments of `fun`.
-        has_aux: whether `fun` returns a pair, of which the second is not differentiated.
+        state: a `TrainState`, or any object with an attribute `params`.
+        *args, **kwargs: the remaining arguments of `fun`.
+        has_aux: whether `fun` returns a pair (scalar, aux); `aux` is not differentiated.
         axis_name: mapped axis over which gradients are averaged; None for no averaging.
         scale: a loss scale, such as a `DynamicScale`; None for no scaling.
 
     Returns:
-        (value, gradients), with `has_aux` ((value, aux), gradients); with `scale`, (new scale,
-        whether gradients are finite, value, gradients).
+        The pair (value, gradients). With `has_aux`, the value is itself a pair (value, aux). With
+        `scale`, the result is (new scale, whether gradients are finite, value, gradients).
 
     >>> from toile import optim, training
     >>> from toile.training.train_state import TrainState
@@ -190,9 +192,10 @@ def value_and_grad(
 class ModelState(TrainState):
     """A `TrainState` with all collections of a model and its random streams.
 
-    The training loop is the same whether or not the model has `BatchNorm` or `Dropout`. Each step
-    draws from its streams by folding the step into their keys: nothing has to be split or stored,
-    and a resumed run continues with the same numbers. It is made by `init` or `create`.
+    The training loop is the same whether or not the model has `BatchNorm` or `Dropout`. The keys of
+    each step are made by folding the number of the step into the keys of the streams. No keys have
+    to be split or stored, and a resumed run continues with the same random numbers. Make a state
+    with `ModelState.init` or `ModelState.create`.
 
     Args:
         step: number of updates so far.
@@ -200,8 +203,8 @@ class ModelState(TrainState):
         params: the parameters.
         tx: the optimizer, such as `toile.optim.adam(1e-3)`.
         opt_state: state of the optimizer.
-        collections: variables other than parameters, by collection.
-        rngs: keys by name of random stream.
+        collections: a dict of the collections other than the parameters.
+        rngs: a dict from names of random streams to keys.
         trainable: which parameters are optimized; None for all. See `TrainState.create`.
 
     >>> import toile.linen as nn
@@ -232,15 +235,17 @@ class ModelState(TrainState):
         rngs: Array | Mapping[str, Array] | None = None,
         collections: Mapping[str, PyTree] | None = None, trainable: PyTree = None, **kwargs: Any,
     ) -> Any:
-        """Make the state of step 0.
+        """Make the state at step 0 from variables.
 
         Args:
             apply_fn: the `apply` of the model.
             tx: the optimizer.
-            variables: all variables, such as from `model.init`; None if the next ones are given.
+            variables: all variables, such as `model.init` returns; None if `params` and
+                `collections` are given instead.
             params: the parameters, instead of those in `variables`.
-            rngs: keys by name of random stream, or one key for all streams; None for no keys.
-            collections: further collections, by name.
+            rngs: a dict from names of random streams to keys, or one key for all streams; None for
+                no keys.
+            collections: collections other than the parameters, by name.
             trainable: which parameters are optimized; see `TrainState.create`.
             **kwargs: values of fields of a subclass.
         """
@@ -260,16 +265,17 @@ class ModelState(TrainState):
         *args: PyTree, trainable: PyTree = None, apply_fn: Callable[..., Any] | None = None,
         **kwargs: PyTree,
     ) -> Any:
-        """Make the state of step 0 for a module, whose variables are created.
+        """Initialize the variables of a module, and make its state at step 0.
 
         Args:
             model: the module.
             tx: the optimizer.
-            rngs: one key, or keys by name of random stream. The streams of the run are made from
-                them too, and differ from those that create variables.
+            rngs: one key, or a dict from names of random streams to keys. The random streams of the
+                training run are derived from these keys too, but differ from those used for
+                initialization.
             *args, **kwargs: arguments of `model.init`.
             trainable: which parameters are optimized; see `TrainState.create`.
-            apply_fn: function to use in place of `model.apply`.
+            apply_fn: function to use instead of `model.apply`.
         """
         streams = _streams(rngs)
         later = {name: random.fold_in(key, 1) for name, key in streams.items()}
@@ -279,10 +285,10 @@ class ModelState(TrainState):
         )
 
     def variables(self, params: PyTree = None) -> dict[str, PyTree]:
-        """Return everything that the model is applied to: parameters and collections.
+        """Return all variables of the model: parameters and collections.
 
         Args:
-            params: parameters to use in place of those of the state.
+            params: parameters to use instead of those in the state.
         """
         chosen = self.params if params is None else params
         inside = dict(chosen) if _overwrites(chosen) else {"params": chosen}
@@ -291,12 +297,12 @@ class ModelState(TrainState):
     def forward(
         self, params: PyTree, *args: PyTree, mutable: Sequence[str] = (), **kwargs: PyTree
     ) -> Any:
-        """Apply the model in training, with the random numbers of this step.
+        """Apply the model for training, with the random numbers of this step.
 
         Args:
             params: the parameters.
             *args, **kwargs: arguments of the model.
-            mutable: collections that may change besides those of the state, such as
+            mutable: names of collections that may change in addition to those of the state, such as
                 `"intermediates"`.
 
         Returns:
@@ -308,12 +314,12 @@ class ModelState(TrainState):
         )
 
     def step_rngs(self) -> dict[str, Array]:
-        """Return a key for each stream, which depends on the step and on the device."""
+        """Return a key for each stream, which depends on the step and the device."""
         keys = {name: random.fold_in(key, self.step) for name, key in self.rngs.items()}
         return replicas.fold(keys)
 
     def predict(self, *args: PyTree, **kwargs: PyTree) -> Any:
-        """Apply the model in evaluation: nothing changes, and there are no random streams.
+        """Apply the model for evaluation, without random streams and without changing collections.
 
         Args:
             *args, **kwargs: arguments of the model.
@@ -326,10 +332,11 @@ class ModelState(TrainState):
         """Return the state after one update of the optimizer.
 
         Args:
-            grads: gradients, a tree like `params`; None for parameters that are not trainable.
-            collections: changed collections, as `forward` returns them; those that the state does
-                not have are left out.
-            **kwargs: new values of further fields.
+            grads: gradients, a tree with the structure of `params`; None for parameters that are
+                not trainable.
+            collections: changed collections, such as `forward` returns. Collections that are not in
+                the state are ignored.
+            **kwargs: new values of other fields.
         """
         changed = {k: v for k, v in (collections or {}).items() if k in self.collections}
         return super().apply_gradients(
@@ -338,7 +345,7 @@ class ModelState(TrainState):
 
 
 def _streams(rngs: Any) -> dict[str, Any]:
-    """Streams by name; a single key is the stream that the others fall back to."""
+    """A dict from names to keys; a single key becomes the default stream."""
     if rngs is None:
         return {}
     return dict(rngs) if isinstance(rngs, Mapping) else {"params": rngs}
@@ -362,7 +369,7 @@ class _Chosen:
 
 
 def _comparable(trainable: Any, params: Any) -> Any:
-    """`trainable=` as structure: globs and functions unchanged, a tree of bools by its paths."""
+    """`trainable=` in a form that can be compared: a tree of bools is replaced by its paths."""
     globs = paths.globs_of(trainable)
     if globs is not None:
         return globs
@@ -393,12 +400,12 @@ def _pruned(params: Any, mask: Any) -> Any:
 
 
 def _merged(params: Any, part: Any) -> Any:
-    """The tree with the leaves of `part` where it has any."""
+    """The tree with its leaves replaced by those of `part`, where it has any."""
     return tree.map(lambda p, q: p if q is None else q, params, part, is_leaf=_is_none)
 
 
 def _join(params: Any, part: Any) -> Any:
-    """`_merged`, ignoring variables without an optimizer."""
+    """Like `_merged`, but ignores variables without an optimizer."""
     if not _overwrites(params):
         return _merged(params, part)
     return {**part, "params": _merged(params["params"], part["params"])}

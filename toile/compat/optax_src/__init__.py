@@ -1,7 +1,7 @@
-"""Modules with the names of Optax's private ones, from which existing optimizers import.
+"""Modules with the names of Optax's private modules, which existing optimizers import.
 
-`from toile.optim._src import base, numerics, transform` gives modules with the same names as in
-Optax, which refer to parts of `toile.optim` and are loaded on first use. New code imports
+`from toile.optim._src import base, numerics, transform` imports modules with the same names as in
+Optax, which refer to parts of `toile.optim` and are loaded on first use. New code should import
 `toile.optim`.
 """
 

@@ -1,4 +1,4 @@
-"""What `optax._src.utils` has: checks of arrays, diagonals, and the precision of a block."""
+"""The functions of `optax._src.utils`: checks of arrays, diagonals, and precision in a block."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from toile.optim.numerics import safe_norm as safe_norm
 
 
 def tile_second_to_last_dim(a: Any) -> Any:
-    """`a` with a new last axis as long as the old one, along which its elements are repeated."""
+    """Repeat the elements of `a` along a new last axis, which is as long as the old one."""
     a = jnp.asarray(a)
     return jnp.broadcast_to(a[..., None], (*a.shape, a.shape[-1]))
 
 
 def check_subdtype(array: Any, subdtype: Any) -> None:
-    """Refuse an array whose dtype is of another kind."""
+    """Raise an error if the dtype of an array is of another kind."""
     found = dtypes.result_type(array)
     if not jnp.issubdtype(found, subdtype):
         raise TypeError(
@@ -35,7 +35,7 @@ def check_subdtype(array: Any, subdtype: Any) -> None:
 
 
 def check_shapes_equal(a: Any, b: Any) -> None:
-    """Refuse arrays of different shapes."""
+    """Raise an error if two arrays have different shapes."""
     if jnp.shape(a) != jnp.shape(b):
         raise ValueError(
             f"Shape mismatch: got {jnp.shape(a)} and {jnp.shape(b)} (needed equal ones){here()}"
@@ -43,7 +43,7 @@ def check_shapes_equal(a: Any, b: Any) -> None:
 
 
 def check_rank(array: Any, rank: int) -> None:
-    """Refuse an array with another number of axes."""
+    """Raise an error if an array has another number of axes."""
     if jnp.ndim(array) != rank:
         raise ValueError(
             f"Expected the input to have rank {rank}, got {jnp.ndim(array)} instead (use "
@@ -52,7 +52,7 @@ def check_rank(array: Any, rank: int) -> None:
 
 
 def set_diags(a: Any, new_diags: Any) -> Any:
-    """Matrices (N, D, D) with the diagonals (N, D)."""
+    """Replace the diagonals of matrices (N, D, D) by the rows of an array (N, D)."""
     for name, x, rank, kind in (("a", a, 3, "3D tensor"), ("new_diags", new_diags, 2, "2D array")):
         if jnp.ndim(x) != rank:
             raise ValueError(
@@ -70,7 +70,7 @@ def set_diags(a: Any, new_diags: Any) -> Any:
 
 @contextmanager
 def x64_precision(enable_x64_precision: bool = True) -> Iterator[None]:
-    """A block in which 64-bit dtypes are enabled or disabled."""
+    """Enable or disable 64-bit dtypes in a block."""
     before = config.read("jax_enable_x64")
     config.update("jax_enable_x64", enable_x64_precision)
     try:

@@ -10,16 +10,16 @@ __all__ = ["reset_cache", "set_cache_dir"]
 
 
 def set_cache_dir(path: str | os.PathLike[str]) -> None:
-    """Record a folder for compiled programs in `toile.config`; it has no other effect.
+    """Record a folder for compiled programs in `toile.config`, without any other effect.
 
-    toile keeps compiled kernels in a folder of its own, which the environment variable
-    TOILE_CACHE_DIR changes before Python starts.
+    toile stores compiled kernels in another folder. To change that folder, set the environment
+    variable TOILE_CACHE_DIR before Python starts.
 
     Args:
-        path: folder.
+        path: path of the folder.
     """
     config.update("jax_compilation_cache_dir", str(path))
 
 
 def reset_cache() -> None:
-    """Do nothing; JAX forgets the folder so that the next compilation looks it up again."""
+    """Do nothing; in JAX, the function makes the next compilation look up the folder again."""

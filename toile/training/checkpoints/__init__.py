@@ -1,7 +1,7 @@
 """Checkpoints of training, with Flax's functions, file format and names (`checkpoint_<step>`).
 
-A save is atomic, and asynchronous on request. If it is interrupted, the previous checkpoint is
-still there. Files are read and written by `toile.serialization`.
+A save is atomic, and asynchronous on request. If it is interrupted, the previous checkpoint remains
+intact. Files are read and written by `toile.serialization`.
 """
 
 from toile.training.checkpoints.asynchronous import AsyncManager

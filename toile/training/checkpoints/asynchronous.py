@@ -1,7 +1,7 @@
-"""Saving in a thread while training continues. An error of such a save is never lost.
+"""Save checkpoints in a thread while training continues.
 
-It is raised by the next call of the manager; if there is none, it is printed when the manager is
-deleted or the program ends.
+If a save fails, the next call to the manager raises its error. If no call follows, the error is
+printed when the manager is deleted or the program ends.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 class AsyncManager:
     """Save checkpoints in a thread while training continues.
 
-    Pass it to `save_checkpoint(async_manager=...)`. An error of a save is raised by the next call;
-    if none follows, it is printed at the end of the program. As a context manager it waits for the
-    last save.
+    Pass it to `save_checkpoint(async_manager=...)`. If a save fails, the next call raises its
+    error; if no call follows, the error is printed at the end of the program. When used as a
+    context manager, it waits for the last save.
 
     Args:
         max_workers: number of threads; 1 is enough, since saves run one after another.
@@ -41,7 +41,7 @@ class AsyncManager:
         weakref.finalize(self, _print_failures, self._unseen)
 
     def wait_previous_save(self) -> None:
-        """Wait until the last save is done, and raise the error it ended with, once."""
+        """Wait until the last save is done, and raise its error if it failed."""
         if self.save_future is not None and not self.save_future.done():
             logging.getLogger("toile").info("waiting for the previous save_checkpoint to finish")
         while self._unseen:
@@ -51,7 +51,7 @@ class AsyncManager:
             future.result()
 
     def save_async(self, task: Callable[[], Any]) -> None:
-        """Run a task in the thread, after the one before it.
+        """Run a task in the thread, after the previous one has ended.
 
         Args:
             task: function without arguments.

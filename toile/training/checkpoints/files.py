@@ -1,7 +1,7 @@
-"""The files of a save: a kill at any moment leaves the old checkpoints intact.
+"""The files of a save, which leaves the old checkpoints intact even if the process is killed.
 
-A file is written under a new, unpredictable name, forced to disk and renamed; then the directory
-is forced to disk. Links are never followed. Processes that save to one directory take turns with a
+A file is written under a new, unpredictable name, flushed to disk and renamed; then the directory
+is flushed to disk. Links are never followed. Processes that save to one directory take turns with a
 lock on it, and each holds a lock on the file it writes. The system releases both locks when a
 process dies, so that a later save can tell which files were left behind.
 """
@@ -36,7 +36,7 @@ _logger = logging.getLogger("toile")
 
 
 def is_plain() -> bool:
-    """Whether files are the operating system's own."""
+    """Whether files are accessed through the operating system, not through TensorFlow."""
     return io.backend_mode() is io.BackendMode.DEFAULT
 
 
@@ -47,7 +47,7 @@ def is_there(path: str) -> bool:
 
 @contextlib.contextmanager
 def directory_lock(folder: str) -> Iterator[bool]:
-    """Hold the directory's lock; False if the file system has no locks or it is not released.
+    """Hold a lock on the directory; yields False if the lock cannot be acquired.
 
     Saving without the lock is still safe: each save writes to a file with its own name.
     """
@@ -110,11 +110,11 @@ class PendingFile:
             self._file.close()
 
     def write(self, data: Any) -> None:
-        """Add bytes, or the memory of an array of them."""
+        """Append bytes, or the contents of an array of bytes."""
         self._file.write(data if self._plain else bytes(data))
 
     def sync(self) -> None:
-        """Force written data to disk."""
+        """Flush the written data to disk."""
         if self._plain:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -168,7 +168,7 @@ def moved_away(path: str, folder: str, start: str) -> Iterator[None]:
 
 
 def make_folder(folder: str) -> None:
-    """Make a directory, and those above it, that survive a power failure."""
+    """Make a directory and its parents, and flush their names to disk."""
     made = []
     above = folder
     while above and not io.isdir(above):

@@ -3,8 +3,8 @@
 A directory may hold other files. Those that belong to a save in progress (`<prefix>tmp` of Flax,
 `.<prefix>tmp-*` of toile), checksums (`.<name>.sums_gda`), parts kept beside a checkpoint
 (`*_gda`), Orbax's unfinished directories and checkpoints set aside as unreadable are not
-checkpoints. A name that ends in anything but a number sorts before all numbers and is never
-removed.
+checkpoints. A checkpoint whose name does not end in a number is sorted before all others and is
+never removed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def natural_sort(file_list: Iterable[str], signed: bool = True) -> list[str]:
 
     Args:
         file_list: the names.
-        signed: whether a sign belongs to the number after it.
+        signed: whether a `+` or `-` before a number is part of it.
 
     Returns:
         The sorted names.
@@ -66,7 +66,7 @@ def safe_normpath(path: str) -> str:
         path: the path.
 
     Returns:
-        The shorter path.
+        The normalized path.
 
     >>> from toile.training import checkpoints
     >>> checkpoints.safe_normpath("gs://bucket/./a//b/../c")
@@ -83,7 +83,7 @@ def checkpoint_path(ckpt_dir: str, step: Any, prefix: str) -> str:
 
 
 def checked_step(step: Any, caller: str) -> Any:
-    """The step as a number that a name can end in; raises an error if it cannot be sorted."""
+    """Return the step as a number for a file name, or raise an error if it cannot be sorted."""
     number = step
     if hasattr(step, "dtype") and hasattr(step, "shape"):
         kinds = (np.integer, np.floating)
@@ -103,7 +103,7 @@ def checked_step(step: Any, caller: str) -> Any:
 
 
 def step_of(path: str, prefix: str) -> int | float | None:
-    """The number that a name has after the prefix; None where something else is there."""
+    """The number after the prefix of a name; None if anything else follows the prefix."""
     rest = os.path.basename(path)[len(os.path.basename(prefix)) :]
     if not SIGNED_FLOAT_RE.fullmatch(rest):
         return None
@@ -120,17 +120,17 @@ def is_temporary(name: str, start: str) -> bool:
 
 
 def is_own_temporary(name: str, start: str) -> bool:
-    """Whether a file was written by toile, to be renamed."""
+    """Whether a file is a temporary file that toile wrote."""
     return name.startswith(f".{start}tmp-")
 
 
 def temporary_path(folder: str, start: str) -> str:
-    """A new, unpredictable name for a file that is written before it is renamed."""
+    """A new, unpredictable path for a temporary file."""
     return os.path.join(folder, f".{start}tmp-{secrets.token_hex(8)}{_HIDDEN}")
 
 
 def sums_path(path: str) -> str:
-    """Where the checksums of a checkpoint are."""
+    """The path of the checksums of a checkpoint."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}{_SUMS}")
 
@@ -177,14 +177,14 @@ def _is_checkpoint(name: str, start: str) -> bool:
 
 
 def latest_checkpoint(ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoint_") -> str | None:
-    """Find the checkpoint of the highest step in a folder, judged by its name.
+    """Find the checkpoint with the highest step number in its name.
 
     Args:
         ckpt_dir: the folder.
         prefix: start of the names of checkpoints.
 
     Returns:
-        Its path; None if there is none.
+        The path of the checkpoint; None if there is none.
 
     >>> import os, tempfile
     >>> from toile.training import checkpoints
@@ -209,7 +209,7 @@ def available_steps(
         step_type: type of the steps: int or float.
 
     Returns:
-        The steps, sorted.
+        A sorted list of steps.
 
     >>> import tempfile
     >>> from toile.training import checkpoints

@@ -1,4 +1,4 @@
-"""`restore_checkpoint`: the newest checkpoint that can be read, whole or in part."""
+"""`restore_checkpoint`, which reads the newest intact checkpoint, completely or in part."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ def restore_checkpoint(
 ) -> PyTree:
     """Read a tree from a checkpoint that `save_checkpoint` or Flax wrote.
 
-    If the newest checkpoint of a folder is truncated or corrupted, a warning names it, and the one
-    before it is read.
+    If the newest checkpoint of a folder is truncated or corrupted, a warning names it, and the
+    previous one is read.
 
     Args:
         ckpt_dir: path of a checkpoint, or of a folder of checkpoints.
-        target: tree like the one that was saved, such as a new `TrainState`; None to get nested
-            dicts of NumPy arrays.
+        target: tree with the structure of the saved tree, such as a new `TrainState`; None returns
+            nested dicts of NumPy arrays.
         step: step of the checkpoint to read; None for the newest.
         prefix: start of the names of checkpoints.
         parallel: whether large files are read in several threads.
         gda_manager: no effect.
-        allow_partial_mpa_restoration: whether to read a Flax checkpoint that stores some arrays
-            elsewhere, spread over processes; strings take their place.
+        allow_partial_mpa_restoration: whether to read a Flax checkpoint that stores arrays of
+            several processes in other files. The result contains strings in place of these arrays.
         orbax_checkpointer, orbax_transforms: must be None.
-        partial: whether to restore what fits, leave the rest as in `target`, and print what is
-            missing, unexpected or of another shape.
-        check_shapes: whether arrays must have the shapes of those of `target`.
-        check_dtypes: whether arrays must have the dtypes of those of `target`.
+        partial: whether to restore only the arrays that fit, keep the others from `target`, and
+            print which ones are missing, unexpected or of another shape.
+        check_shapes: whether arrays must have the same shapes as in `target`.
+        check_dtypes: whether arrays must have the same dtypes as in `target`.
         checksums: whether the data is compared with the checksums that `save_checkpoint` wrote.
 
     Returns:
-        A copy of `target` with the values of the checkpoint; `target` itself, if there is no
+        A copy of `target` with the values of the checkpoint, or `target` itself if there is no
         checkpoint.
 
     Raises:
-        ValueError: there is no checkpoint of `step`; the structure differs from that of `target`;
-            or arrays do not fit, all of which are listed.
+        ValueError: there is no checkpoint of `step`, the structure differs from that of `target`,
+            or arrays have other shapes or dtypes; the message lists all such arrays.
         toile.errors.CorruptedCheckpointError: no checkpoint can be read.
 
     Differences:
-        Flax does not compare shapes and dtypes, and has no `partial` and no `checksums`.
+        Flax does not compare shapes and dtypes, and does not have `partial` and `checksums`.
 
     >>> import tempfile
     >>> from toile.training import checkpoints
@@ -175,7 +175,7 @@ def _load(parallel: bool, checksums: bool, path: str) -> Any:
 
 
 def _refuse_placeholders(path: str, step: Any, state: Any) -> None:
-    """Raise an error if a leaf says that its array is stored elsewhere, in parts."""
+    """Raise an error if the checkpoint stores arrays in other files."""
     if isinstance(state, Mapping):
         for value in state.values():
             _refuse_placeholders(path, step, value)
@@ -184,13 +184,15 @@ def _refuse_placeholders(path: str, step: Any, state: Any) -> None:
 
 
 def convert_pre_linen(params: PyTree) -> PyTree:
-    """Rename parameters of Flax's pre-Linen API, so that modules are numbered by class.
+    """Rename parameters of Flax's pre-Linen API to the names that Linen uses.
+
+    Linen numbers the modules of each class separately.
 
     Args:
         params: nested dict of parameters.
 
     Returns:
-        A nested dict of the same kind.
+        A nested dict with the new names.
 
     >>> from toile.training import checkpoints
     >>> checkpoints.convert_pre_linen({"Conv_0": {}, "Dense_1": {}, "Dense_2": {}})

@@ -1,4 +1,4 @@
-"""`save_checkpoint`: one file per step, with Flax's name and format; removes older checkpoints."""
+"""`save_checkpoint`, which writes one file per step, with the names and format of Flax."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _logger = logging.getLogger("toile")
 
 @dataclasses.dataclass(frozen=True)
 class _Save:
-    """A checkpoint to write, and which others to remove."""
+    """A checkpoint to write, and the rules for removing others."""
 
     folder: str
     prefix: str
@@ -60,32 +60,31 @@ def save_checkpoint(
 ) -> str:
     """Write a tree to a file, and remove older checkpoints.
 
-    The file is written under a temporary name, flushed to disk and renamed, and only then are
-    others removed: after an interruption there is always a complete checkpoint. Arrays are written
-    without a second copy.
+    The file is written under a temporary name, flushed to disk and renamed, and only then are other
+    checkpoints removed. After an interruption there is therefore always a complete checkpoint.
+    Arrays are not copied in memory before they are written, unless `async_manager` is given.
 
     Args:
         ckpt_dir: folder of the checkpoints, which is created if it does not exist.
         target: tree to save, such as a `TrainState`.
         step: number of the step; the file is `<ckpt_dir>/<prefix><step>`.
         prefix: start of the file's name.
-        keep: number of newest checkpoints that are kept.
-        overwrite: whether a checkpoint of this step is replaced, and those of later steps are
-            removed.
+        keep: number of the newest checkpoints to keep.
+        overwrite: whether to replace a checkpoint of this step and remove those of later steps.
         keep_every_n_steps: interval, in steps, at which older checkpoints are kept too; None keeps
-            none.
-        async_manager: an `AsyncManager`, in whose thread the file is written, with the values at
-            the time of the call; None to write it now.
+            no older ones.
+        async_manager: an `AsyncManager` that writes the file in its thread, with the values at the
+            time of the call; None writes the file before the function returns.
         orbax_checkpointer: must be None.
-        checksums: whether a small file is written beside the checkpoint, by which
-            `restore_checkpoint` detects damage.
+        checksums: whether to write a small file beside the checkpoint, which lets
+            `restore_checkpoint` detect damage.
 
     Returns:
         The path of the checkpoint.
 
     Raises:
         toile.errors.InvalidCheckpointError: there is a checkpoint of this or a later step, and
-            `overwrite` is False. One that cannot be read is renamed instead.
+            `overwrite` is False. A checkpoint that cannot be read is renamed instead.
 
     >>> import tempfile
     >>> from toile.training import checkpoints
@@ -128,26 +127,26 @@ def save_checkpoint_multiprocess(
     keep_every_n_steps: int | None = None, async_manager: AsyncManager | None = None,
     gda_manager: object = None, orbax_checkpointer: object = None, *, checksums: bool = True,
 ) -> str:
-    """Write a tree to a file, in a program of several processes, all of which call it.
+    """Write a tree to a file in a program of several processes.
 
-    The first process writes; without an `async_manager` the others wait for it.
+    All processes must call this function. The first process writes the file. Without an
+    `async_manager`, the others wait for it.
 
     Args:
         ckpt_dir: folder of the checkpoints, which is created if it does not exist.
-        target: tree to save; the first process must have all of each array.
+        target: tree to save; the first process must be able to read every array completely.
         step: number of the step; the file is `<ckpt_dir>/<prefix><step>`.
         prefix: start of the file's name.
-        keep: number of newest checkpoints that are kept.
-        overwrite: whether a checkpoint of this step is replaced, and those of later steps are
-            removed.
+        keep: number of the newest checkpoints to keep.
+        overwrite: whether to replace a checkpoint of this step and remove those of later steps.
         keep_every_n_steps: interval, in steps, at which older checkpoints are kept too; None keeps
-            none.
-        async_manager: an `AsyncManager`, in whose thread the file is written; None to write it
-            now.
+            no older ones.
+        async_manager: an `AsyncManager` that writes the file in its thread; None writes the file
+            before the function returns.
         gda_manager: no effect.
         orbax_checkpointer: must be None.
-        checksums: whether a small file is written beside the checkpoint, by which
-            `restore_checkpoint` detects damage.
+        checksums: whether to write a small file beside the checkpoint, which lets
+            `restore_checkpoint` detect damage.
 
     Returns:
         The path of the checkpoint.
@@ -239,7 +238,7 @@ def _write_sums(
 
 
 def _refuse_outdated(save: _Save) -> list[str]:
-    """An error if there is a checkpoint of this or a later step; returns unreadable ones."""
+    """Raise an error if there is a checkpoint of this or a later step; return unreadable ones."""
     step = naming.step_of(save.path, save.prefix)
     assert step is not None  # it was checked
     steps = {path: naming.step_of(path, save.prefix) for path in save.others()}
@@ -261,7 +260,7 @@ def _is_readable(path: str) -> bool:
 
 
 def _set_aside(path: str) -> None:
-    """Give a file that cannot be read a name that no checkpoint has."""
+    """Rename a file that cannot be read, so that it no longer counts as a checkpoint."""
     folder, name = os.path.split(path)
     aside = os.path.join(folder, naming.ASIDE + name)
     if not files.is_there(path):
@@ -274,7 +273,7 @@ def _set_aside(path: str) -> None:
 
 
 def _superfluous(save: _Save) -> list[str]:
-    """The checkpoints to be removed after this one was written."""
+    """The checkpoints to remove after this one has been written."""
     found = save.others()
     out = []
     if save.overwrite and save.path in found:

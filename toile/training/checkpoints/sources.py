@@ -1,6 +1,6 @@
-"""Checkpoint files opened for reading: at any place, by several threads, straight into arrays.
+"""Checkpoint files that several threads read at any position, directly into arrays.
 
-Only regular files are opened: a pipe in a directory of checkpoints must not stop a restoration.
+Only regular files are opened; reading a pipe in a folder of checkpoints could block forever.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toile.training.checkpoints import files
 
 
 class FileSource(Protocol):
-    """A file that can be read at any place."""
+    """A file that can be read at any position."""
 
     size: int
     inode: int
@@ -97,7 +97,7 @@ class _GFile:
 
 @contextlib.contextmanager
 def open_source(path: str, follow: bool = True) -> Iterator[Any]:
-    """Open a file for reading; a ValueError for what is not a regular file."""
+    """Open a file for reading; raise ValueError if it is not a regular file."""
     with contextlib.ExitStack() as opened:
         if not files.is_plain():
             yield _GFile(path, opened)

@@ -1,4 +1,4 @@
-"""Checkpoints written and read piece by piece: no second copy of the arrays is ever made.
+"""Write and read checkpoints piece by piece, without a second copy of the arrays.
 
 Checksums are computed by other threads while data is written or read. Above 1 GB a bar shows the
 progress, if stderr is a terminal and no other bar is drawn there.
@@ -34,7 +34,7 @@ Advance = Callable[[int], None]
 
 @contextlib.contextmanager
 def bar(label: str, total: int, show: bool = True) -> Iterator[Advance]:
-    """A function that takes the number of further bytes that are done."""
+    """Show a progress bar, and yield a function that is called with each number of bytes done."""
     if not show or total < _SHOWN or progress.is_drawing():
         yield lambda count: None
         return
@@ -52,7 +52,7 @@ def bar(label: str, total: int, show: bool = True) -> Iterator[Advance]:
 def write(
     pending: files.PendingFile, parts: list[bytes | Piece], with_sums: bool, advance: Advance
 ) -> checksums.Sums | None:
-    """Write all parts; returns their checksums if requested."""
+    """Write all parts, and return their checksums if requested."""
     if not with_sums:
         for part in parts:
             for block in [part] if isinstance(part, bytes) else part.blocks(checksums.BLOCK):
@@ -106,7 +106,7 @@ def _pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def load(path: str, parallel: bool = True, check: bool = True) -> Any:
-    """The state dict in a checkpoint file, checked against its checksums where it has any."""
+    """Read the state dict in a checkpoint file, and check it against its checksums, if any."""
     with _naming_damage(path) as sizes, sources.open_source(path) as source:
         sizes.append(source.size)
         decoded, sums = _decode(path, source, check)
@@ -126,7 +126,7 @@ def verify(path: str) -> None:
 
 @contextlib.contextmanager
 def _naming_damage(path: str) -> Iterator[list[int]]:
-    """Turn errors that the content of a file raises into one that names the file."""
+    """Turn errors caused by the contents of a file into an error that names the file."""
     size: list[int] = []
     try:
         yield size
@@ -159,7 +159,7 @@ def _fill(
     source: sources.FileSource, decoded: stream_decoder.Decoded, sums: checksums.Sums | None,
     parallel: bool, advance: Advance, keep: bool,
 ) -> None:  # fmt: skip
-    """Read the data of the arrays; a ValueError names those that have changed."""
+    """Read the data of the arrays; raise a ValueError that names arrays that have changed."""
     size = sums.block if sums is not None else checksums.BLOCK
     with _pool() as pool:
         reader = _Reader(source, size, pool if parallel else None, advance, keep)
@@ -184,7 +184,7 @@ class _Reader:
         self.waiting: list[tuple[Any, int, Future[bool]]] = []
 
     def take(self, placement: stream_decoder.Placement, sums: checksums.ArraySums | None) -> None:
-        """Read the data of one array, or begin to."""
+        """Read the data of one array, or start reading it in the threads."""
         if placement.is_filled and placement.array.nbytes <= self.size:
             right = sums is None or sums.crc32 == [placement.crc32]
             self._note(sums, placement.array.nbytes, right)

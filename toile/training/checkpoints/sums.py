@@ -1,9 +1,9 @@
-"""Checksums of a checkpoint, in a small JSON file beside it, and their check on restoring.
+"""Checksums of a checkpoint, which are stored in a small JSON file beside it.
 
-Every byte of the checkpoint is covered: arrays in blocks, each block with a CRC-32, and one more
-for everything that is not array data. The file has its own checksum; it is not used if it is
-damaged, or if the checkpoint has been replaced since. It is not forced to disk: after a power
-failure it may be missing or damaged, and the checkpoint is then restored unchecked.
+Every byte of the checkpoint is covered. There is a CRC-32 for each block of an array, and one for
+everything that is not array data. The file also contains a checksum of itself. The file is not used
+if it is damaged, or if the checkpoint has since been replaced. The file is not flushed to disk, so
+it may be missing or damaged after a power failure. The checkpoint is then restored unchecked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BEFORE, _AFTER = b'{"crc32": %10d, "sums": ', b"}"  # of the text between them
 
 
 class ArraySums(NamedTuple):
-    """The checksums of one array, or of one piece of a large one: a number per block."""
+    """The checksums of one array, or of one piece of a large array: one number for each block."""
 
     path: str
     dtype: str
@@ -46,7 +46,7 @@ class Sums:
 
 
 def write(sums: Sums, path: str, inode: int, folder: str, start: str) -> None:
-    """Put the checksums beside a checkpoint, whose inode tells later whether it was replaced."""
+    """Write the checksums beside a checkpoint; its inode later shows whether it was replaced."""
     fields = {"version": _VERSION, "size": sums.size, "block": sums.block, "rest": sums.rest}
 
     def text(own_inode: int) -> bytes:
@@ -103,7 +103,7 @@ def _parsed(body: dict[str, Any]) -> Sums:
 
 
 def difference(sums: Sums, rest: int) -> str | None:
-    """What is wrong outside the arrays."""
+    """Describe damage outside the arrays; None if there is none."""
     if rest == sums.rest:
         return None
     return "the names, shapes or Python values in it are not those that were saved (checksum)"

@@ -1,4 +1,4 @@
-"""`absl` for redirected code: the installed one, with toile's own `flags`."""
+"""`absl` for redirected code: the installed package, with toile's own `flags`."""
 
 from toile.compat.faces.absl import flags
 from toile.interop.lookup import fallback_to

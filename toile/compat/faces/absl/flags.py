@@ -1,7 +1,7 @@
-"""`absl.flags` for redirected code: a flag that two copies of a package define is one flag.
+"""`absl.flags` for redirected code, in which two copies of a package can share a flag.
 
-Flags belong to the process. The copy that comes first defines a flag so that the other may define
-it again; the one that comes second gets the flag that is there.
+A process has only one set of flags. The first copy of a package defines a flag such that it may be
+defined again, and the second copy gets the existing flag.
 """
 
 import functools
@@ -14,7 +14,7 @@ _WITHOUT_NAME = ("DEFINE_alias", "DEFINE_flag")
 
 
 def _shared(define: Callable[..., Any], flags: Any) -> Callable[..., Any]:
-    """`define`, except that it returns the existing flag if there is one."""
+    """A function like `define` that returns the existing flag if there is one."""
 
     @functools.wraps(define)
     def shared(name: str, *args: Any, **options: Any) -> Any:

@@ -13,7 +13,7 @@ STANDS_FOR = "importlib"
 
 
 def import_module(name: str, package: str | None = None) -> ModuleType:
-    """The module that an import statement in redirected code would give."""
+    """The module that an import statement in redirected code would import."""
     if name.startswith("."):
         return _importlib.import_module(name, package)
     return redirect.import_(name, fromlist=("*",))

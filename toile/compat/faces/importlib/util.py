@@ -1,4 +1,4 @@
-"""`importlib.util` for redirected code: jax and flax are there, as the faces."""
+"""`importlib.util` for redirected code, which finds `jax` and `flax` as the faces."""
 
 import importlib.util as _util
 from importlib.machinery import ModuleSpec
@@ -8,7 +8,7 @@ from toile.interop import redirect
 
 
 def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
-    """The spec of what an import statement in redirected code would give, or None."""
+    """The spec of the module that an import statement in redirected code would import, or None."""
     return redirect.spec_of(name, package)
 
 

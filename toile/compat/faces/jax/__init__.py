@@ -26,7 +26,7 @@ STANDS_FOR = "toile"
 
 
 def pure_callback(callback: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """toile's function, in which an error of a staged callback is raised as JAX's error."""
+    """Like `toile.pure_callback`, but an error in a staged callback is raised as JAX's error."""
     if state.trace is None:
         return _pure_callback(callback, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""`jax.core`: tracers, avals and Programs, under JAX's names and nothing of Flax's `core`."""
+"""`jax.core`: tracers, avals and Programs under JAX's names, and nothing of Flax's `core`."""
 
 from toile.compat import jax_core as _core
 from toile.compat.faces.jax.extend.core import (

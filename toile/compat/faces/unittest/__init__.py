@@ -1,4 +1,4 @@
-"""`unittest` for redirected code: the standard one, with toile's own `mock`."""
+"""`unittest` for redirected code: the standard module, with toile's own `mock`."""
 
 from toile.compat.faces.unittest import mock
 from toile.interop.lookup import fallback_to

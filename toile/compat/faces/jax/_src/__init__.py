@@ -1,4 +1,4 @@
-"""The few modules of `jax._src` that packages import by name, each with what they take from it."""
+"""The few modules of `jax._src` that packages import, each with the names that they use."""
 
 from toile.compat.faces.jax._src import compiler, dispatch, dtypes, traceback_util, xla_bridge
 

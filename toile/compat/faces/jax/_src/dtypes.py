@@ -1,4 +1,4 @@
-"""`jax._src.dtypes`: the error for dtypes that have no common one, and the public names."""
+"""`jax._src.dtypes`: the error for dtypes that cannot be promoted, and the public names."""
 
 from toile.dtypes import TypePromotionError, canonicalize_dtype, finfo, issubdtype, prng_key
 

@@ -9,5 +9,5 @@ __all__ = ["UnfilteredStackTrace", "api_boundary", "include_frame", "register_ex
 
 
 def include_frame(frame: FrameType) -> bool:
-    """Whether a frame is the user's."""
+    """Whether a frame is code of the user."""
     return not is_internal(frame.f_code)

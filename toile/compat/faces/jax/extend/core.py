@@ -1,8 +1,9 @@
 """`jax.extend.core`: primitives defined outside JAX, as operations of toile.
 
-A `Primitive` has an implementation and a rule for its result types; its derivative, transpose and
-batching rules are in the tables of `jax.interpreters`. Each call of `bind` makes one `Foreign`
-operation, whose methods look those rules up, so that toile's transforms treat it as one of theirs.
+A `Primitive` has an implementation and a rule for its result types. Its derivative, transpose and
+batching rules are in the tables of `jax.interpreters`. Each call of `bind` makes a `Foreign`
+operation, whose methods look up those rules, so that toile's transforms treat it like any other
+operation.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ class Primitive:
         return impl
 
     def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Avals of the results from those of the operands."""
+        """Set the rule that computes the avals of the results from the avals of the operands."""
         self.abstract_eval = rule
         return rule
 
     def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """As def_abstract_eval, for a rule that returns effects as well."""
+        """Like `def_abstract_eval`, for a rule that also returns effects."""
         self.abstract_eval = lambda *avals, **params: rule(*avals, **params)[0]
         return rule
 
@@ -151,18 +152,18 @@ class _OnKeys(Operation):
 
 
 class DropVar(Var):
-    """A result that nothing reads; Programs of toile name every result, so there is none."""
+    """A result that nothing reads; it does not occur, because toile names every result."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpaqueTraceState:
-    """The trace that was innermost at some moment, to be compared."""
+    """The innermost trace at some moment, for comparisons."""
 
     trace: Trace | None
 
 
 def get_opaque_trace_state(convention: Any = None) -> OpaqueTraceState:
-    """The traces that are active now, for a later comparison."""
+    """The current trace, for a later comparison."""
     return OpaqueTraceState(state.trace)
 
 
@@ -173,14 +174,14 @@ def find_top_trace(xs: Any = ()) -> Trace | None:
 
 @contextlib.contextmanager
 def take_current_trace() -> Iterator[Trace | None]:
-    """The innermost trace, with nothing tracing in the block."""
+    """Yield the innermost trace, and trace nothing in the block."""
     trace = state.trace
     with set_current_trace(None):
         yield trace
 
 
 def jaxpr_as_fun(jaxpr: Any) -> Callable[..., list[Any]]:
-    """A function of the inputs of a Program."""
+    """A function that evaluates a Program on its inputs."""
     return jaxpr
 
 

@@ -1,4 +1,4 @@
-"""`jax.extend.linear_util`: functions with transformations written as generators around them."""
+"""`jax.extend.linear_util`: functions wrapped in transformations that are generators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WrappedFun:
         return getattr(self.f, "__name__", "<unnamed function>")
 
     def call_wrapped(self, *args: Any, **kwargs: Any) -> Any:
-        """Each generator changes the arguments on the way in and the result on the way out."""
+        """Call the function; each generator first changes the arguments and then the result."""
         running = []
         for generator, given in self.transforms:
             step = generator(*given, *args, **kwargs)
@@ -33,14 +33,14 @@ class WrappedFun:
 
 
 def wrap_init(f: Callable[..., Any], params: Any = None, *, debug_info: Any = None) -> WrappedFun:
-    """A function with nothing around it yet."""
+    """A function without transformations."""
     if params:
         return WrappedFun(lambda *args, **kwargs: f(*args, **params, **kwargs), ())
     return WrappedFun(f, ())
 
 
 def transformation(generator: Transformation) -> Callable[..., WrappedFun]:
-    """A function that puts `generator` around a WrappedFun."""
+    """A function that wraps a WrappedFun in `generator`."""
 
     def around(fun: WrappedFun, *given: Any) -> WrappedFun:
         return WrappedFun(fun.f, ((generator, given), *fun.transforms))

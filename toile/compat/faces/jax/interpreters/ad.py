@@ -23,7 +23,7 @@ instantiate_zeros = instantiate
 
 
 class UndefinedPrimal:
-    """A linear operand; a transpose rule knows only its aval."""
+    """A linear operand, of which a transpose rule knows only the aval."""
 
     __slots__ = ("aval",)
 
@@ -52,7 +52,7 @@ def add_tangents(x: Any, y: Any) -> Any:
 
 
 def deflinear2(primitive: Any, transpose: Callable[..., Any]) -> None:
-    """Say that a primitive is linear in all its operands."""
+    """Declare that a primitive is linear in all its operands, and set its transpose rule."""
 
     def jvp(primals: Any, tangents: Any, **params: Any) -> Any:
         moving = [instantiate(t) for t in tangents]
@@ -63,12 +63,12 @@ def deflinear2(primitive: Any, transpose: Callable[..., Any]) -> None:
 
 
 def deflinear(primitive: Any, transpose: Callable[..., Any]) -> None:
-    """As deflinear2, for a transpose rule that looks at the cotangent only."""
+    """Like `deflinear2`, for a transpose rule that is called only with the cotangent."""
     deflinear2(primitive, lambda ct, *operands, **params: transpose(ct, **params))
 
 
 def defjvp(primitive: Any, *rules: Callable[..., Any] | None) -> None:
-    """Rules `(tangent, *primals) -> tangent of the result`, one per operand; None is zero."""
+    """Set rules `f(tangent, *primals)` for the tangent, one for each operand; None means zero."""
 
     def jvp(primals: Any, tangents: Any, **params: Any) -> Any:
         out = primitive.bind(*primals, **params)

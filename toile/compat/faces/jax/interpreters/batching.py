@@ -19,12 +19,12 @@ moveaxis = move_axis
 
 
 def bdim_at_front(x: Any, dim: int | None, size: int) -> Any:
-    """`x` with its mapped axis first, repeated where it is not mapped."""
+    """Move the mapped axis of `x` to the front; if it is not mapped, repeat it along a new axis."""
     return bdim_at(x, dim, size)
 
 
 def defvectorized(primitive: Any) -> None:
-    """Say that a primitive works along any further axis; all operands are mapped alike."""
+    """Declare that a primitive accepts additional axes if all operands are mapped alike."""
 
     def rule(args: Any, dims: Any, **params: Any) -> Any:
         dim = next(d for d in dims if d is not None)

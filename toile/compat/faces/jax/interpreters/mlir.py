@@ -9,10 +9,10 @@ __all__ = ["lower_fun", "register_lowering"]
 
 
 def register_lowering(primitive: Any, rule: Any, platform: str | None = None, **_: Any) -> Any:
-    """Do nothing; a compiled Program calls the function given to `def_impl`."""
+    """Do nothing; a compiled Program calls the function that was passed to `def_impl`."""
     return rule
 
 
 def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> Callable[..., Any]:
-    """The function itself."""
+    """Return the function itself."""
     return fun

@@ -1,1 +1,1 @@
-"""`jax.interpreters.partial_eval`: nothing of it has a counterpart; the module can be imported."""
+"""`jax.interpreters.partial_eval`: an empty module, which exists only to be imported."""
