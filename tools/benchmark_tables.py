@@ -132,7 +132,7 @@ def ratio_charts(found: Mapping[str, Any]) -> Iterator[str]:
     rows = {t: {"ratio": r["ratio"]} for t, r in found["rows"].items() if r["ratio"] is not None}
     shown = {t: {"ratio": f"{r['ratio']:.3f}"} for t, r in rows.items()}
     largest = max((r["ratio"] for r in rows.values()), default=1.0)
-    yield f"Time of commit `{found['new']}` divided by the time of commit `{found['old']}`:"
+    yield f"Time of {found['new']} divided by the time of {found['old']}:"
     yield ""
     for family, titles in families(rows).items():
         name = f"Ratios of {family}: {', '.join(titles)}"
