@@ -261,8 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"one message: {1e6 * message:.1f} us")
     works = {
         "the network of examples/mnist, 128 images per device (measured)": measured_work(),
-        "a larger network (stated)": Work(options.step_milliseconds / 1e3,
-                                          int(options.gradient_megabytes * 1e6)),
+        "a larger network (hypothetical)": Work(options.step_milliseconds / 1e3,
+                                                int(options.gradient_megabytes * 1e6)),
     }
     results["networks"] = {k: dataclasses.asdict(v) for k, v in NETWORKS.items()}
     results["predictions"] = {}

@@ -193,9 +193,9 @@ def test_docstrings_of_other_packages_are_not_repeated():
 
     assert own_docstring(tuple[int, ...]) == own_docstring(jnp.finfo) == own_docstring(dict) == ""
     assert own_docstring(optim.nadam)  # a partial function with a docstring of ours
-    assert api_pages.alias_of(tuple[int, ...]) == "Another name of `tuple[int, ...]`."
-    assert api_pages.alias_of(FileNotFoundError) == "Another name of `FileNotFoundError`."
-    assert api_pages.alias_of(ml_dtypes.finfo) == "Another name of `ml_dtypes.finfo`."
+    assert api_pages.alias_of(tuple[int, ...]) == "Another name for `tuple[int, ...]`."
+    assert api_pages.alias_of(FileNotFoundError) == "Another name for `FileNotFoundError`."
+    assert api_pages.alias_of(ml_dtypes.finfo) == "Another name for `ml_dtypes.finfo`."
 
 
 def test_pages_have_a_summary_and_every_name():

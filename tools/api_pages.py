@@ -55,7 +55,7 @@ def alias_of(value: Any) -> str:
     """What a type of another package is, which documents it itself."""
     whole = f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else repr(value)
     whole = re.sub(r"\b_\w+\.", "", whole)  # private modules
-    return f"Another name of `{whole.removeprefix('builtins.')}`." if len(whole) < WIDTH else ""
+    return f"Another name for `{whole.removeprefix('builtins.')}`." if len(whole) < WIDTH else ""
 
 
 @functools.cache

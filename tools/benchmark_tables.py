@@ -14,14 +14,26 @@ from tools import charts
 
 HEAD = """# Benchmarks
 
-Each section shows one file under `benchmarks/results`, which was written by the command below the
-heading. Shorter bars are better. Each row has its own scale, because times range from microseconds
-to seconds. The table below each chart has all numbers.
+Each section shows one file under `benchmarks/results`, which the command below the heading wrote.
+Shorter bars are better. Each row has its own scale, because times range from microseconds to
+seconds. The table below the charts contains all numbers. `make bench` runs the benchmarks on your
+machine.
 
 Times are medians over rounds in which the libraries take turns on the same machine. In each round,
-toile's time is divided by the other library's time; the ratio is the median of these quotients, and
-toile is faster if it is below 1. Ratios that miss their goal are bold in the tables. `make bench`
-runs the benchmarks on your machine.
+toile's time is divided by the other library's time. The ratio is the median of these quotients; if
+it is below 1, toile is faster. In the tables, ratios that miss their goal are bold.
+
+| row | what is measured |
+| --- | --- |
+| `train MODEL` | one training step; the sizes that differ from the defaults follow the name |
+| `softmax`, `layer norm`, `gelu`, `cross-entropy` | one operation with its gradient |
+| `adam` | one update of the optimizer |
+| `scan grad` | the gradient of a `scan` with 10,000 iterations |
+| `call N leaves` | the overhead of calling a jitted function with `N` arrays |
+| `tiny grad` | the gradient of a tiny network |
+| `eager` | one operation outside `jit` |
+| `start MODEL` | import to first step, with an empty (`cold`) or full (`warm`) disk cache |
+| `new batch MODEL` | the first call with a new batch size |
 """
 TITLES = {
     "cpu": "Compiled, on the CPU", "gpu": "Compiled, on a GPU", "eager": "Eager calls",
@@ -120,7 +132,7 @@ def ratio_charts(found: Mapping[str, Any]) -> Iterator[str]:
     rows = {t: {"ratio": r["ratio"]} for t, r in found["rows"].items() if r["ratio"] is not None}
     shown = {t: {"ratio": f"{r['ratio']:.3f}"} for t, r in rows.items()}
     largest = max((r["ratio"] for r in rows.values()), default=1.0)
-    yield f"Time of {found['new']} divided by that of {found['old']}:"
+    yield f"Time of {found['new']} divided by the time of {found['old']}:"
     yield ""
     for family, titles in families(rows).items():
         name = f"Ratios of {family}: {', '.join(titles)}"

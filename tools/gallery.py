@@ -11,11 +11,11 @@ __all__ = ["Example", "card", "examples", "pages", "pictures"]
 
 HEAD = """# Examples
 
-These are complete programs to copy and change. `toile new NAME my_project` copies one into a new
-project, with its data; nothing is downloaded. The training step, the loop and the evaluation are
-written out in its `train.py`; [customizing a training loop](../forking.md) shows how to change
-them. In a clone, `make example-NAME` runs one example and `make examples` runs all of them, with
-the hyperparameters and results that are listed here.
+These are complete programs that you can copy and change. `toile new NAME my_project` copies one
+into a new project, with its data; nothing is downloaded. The file `train.py` of each example
+contains its training step, loop and evaluation; [customizing a training loop](../forking.md) shows
+how to change them. In a clone of the repository, `make example-NAME` runs one example and
+`make examples` runs all of them, with the hyperparameters and results that are listed here.
 """
 
 
