@@ -187,15 +187,15 @@ def device_put(
 
     Args:
         x: tree of arrays and numbers; numbers and NumPy arrays become arrays.
-        device: a device, a sharding or a `Format`, or a `PartitionSpec` on the mesh that
-            `toile.set_mesh` has set; or a tree of these that is a prefix of `x`. None for the
-            default device; arrays that were put on a device before, or divided over several,
-            then stay where they are.
+        device: a device, a sharding, a `Format`, or a `PartitionSpec` for the mesh that was set
+            with `toile.set_mesh`; or a tree of these that is a prefix of `x`. None means the
+            default device, but arrays that were put on a device before, or divided over several,
+            stay where they are.
         src: accepted for code written for JAX.
-        donate: whether to delete arrays of `x` that were copied, or a tree of booleans. It has no
-            effect where `device` is None.
-        may_alias: whether the result may be the same array as the one in `x`; False makes a copy.
-            None is like True.
+        donate: whether to delete arrays of `x` after they were copied, or a tree of booleans. It
+            has no effect if `device` is None.
+        may_alias: whether the result may share memory with `x`; False always makes a copy. None
+            means True.
 
     Returns:
         A tree of arrays with the structure of `x`.
