@@ -224,6 +224,14 @@ def test_what_decides_the_device_of_a_call(toy, shape):
                 np.asarray(got), np.asarray(how(*[np.asarray(a) for a in args])))
 
 
+@pytest.mark.parametrize("toy", [1], indirect=True, ids=["one device"])
+def test_the_default_device_chooses_a_function(toy):
+    functions = {"cpu": lambda x: x + 1, "toy": lambda x: x + 2}
+    assert toile.lax.platform_dependent(1, **functions) == 2
+    with toile.default_device(toy.made[0]):
+        assert toile.lax.platform_dependent(1, **functions) == 3
+
+
 def test_a_training_step(toy):
     def loss(w, x):
         return ((jnp.tanh(x @ w["a"]) @ w["b"]) ** 2).mean()

@@ -42,12 +42,13 @@ def test_json_lines_are_continued(tmp_path):
         with JsonlWriter(path) as writer:
             writer.write_scalars(step, {"loss": jnp.float32(0.5), "bad": float("nan")})
     writer = JsonlWriter(path)
-    writer.write_hparams({"lr": 0.1, "shape": (1, 2)})
+    writer.write_hparams({"lr": 0.1, "shape": (1, 2), "clip": float("inf")})
     writer.write_texts(3, {"note": "é"})
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    strict = json.JSONDecoder(parse_constant=pytest.fail).decode  # JSON has no NaN, no Infinity
+    rows = [strict(line) for line in path.read_text().splitlines()]
     assert [r.get("step") for r in rows] == [1, 2, None, 3]
     assert rows[0]["loss"] == 0.5 and np.isnan(float(rows[0]["bad"]))
-    assert rows[2]["hparams"] == {"lr": 0.1, "shape": "(1, 2)"}
+    assert rows[2]["hparams"] == {"lr": 0.1, "shape": "(1, 2)", "clip": "inf"}
     writer.close()
 
 

@@ -15,7 +15,7 @@ from toile.control.cond import Cond
 from toile.engine import config, dtypes
 from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.avals import aval_of
-from toile.engine.devices import first_device
+from toile.engine.platform_registry import first_or_default
 from toile.engine.program import Program, Var
 from toile.engine.program_keys import inherit_uses
 from toile.engine.source import describe, here
@@ -235,7 +235,7 @@ def platform_dependent(*args: PyTree, default: Callable[..., Any] | None = None,
     >>> lax.platform_dependent(3, cpu=lambda x: x + 1, cuda=lambda x: x + 1)
     4
     """
-    platform = first_device().platform
+    platform = first_or_default().platform
     names = ("cuda", "gpu") if platform == "gpu" else (platform,)
     chosen = next((per_platform[n] for n in names if n in per_platform), default)
     if chosen is None:

@@ -161,11 +161,18 @@ def _short(value: int | float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
+def _for_json(value: Any) -> Any:
+    """Return a value that JSON has, or a string. `float` reads the strings of NaN and infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
+
+
 class JsonlWriter(MetricWriter):
     """A writer that adds one JSON object per call to a file, each on a line of its own.
 
-    A line looks like `{"step": 100, "time": 1.7e9, "loss": 0.25}`. In scalars, NaN and infinity are
-    written as strings. When a method returns, its line is complete.
+    A line looks like `{"step": 100, "time": 1.7e9, "loss": 0.25}`. NaN and infinity are written as
+    strings. When a method returns, its line is complete.
 
     Args:
         path: path of the file. Lines are appended to an existing file. The folder is created if it
@@ -192,11 +199,7 @@ class JsonlWriter(MetricWriter):
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
         """Write a line with numbers, the step and the time."""
-        numbers = {
-            # JSON has no NaN and no infinity; their names are strings that float() reads.
-            n: v if math.isfinite(v) else str(v)
-            for n, v in _numbers(scalars).items()
-        }
+        numbers = {n: _for_json(v) for n, v in _numbers(scalars).items()}
         self._write({"step": int(step), "time": time.time(), **numbers})
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
@@ -205,10 +208,7 @@ class JsonlWriter(MetricWriter):
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
         """Write a line with the hyperparameters and the time."""
-        plain = {
-            n: v if isinstance(v, (bool, int, float, str, type(None))) else str(v)
-            for n, v in hparams.items()
-        }
+        plain = {n: _for_json(v) for n, v in hparams.items()}
         self._write({"hparams": plain, "time": time.time()})
 
     def flush(self) -> None:
