@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import gpu_memory, operations, workloads
+from benchmarks import fused_operations, gpu_memory, workloads
 from benchmarks.cpu_child import Case, timed
 from benchmarks.cpu_rows import parse
 
@@ -59,19 +59,19 @@ def operation(name: str, spec: str) -> Case:
     lib = workloads.library(name)
     jax, jnp = lib.jax, lib.jnp
     title, elements = spec.split(",")
-    raw = operations.inputs(title, int(elements))
-    function = operations.jaxlike(lib, title)
+    raw = fused_operations.inputs(title, int(elements))
+    function = fused_operations.jaxlike(lib, title)
     arrays = [jnp.asarray(a) for a in raw]
     if title != "adam":
         jitted = jax.jit(function)
         once = lambda: jitted(*arrays)
-        errors = operations.errors(title, raw, once())
+        errors = fused_operations.errors(title, raw, once())
         return Case({"": timed(once, jax.block_until_ready)}, {"errors": errors})
     jitted = jax.jit(function, donate_argnums=(0, 2, 3))
-    step = jnp.asarray(operations.STEP - 1, jnp.int32)
+    step = jnp.asarray(fused_operations.STEP - 1, jnp.int32)
     grads = arrays[1]
     kept = [*jitted(*arrays, step)]
-    errors = operations.errors(title, raw, kept)
+    errors = fused_operations.errors(title, raw, kept)
 
     def update() -> Any:
         p, mu, nu = kept
@@ -204,13 +204,13 @@ def bandwidth(name: str, spec: str) -> Case:
     few = 1 << 20
     times = int(text) // few
     tiled = lambda a: jnp.tile(a, (times, *[1] * (a.ndim - 1)))
-    raw = operations.inputs(title, few)
+    raw = fused_operations.inputs(title, few)
     by_row = lambda a: a.ndim == 2 or a.dtype.kind == "i"  # and not by column
     arrays = [tiled(jnp.asarray(a)) if by_row(a) else jnp.asarray(a) for a in raw]
     half = MOVED[title] * arrays[0].nbytes // 2
-    function = operations.jaxlike(lib, title)
+    function = fused_operations.jaxlike(lib, title)
     if title == "adam":
-        step = jnp.asarray(operations.STEP - 1, jnp.int32)
+        step = jnp.asarray(fused_operations.STEP - 1, jnp.int32)
         jitted = jax.jit(function, donate_argnums=(0, 2, 3))
         kept = [arrays[0], *arrays[2:]]
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import cpu_jaxlike, operations
+from benchmarks import cpu_jaxlike, fused_operations
 from benchmarks.cpu_child import Case, timed
 from benchmarks.cpu_rows import parse
 
@@ -218,7 +218,7 @@ def _gradients(name: str, raw: list[np.ndarray]) -> Callable[[], tuple[torch.Ten
         "softmax": lambda x: torch.softmax(x, -1),
         "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
         "gelu erf": F.gelu,
-        "layer norm": lambda x, *p: F.layer_norm(x, x.shape[-1:], *p, eps=operations.EPSILON),
+        "layer norm": lambda x, *p: F.layer_norm(x, x.shape[-1:], *p, eps=fused_operations.EPSILON),
     }[name]
     for array in wanted:
         array.requires_grad_()
@@ -233,22 +233,22 @@ def _gradients(name: str, raw: list[np.ndarray]) -> Callable[[], tuple[torch.Ten
 def operation(_: str, spec: str) -> Case:
     """An operation forward and backward; the fact is its error against float64."""
     name, elements = spec.split(",")
-    raw = operations.inputs(name, int(elements))
+    raw = fused_operations.inputs(name, int(elements))
     keep = lambda result: result
     if name != "adam":
         once = _gradients(name, raw)
-        errors = operations.errors(name, raw, [a.numpy() for a in once()])
+        errors = fused_operations.errors(name, raw, [a.numpy() for a in once()])
         return Case({"": timed(once, keep)}, {"errors": errors})
     x, grad, mu, nu = (torch.from_numpy(a.copy()) for a in raw)
     x.grad = grad
-    betas = (operations.B1, operations.B2)
+    betas = (fused_operations.B1, fused_operations.B2)
     optimizer = torch.optim.Adam(
-        [x], operations.RATE, betas=betas, eps=operations.ADAM_EPSILON, fused=True
+        [x], fused_operations.RATE, betas=betas, eps=fused_operations.ADAM_EPSILON, fused=True
     )
-    step = torch.tensor(float(operations.STEP - 1))
+    step = torch.tensor(float(fused_operations.STEP - 1))
     optimizer.state[x] = {"step": step, "exp_avg": mu, "exp_avg_sq": nu}
     optimizer.step()
-    errors = operations.errors(name, raw, [a.numpy() for a in (x, mu, nu)])
+    errors = fused_operations.errors(name, raw, [a.numpy() for a in (x, mu, nu)])
     return Case({"": timed(optimizer.step, keep)}, {"errors": errors})
 
 

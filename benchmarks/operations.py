@@ -1,127 +1,250 @@
-"""Single operations forward and backward: inputs, exact results, and how JAX's names spell them.
+"""A map of operations: every function of `operation_cells` in toile, JAX and PyTorch.
 
-`inputs(name, elements)` is the same for every library and `exact(name, arrays)` is computed in
-float64 by NumPy, so that each library's error can be stated. `jaxlike(lib, name)` is the function
-to jit: all outputs of the forward pass, then all gradients.
+`python -m benchmarks.operations --device cpu --minutes 9 --out map.jsonl` measures as many cells as
+fit into nine minutes and appends a line for each; the same command continues where it stopped.
+`--table map.jsonl` prints how many cells are below which ratio, and the slowest. A cell is a
+function forward, its gradient, or its gradient for each example of a batch, at one size and in one
+dtype. The libraries take turns in one process, and the ratio of each round counts: the time of the
+better peer divided by toile's, so 2 means twice as fast.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+import argparse
+import json
+import os
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from benchmarks import workloads
-
-COLUMNS, EPSILON, RATE, B1, B2, ADAM_EPSILON, STEP = 1024, 1e-6, 1e-3, 0.9, 0.999, 1e-8, 10
-NAMES = ("softmax", "layer norm", "gelu tanh", "gelu erf", "adam", "cross-entropy")
-
-
-def inputs(name: str, elements: int) -> list[np.ndarray]:
-    """The arrays that an operation takes; the first has so many elements, in rows of 1,024."""
-    random = np.random.RandomState(0)
-    shape = (max(1, elements // COLUMNS), COLUMNS)
-    normal = lambda *s: random.standard_normal(s).astype("f4")
-    if name == "cross-entropy":
-        return [3 * normal(*shape), random.randint(0, COLUMNS, shape[0]).astype("i4")]
-    if name == "layer norm":
-        return [normal(*shape) + 0.5, 1 + 0.1 * normal(COLUMNS), normal(COLUMNS), normal(*shape)]
-    if name == "adam":  # parameters, gradients, means, means of squares
-        return [normal(*shape), normal(*shape), 0.1 * normal(*shape), normal(*shape) ** 2]
-    return [2 * normal(*shape), normal(*shape)]
+BATCH = 8  # examples of a gradient for each example
+SIZES = {"cpu": {"small": 1 << 12, "large": 1 << 20}, "gpu": {"small": 1 << 12, "large": 1 << 24}}
+WINDOW_S, ROUNDS = 0.01, 5
+SLOW_S = 2.0  # a call that takes longer is measured once
 
 
-def _softmax(x: np.ndarray) -> np.ndarray:
-    y = np.exp(x - x.max(-1, keepdims=True))
-    return y / y.sum(-1, keepdims=True)
+class Measurement(NamedTuple):
+    """One cell in one mode, at one size, in one dtype."""
+
+    group: str
+    cell: Any
+    mode: str
+    size: str
+    dtype: str
+
+    @property
+    def key(self) -> str:
+        """The name of the measurement, unique in a map."""
+        return f"{self.group} | {self.cell.name} | {self.mode} | {self.size} | {self.dtype}"
 
 
-def _gelu(x: np.ndarray, tanh: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The value and the derivative."""
-    if tanh:  # y = x (1 + tanh u) / 2 with u = c (x + a x^3)
-        c, a = np.sqrt(2 / np.pi), 0.044715
-        t = np.tanh(c * (x + a * x**3))
-        return x * (1 + t) / 2, (1 + t) / 2 + x / 2 * (1 - t * t) * c * (1 + 3 * a * x * x)
-    from scipy.special import ndtr
+def measurements() -> Iterator[Measurement]:
+    """All measurements, in the order in which they are made."""
+    from benchmarks.operation_cells import DTYPES, GROUPS
 
-    # y = x Phi(x), y' = Phi + x phi
-    return x * ndtr(x), ndtr(x) + x * np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
-
-
-def _layer_norm(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, ct: np.ndarray) -> list:
-    deviation = np.sqrt(x.var(-1, keepdims=True) + EPSILON)
-    n = (x - x.mean(-1, keepdims=True)) / deviation
-    g = ct * scale
-    dx = g - g.mean(-1, keepdims=True) - n * (g * n).mean(-1, keepdims=True)
-    return [n * scale + bias, dx / deviation, (ct * n).sum(0), ct.sum(0)]
+    for size in ("small", "large"):
+        for group, cells in GROUPS.items():
+            for cell in cells():
+                for letter in cell.dtypes:
+                    for mode in cell.modes if letter in "fh" else ("forward",):
+                        yield Measurement(group, cell, mode, size, DTYPES[letter])
 
 
-def exact(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs and gradients in float64."""
-    x, *rest = (a.astype("f8") if a.dtype.kind == "f" else a for a in arrays)
-    if name == "softmax":
-        y = _softmax(x)
-        return [y, y * (rest[0] - (rest[0] * y).sum(-1, keepdims=True))]
-    if name == "layer norm":
-        return _layer_norm(x, *rest)
-    if name.startswith("gelu"):
-        y, slope = _gelu(x, name == "gelu tanh")
-        return [y, slope * rest[0]]
-    if name == "adam":
-        g, mu, nu = rest
-        mu, nu = B1 * mu + (1 - B1) * g, B2 * nu + (1 - B2) * g * g
-        mean, square = mu / (1 - B1**STEP), nu / (1 - B2**STEP)
-        return [x - RATE * mean / (np.sqrt(square) + ADAM_EPSILON), mu, nu]
-    y, rows = _softmax(x), np.arange(len(x))
-    loss = -np.log(y[rows, rest[0]]).mean()
-    y[rows, rest[0]] -= 1
-    return [np.asarray(loss), y / len(x)]
+# ----------------------------------------------------------------------------------- functions
 
 
-def errors(name: str, arrays: Sequence[np.ndarray], got: Sequence[Any]) -> list[float]:
-    """For each output the largest error, as a part of its largest exact value."""
-    found = []
-    for want, have in zip(exact(name, arrays), got, strict=True):
-        difference = np.abs(np.asarray(have).astype("f8") - want).max()
-        found.append(float(difference / np.abs(want).max()))
-    return found
+def _scalar(L: Any, value: Any) -> Any:
+    """The sum of all floating-point numbers of a result."""
+    jnp = L.jnp
+    total = 0.0
+    for leaf in L.jax.tree_util.tree_leaves(value):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            total = total + jnp.sum(jnp.real(leaf).astype(jnp.float32))
+    return total
 
 
-def jaxlike(lib: Any, name: str) -> Callable[..., tuple[Any, ...]]:
-    """The operation and its gradients by JAX's names, to be jitted."""
-    jax, jnp, nn = lib.jax, lib.jnp, lib.nn
+def compiled(L: Any, m: Measurement, args: list[Any]) -> Callable[[], Any]:
+    """A call of the jitted function of a measurement."""
+    fun, floats = m.cell.fun, [i for i, a in enumerate(args) if L.jnp.issubdtype(
+        a.dtype, L.jnp.floating)]
 
-    def layer_norm(x: Any, scale: Any, bias: Any, ct: Any) -> tuple[Any, ...]:
-        norm = nn.LayerNorm(epsilon=EPSILON)
-        apply = lambda x, scale, bias: norm.apply({"params": {"scale": scale, "bias": bias}}, x)
-        y, pullback = jax.vjp(apply, x, scale, bias)
-        return y, *pullback(ct)
+    def loss(*xs: Any) -> Any:
+        return _scalar(L, fun(L, *xs))
 
-    def cross_entropy(x: Any, labels: Any) -> tuple[Any, ...]:
-        return jax.value_and_grad(lambda x: workloads.cross_entropy(lib, x, labels))(x)
+    made = {
+        "forward": lambda *xs: fun(L, *xs),
+        "gradient": lambda *xs: L.jax.grad(loss, floats)(*xs),
+        "per example": lambda *xs: L.jax.vmap(L.jax.grad(loss, floats))(*xs),
+    }[m.mode]
+    jitted = L.jax.jit(made)
+    return lambda: jitted(*args)
 
-    def adam(p: Any, g: Any, mu: Any, nu: Any, step: Any) -> tuple[Any, ...]:
-        t = (step + 1).astype(jnp.float32)
-        mu, nu = B1 * mu + (1 - B1) * g, B2 * nu + (1 - B2) * g * g
-        # 1 - b^t: as it stands it would lose most of its digits, b being rounded to float32
-        c1, c2 = (-jnp.expm1(t * math.log(b)) for b in (B1, B2))
-        p = p - RATE * (mu / c1) / (jnp.sqrt(nu / c2) + ADAM_EPSILON)
-        return p, mu, nu
 
-    def unary(function: Callable[[Any], Any]) -> Callable[..., tuple[Any, ...]]:
-        def both(x: Any, ct: Any) -> tuple[Any, ...]:
-            y, pullback = jax.vjp(function, x)
-            return y, *pullback(ct)
+def in_torch(torch: Any, m: Measurement, args: list[Any]) -> Callable[[], Any]:
+    """A call of PyTorch's function, eager as its users call it."""
+    fun = m.cell.torch
+    if m.mode == "forward":
+        return lambda: fun(torch, *args)
+    floats = [a.requires_grad_() for a in args if a.is_floating_point()]
 
-        return both
+    def gradient() -> Any:
+        out = fun(torch, *args)
+        outs = [o for o in (out if isinstance(out, tuple) else (out,)) if o.is_floating_point()]
+        return torch.autograd.grad(sum(o.sum() for o in outs), floats)
 
-    return {
-        "softmax": unary(jax.nn.softmax),
-        "gelu tanh": unary(lambda x: jax.nn.gelu(x, approximate=True)),
-        "gelu erf": unary(lambda x: jax.nn.gelu(x, approximate=False)),
-        "layer norm": layer_norm,
-        "cross-entropy": cross_entropy,
-        "adam": adam,
-    }[name]
+    return gradient
+
+
+# ----------------------------------------------------------------------------------- measuring
+
+
+class Peers:
+    """The libraries, and how to give them arrays and wait for them."""
+
+    def __init__(self, device: str):
+        from benchmarks.operation_cells import library
+
+        self.device = device
+        self.libraries = {name: library(name) for name in ("toile", "jax")}
+        try:
+            import torch
+        except ImportError:
+            torch = None
+        self.torch = torch
+        if torch is not None and device == "gpu" and not torch.cuda.is_available():
+            self.torch = None
+
+    def calls(self, m: Measurement) -> dict[str, Callable[[], Any]]:
+        """A function for each library that calls it once."""
+        from benchmarks.operation_cells import made
+
+        n = max(64, SIZES[self.device][m.size] // m.cell.shrink)
+        batch = BATCH if m.mode == "per example" else 0
+        arrays = [made(kind, n, m.dtype, batch, i) for i, kind in enumerate(m.cell.args)]
+        found = {}
+        for name, L in self.libraries.items():
+            args = [L.jax.device_put(a, L.jax.devices()[0]) for a in arrays]
+            found[name] = compiled(L, m, args)
+        if self.torch is not None and m.cell.torch is not None and m.mode != "per example":
+            where = "cuda" if self.device == "gpu" else "cpu"
+            found["torch"] = in_torch(self.torch, m, [self._tensor(a, where) for a in arrays])
+        return found
+
+    def _tensor(self, a: Any, where: str) -> Any:
+        torch = self.torch
+        if a.dtype.name == "bfloat16":
+            return torch.from_numpy(a.astype("float32")).to(torch.bfloat16).to(where)
+        return torch.from_numpy(a).to(where)
+
+    def wait(self, name: str, out: Any) -> None:
+        """Wait for the result of a call."""
+        if name in self.libraries:
+            self.libraries[name].jax.block_until_ready(out)
+        elif self.device == "gpu":
+            self.torch.cuda.synchronize()
+
+
+def measured(peers: Peers, m: Measurement) -> dict[str, Any]:
+    """The medians of a measurement in microseconds, and the ratio to the better peer."""
+    line: dict[str, Any] = {"key": m.key}
+    calls = {}
+    for name, call in peers.calls(m).items():
+        try:
+            for _ in range(3):
+                peers.wait(name, call())
+            calls[name] = call
+        except Exception as error:
+            line[f"{name} error"] = f"{type(error).__name__}: {error}"[:200]
+    if "toile" not in calls or len(calls) < 2:
+        return line
+    counts, times = {}, {name: list[float]() for name in calls}
+    for name, call in calls.items():
+        started = time.perf_counter()
+        peers.wait(name, call())
+        once = time.perf_counter() - started
+        counts[name] = 1 if once > SLOW_S else max(1, round(WINDOW_S / max(once, 1e-6)))
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            started = time.perf_counter()
+            for _ in range(counts[name]):
+                out = call()
+            peers.wait(name, out)
+            times[name].append((time.perf_counter() - started) / counts[name])
+    rivals = [name for name in calls if name != "toile"]
+    ratios = {name: statistics.median(b / a for a, b in zip(times["toile"], times[name],
+                                                            strict=True)) for name in rivals}
+    line |= {f"{name} us": round(1e6 * statistics.median(t), 2) for name, t in times.items()}
+    line |= {"ratio": round(min(ratios.values()), 3), "peer": min(ratios, key=ratios.get)}
+    return line
+
+
+# ----------------------------------------------------------------------------------- reading
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """The lines of a map by their keys; of repeated ones the last."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {line["key"]: line for line in map(json.loads, lines) if "key" in line}
+
+
+def table(found: dict[str, dict[str, Any]], slowest: int) -> str:
+    """How the cells are distributed, by group, and the slowest of them."""
+    done = {k: x for k, x in found.items() if "ratio" in x}
+    rows = [f"{'':16}{'cells':>7}{'median':>8}{'>= 0.8':>8}{'< 0.5':>7}"]
+    groups = sorted({k.split(" | ")[0] for k in done})
+    for group in [*groups, ""]:
+        ratios = [x["ratio"] for k, x in done.items() if k.startswith(f"{group} | ") or not group]
+        if ratios:
+            good = sum(r >= 0.8 for r in ratios) / len(ratios)
+            rows.append(f"{group or 'all':16}{len(ratios):7}{statistics.median(ratios):8.2f}"
+                        f"{good:8.1%}{sum(r < 0.5 for r in ratios):7}")
+    for key, x in sorted(done.items(), key=lambda kx: kx[1]["ratio"])[:slowest]:
+        rows.append(f"{x['ratio']:7.3f}  {x['toile us']:>10} us  {x['peer']:5} "
+                    f"{x[x['peer'] + ' us']:>10} us  {key}")
+    failed = [(k, x["toile error"]) for k, x in found.items() if "toile error" in x]
+    rows += [f"failed in toile: {k}: {text[:100]}" for k, text in failed]
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Measure what is missing from a map, or print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--out", type=Path, default=Path("map.jsonl"))
+    parser.add_argument("--only", help="regular expression: measure these cells again")
+    parser.add_argument("--part", default="0/1", help="k/n: the k-th of every n cells")
+    parser.add_argument("--table", type=Path, help="print a map")
+    parser.add_argument("--slowest", type=int, default=60)
+    given = parser.parse_args()
+    if given.table:
+        print(table(read(given.table), given.slowest))
+        return
+    os.environ["TOILE_PLATFORM"] = given.device
+    os.environ["JAX_PLATFORMS"] = "cpu" if given.device == "cpu" else "cuda,cpu"
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    peers, known = Peers(given.device), read(given.out)
+    first, step = map(int, given.part.split("/"))
+    wanted = [m for m in list(measurements())[first::step]
+              if (re.search(given.only, m.key) if given.only else m.key not in known)]
+    ends = time.monotonic() + 60 * given.minutes
+    done = 0
+    with given.out.open("a") as file:
+        for m in wanted:
+            if time.monotonic() > ends:
+                break
+            line = measured(peers, m)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            done += 1
+            if given.only:
+                print(json.dumps(line))
+    print(f"{done} cells measured, {len(wanted) - done} left", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
