@@ -202,7 +202,7 @@ print("step", int(restored.step), f"accuracy {accuracy(restored, held_out):.1%}"
 # %% [markdown]
 # Now we repeat the last ten epochs, starting from the file. The order of the batches and the
 # dropout masks depend only on the epoch and step numbers, so the result is bit-for-bit identical to
-# the first one:
+# that of the first run:
 
 # %%
 again = restored
