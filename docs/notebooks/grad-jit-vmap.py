@@ -131,7 +131,7 @@ print(f"plain {plain * 1e3:.2f} ms, compiled {compiled * 1e3:.3f} ms")
 assert compiled < plain
 
 # %% [markdown]
-# How does `jit` look inside a Python function? In the first call it passes *tracers* instead of
+# How does `jit` look inside a Python function? In the first call, it passes *tracers* instead of
 # arrays. A tracer has a shape and a dtype, but no numbers, and it records the operations that are
 # applied to it. The recording is compiled, and later calls run the compiled program without running
 # your Python code. A `print` shows the difference:

@@ -26,7 +26,7 @@ print(y.shape, y.dtype)
 np.asarray(y)  # converts to NumPy; toile's functions also accept NumPy arrays
 
 # %% [markdown]
-# Arrays are immutable. `at` returns a changed copy. Inside `jit` the compiler avoids the copy when
+# Arrays are immutable. `at` returns a changed copy. Inside `jit`, the compiler avoids the copy if
 # the old array is not used again.
 
 # %%
@@ -291,7 +291,7 @@ toile.grad(bad)(0.0), toile.grad(good)(0.0)
 
 # %% [markdown]
 # **Measure the second call, and wait for its result.** The first call includes compilation, and on
-# a GPU a call returns before the work is done. `block_until_ready()` waits for the result.
+# a GPU, a call returns before the work is done. `block_until_ready()` waits for the result.
 #
 # [Common pitfalls](sharp-bits.md) describes more pitfalls.
 #

@@ -47,8 +47,8 @@ np.testing.assert_allclose(with_python(signal), with_scan(signal), rtol=1e-5)
 # %% [markdown]
 # `lax.scan(step, start, xs)` calls `step` for each element of `xs`, passes the carried value from
 # each step to the next, and stacks the outputs of the steps. Why not use a Python loop? Under
-# `jit`, a Python loop is *unrolled*: 200 steps become 200 copies of the step. With `scan` the
-# program contains the step once, inside a single operation, however long the sequence is:
+# `jit`, a Python loop is *unrolled*: 200 steps become 200 copies of the step. With `scan`, the
+# program contains the step only once, inside a single operation, however long the sequence is:
 
 # %%
 for function in (with_python, with_scan):
@@ -64,7 +64,7 @@ for i, (x, average) in enumerate(zip(signal, toile.jit(with_scan)(signal))):
 plot
 
 # %% [markdown]
-# A scan can be differentiated and mapped like any other function. Here the factor 0.9 becomes an
+# A scan can be differentiated and mapped like any other function. Here, the factor 0.9 becomes an
 # argument, `vmap` tries twenty factors at once, and we see which factor comes closest to the signal
 # without noise:
 
