@@ -3,10 +3,11 @@
 # %% [markdown]
 # # Getting started: MNIST
 #
-# This page trains a convolutional network to read handwritten digits. It writes out every part: the data, the model,
-# the training step, the evaluation, the loop and a checkpoint.
+# This page trains a convolutional network to read handwritten digits. It shows every part in full:
+# the data, the model, the training step, the evaluation, the loop and a checkpoint.
 #
-# The digits come with toile. Create a project that contains them, and run the code of this page in its folder:
+# The digits come with toile. Create a project that contains them, and run the code on this page in
+# the project's folder:
 #
 # ```
 # pip install toile
@@ -66,8 +67,9 @@ print(len(loader), "batches of", batch["image"].shape)
 # %% [markdown]
 # ## Model
 #
-# A module describes a computation. Its fields are hyperparameters. In a method marked `@nn.compact`, layers are created
-# where they are used and named automatically: `Conv_0`, `Conv_1`, `Dense_0` and so on.
+# A module describes a computation. Its fields are hyperparameters. In a method marked
+# `@nn.compact`, layers are created where they are used and named automatically: `Conv_0`, `Conv_1`,
+# `Dense_0` and so on.
 
 # %%
 import toile
@@ -113,8 +115,9 @@ print(logits.shape, f"loss {cross_entropy(logits, batch['label']).mean():.3f}")
 # ## Training step
 #
 # A `TrainState` contains the parameters, the optimizer state and a step counter in one tree. The
-# training step is a pure function of the state and a batch: it differentiates the loss and returns
-# the state that the optimizer has updated. `jit` compiles all of this as one program.
+# training step is a pure function of the state and a batch: it differentiates the loss, updates the
+# parameters with the optimizer, and returns the new state. `jit` compiles all of this as one
+# program.
 
 # %%
 from toile.training.train_state import TrainState
@@ -200,7 +203,7 @@ print(f"label {held_out['label'][worst]}, predicted {predicted[worst]} "
 # ## Save a checkpoint
 #
 # A checkpoint contains the whole state, so training can continue from it as if it had never
-# stopped. The file format is Flax's.
+# stopped. Checkpoints are in Flax's file format.
 
 # %%
 import tempfile
@@ -215,7 +218,8 @@ assert evaluate(restored) == results
 # %% [markdown]
 # ## What to read next
 #
-# `my_project` contains a complete version of this program, with command-line flags, a progress bar, TensorBoard logs
-# and exact resuming. `pip install -r requirements.txt` installs what it needs, and `python -m mnist.main` runs it. (In
-# a clone, `make mnist` does both.) [Customizing a training loop](forking.md) shows how to change it, and
-# [modules](modules.md) and [the training loop](training.md) explain the parts.
+# `my_project` contains a complete version of this program, with command-line flags, a progress bar,
+# TensorBoard logs and exact resuming. `pip install -r requirements.txt` installs what it needs, and
+# `python -m mnist.main` runs it. (In a clone, `make mnist` does both.) [Customizing a training
+# loop](forking.md) shows how to change it, and [modules](modules.md) and [the training
+# loop](training.md) explain the parts.

@@ -3,10 +3,11 @@
 # %% [markdown]
 # # Transformations: grad, jit, vmap
 #
-# toile has three central tools. Each of them takes a function and returns a new one: `grad` returns
-# the gradient of the function, `jit` returns a compiled version, and `vmap` returns a version that
-# works on a whole batch. This page introduces them one at a time on a single problem, fitting a
-# curve to noisy measurements, and then combines them. You need to know Python and a little NumPy.
+# toile has three central tools. Each of them takes a function and returns a new function: `grad`
+# returns the gradient of the function, `jit` returns a compiled version, and `vmap` returns a
+# version that works on a whole batch. This page introduces them one at a time on a single problem,
+# fitting a curve to noisy measurements, and then combines them. You need to know Python and a
+# little NumPy.
 #
 # ## The problem
 #
@@ -43,8 +44,9 @@ print(f"loss of the guess: {loss(guess, t, y):.3f}")
 #
 # ## grad: which way is down?
 #
-# `toile.grad(loss)` is a function with the same arguments as `loss`. It returns the derivative with respect to the
-# first argument. Here that is a dict, so the result is a dict with the same keys.
+# `toile.grad(loss)` is a function with the same arguments as `loss`. It returns the derivative with
+# respect to the first argument. Here, the first argument is a dict, so the result is a dict with
+# the same keys.
 
 # %%
 def rounded(numbers):
@@ -65,9 +67,10 @@ print(f"by hand {(loss(above, t, y) - loss(below, t, y)) / (2 * small):.3f}, "
       f"by grad {slopes['w']:.3f}")
 
 # %% [markdown]
-# The slope in `w` is negative, so the loss falls when `w` grows. Following the slopes downhill is *gradient
-# descent*. `value_and_grad` returns the loss along with the slopes, and `toile.tree.map` applies a function to each
-# number in a dict (or in any nesting of dicts, lists and tuples).
+# The slope with respect to `w` is negative, so the loss falls when `w` grows. Following the slopes
+# downhill is *gradient descent*. `value_and_grad` returns the loss along with the slopes, and
+# `toile.tree.map` applies a function to each number in a dict (or in any nesting of dicts, lists
+# and tuples).
 
 # %%
 from toile.training.live import Plot
@@ -86,9 +89,10 @@ print(rounded(params))
 plot
 
 # %% [markdown]
-# The frequency is already close to 3.0; the amplitude and the damping need more steps. `grad` can do more:
+# The frequency is already close to 3.0; the amplitude and the damping need more steps. `grad` can
+# do more:
 #
-# - `toile.grad(f, argnums=1)` differentiates with respect to another argument.
+# - `toile.grad(f, argnums=1)` differentiates with respect to the second argument.
 # - `toile.grad(f, has_aux=True)` is for functions that return `(loss, something_else)`.
 # - A gradient is a function like any other, so it has a gradient too:
 
@@ -127,7 +131,7 @@ print(f"plain {plain * 1e3:.2f} ms, compiled {compiled * 1e3:.3f} ms")
 assert compiled < plain
 
 # %% [markdown]
-# How does `jit` look inside a Python function? In the first call it passes *tracers* instead of
+# How does `jit` look inside a Python function? In the first call, it passes *tracers* instead of
 # arrays. A tracer has a shape and a dtype, but no numbers, and it records the operations that are
 # applied to it. The recording is compiled, and later calls run the compiled program without running
 # your Python code. A `print` shows the difference:
@@ -144,7 +148,7 @@ print(noisy_square(jnp.float32(3)), noisy_square(jnp.float32(4)))
 
 # %% [markdown]
 # The function printed only once in two calls. It is traced again when the shape or the dtype of an
-# argument changes, and `why()` gives the reason for each trace:
+# argument changes, and `why()` returns the reason for each trace:
 
 # %%
 noisy_square(jnp.arange(3.0))
@@ -172,8 +176,8 @@ print(toile.jit(lambda x: jnp.where(x > 0, x, 0.0))(-2.0))
 # ## vmap: from one to many
 #
 # It is easier to write a function for one measurement than for eighty. `toile.vmap` adds the
-# missing axis. `in_axes` specifies the axis of each argument that contains the measurements, and
-# `None` means that the argument is the same for all of them.
+# missing axis. For each argument, `in_axes` specifies which axis contains the measurements, and
+# `None` means that the argument is the same for all measurements.
 
 
 # %%
@@ -185,12 +189,12 @@ losses = toile.vmap(loss_of_one, in_axes=(None, 0, 0))(params, t, y)
 losses.shape
 
 # %% [markdown]
-# This is not a loop: the operations inside work on the whole axis at once.
+# This is not a loop: each operation inside the function works on the whole axis at once.
 #
 # ## Together
 #
 # Transformations can be combined in any order. `vmap(grad(...))` computes a gradient *for each
-# measurement*, which shows how strongly that measurement pulls at the parameters. The three failed
+# measurement*, which shows how strongly that measurement pulls on the parameters. The three failed
 # measurements pull hardest.
 
 # %%
@@ -204,9 +208,9 @@ print("measurements that pull hardest:", suspicious)
 assert suspicious == [10, 33, 60]
 
 # %% [markdown]
-# We leave them out and fit again from many first guesses at once. Fitting from one guess is a loop,
-# which `lax.fori_loop` keeps inside the compiled program. `vmap` runs this loop for 40 guesses of
-# the frequency at the same time.
+# We leave them out and fit again from many initial guesses at once. Fitting from one guess is a
+# loop, which `lax.fori_loop` keeps inside the compiled program. `vmap` runs this loop for 40
+# guesses of the frequency at the same time.
 
 # %%
 from toile import lax
@@ -237,8 +241,8 @@ rounded({name: p[best] for name, p in fits.items()})
 assert abs(fits["w"][best] - 3.0) < 0.05 and abs(fits["a"][best] - 2.0) < 0.1
 
 # %% [markdown]
-# Guesses near 3 lead to the solution, and others end in a poor local minimum, which is why it was
-# worth trying many guesses.
+# Guesses near 3 lead to the solution, and the others end in poor local minima. It was therefore
+# worthwhile to try many guesses.
 #
 # ## Where next
 #
@@ -249,5 +253,6 @@ assert abs(fits["w"][best] - 3.0) < 0.05 and abs(fits["a"][best] - 2.0) < 0.1
 # | add an axis | `vmap` |
 # | loop inside a compiled function | `lax.fori_loop`, `lax.scan`, `lax.while_loop` |
 #
-# [A model of your own](own-model.md) uses these tools to train a network. [Transformations](transformations.md) is
-# the full guide, and [common pitfalls](sharp-bits.md) lists what can go wrong.
+# [A model of your own](own-model.md) uses these tools to train a network.
+# [Transformations](transformations.md) is the full guide, and [common pitfalls](sharp-bits.md)
+# lists what can go wrong.

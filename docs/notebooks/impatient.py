@@ -3,8 +3,9 @@
 # %% [markdown]
 # # toile for the impatient
 #
-# This page takes about ten minutes and goes from NumPy to compiled training on several devices. If you know JAX, you
-# can skip to [from Flax to toile](from-flax.md): almost all names on this page are JAX's.
+# This page takes about ten minutes and goes from NumPy to compiled training on several devices. If
+# you know JAX, you can skip to [from Flax to toile](from-flax.md): almost all names on this page
+# are JAX's.
 
 # %% [markdown]
 # ## Arrays
@@ -25,8 +26,8 @@ print(y.shape, y.dtype)
 np.asarray(y)  # converts to NumPy; toile's functions also accept NumPy arrays
 
 # %% [markdown]
-# Arrays are immutable. `at` returns a changed copy. Inside `jit` the compiler avoids the copy when the old array is not
-# used again.
+# Arrays are immutable. `at` returns a changed copy. Inside `jit`, the compiler avoids the copy if
+# the old array is not used again.
 
 # %%
 try:
@@ -47,8 +48,8 @@ h = jnp.ones(3, jnp.bfloat16)
 # %% [markdown]
 # ## Derivatives
 #
-# `grad` turns a function into its gradient with respect to the first argument. That argument may be an array or a tree:
-# nested dicts, lists, tuples and dataclasses that contain arrays.
+# `grad` turns a function into its gradient with respect to the first argument. That argument may be
+# an array or a tree: nested dicts, lists, tuples and dataclasses that contain arrays.
 
 
 # %%
@@ -68,8 +69,8 @@ value, grads = toile.value_and_grad(loss)(params, x, y)  # costs no more than th
 print(f"loss {value:.3f}, derivative with respect to b {grads['b']:.3f}")
 
 # %% [markdown]
-# A gradient is an ordinary function, so it can be differentiated again. `jvp` computes derivatives in forward mode
-# and `vjp` in reverse mode; `jacfwd`, `jacrev` and `hessian` are built from them.
+# A gradient is an ordinary function, so it can be differentiated again. `jvp` computes derivatives
+# in forward mode and `vjp` in reverse mode; `jacfwd`, `jacrev` and `hessian` are built from them.
 
 # %%
 cube = lambda t: t**3
@@ -79,9 +80,10 @@ print(toile.hessian(lambda v: jnp.prod(v))(jnp.array([1.0, 2.0, 3.0])))
 # %% [markdown]
 # ## jit
 #
-# `jit` compiles a function. It *traces* the function once: it runs the Python code on placeholders (*tracers*), which
-# have a shape and a dtype but no values, and records the operations as a program. Then it compiles the program.
-# Later calls with arguments of the same shapes and dtypes run the machine code and skip the Python code.
+# `jit` compiles a function. It *traces* the function once: it runs the Python code on placeholders
+# (*tracers*), which have a shape and a dtype but no values, and records the operations as a
+# program. Then it compiles the program. Later calls with arguments of the same shapes and dtypes
+# run the machine code and skip the Python code.
 
 
 # %%
@@ -97,16 +99,17 @@ for _ in range(200):
 print(f"loss {loss(params, x, y):.3f}")
 
 # %% [markdown]
-# A call with different shapes, dtypes or tree structure traces the function again. `why()` tells you what was different
-# each time:
+# In a call with different shapes, dtypes or tree structure, the function is traced again. `why()`
+# tells you what was different each time:
 
 # %%
 step(params, x[:32], y[:32], 0.3)
 step.why()
 
 # %% [markdown]
-# `toile.explain` shows the compiled kernels: the operations in each one, the source lines they come from, and the
-# arrays that they read and write. [Performance](performance.md) explains how to read the output.
+# `toile.explain` shows the compiled kernels: the operations in each kernel, the source lines that
+# they come from, and the arrays that the kernel reads and writes. [Performance](performance.md)
+# explains how to read the output.
 
 # %%
 print(toile.explain(lambda p: toile.grad(loss)(p, x, y))(params))
@@ -130,9 +133,9 @@ toile.tree.map(jnp.shape, per_example(params, x, y))
 # %% [markdown]
 # ## pmap and several devices
 #
-# `pmap` maps a function over devices: each device gets one slice of the arguments. Collective operations such as
-# `pmean` combine values from all devices. The CPU can simulate several devices, so you can develop and test such
-# programs on any machine.
+# `pmap` maps a function over devices: each device gets one slice of the arguments. Collective
+# operations such as `pmean` combine values from all devices. The CPU can simulate several devices,
+# so you can develop and test such programs on any machine.
 
 # %%
 toile.config.update("jax_num_cpu_devices", 4)  # or TOILE_CPU_DEVICES=4 in the environment
@@ -150,15 +153,15 @@ np.testing.assert_allclose(after["w"], step(params, x, y, 0.3)["w"], rtol=1e-5)
 after["w"]
 
 # %% [markdown]
-# `training.replicated` converts a training step for one device into a step for all of them: see [multiple
-# devices](parallel.md).
+# `training.replicated` converts a training step for one device into a step for all devices: see
+# [multiple devices](parallel.md).
 
 # %% [markdown]
 # ## Random keys
 #
 # There is no global random state. Random functions take a *key*, and the same key produces the same
 # numbers under every transformation and on every device. Use each key only once; `split` creates
-# new keys from one.
+# new keys from a key.
 
 # %%
 from toile import random
@@ -173,8 +176,8 @@ random.normal(random.fold_in(key, 17))  # a key for step 17, made from the same 
 # %% [markdown]
 # ## Modules and a training loop
 #
-# `toile.linen` has the interface of Flax's `linen`: a module describes a network, and its parameters are a separate
-# tree of arrays. `toile.optim` has the interface of Optax.
+# `toile.linen` has the interface of Flax's `linen`: a module describes a network, and its
+# parameters are a separate tree of arrays. `toile.optim` has the interface of Optax.
 
 # %%
 from toile import linen as nn
@@ -235,8 +238,8 @@ except toile.errors.UnexpectedTracerError as error:
 
 # %% [markdown]
 # **Python's `if` does not work on traced values**, because a tracer has no value. Use `jnp.where`
-# or `lax.cond`, or make the argument static. The function is then compiled separately for each
-# value of the argument.
+# or `lax.cond`, or make the argument static. A function with a static argument is compiled
+# separately for each value of that argument.
 
 
 # %%
@@ -253,8 +256,8 @@ except toile.errors.TracerBoolConversionError as error:
 toile.jit(lambda x: jnp.where(x > 0, 1, -1))(3.0)
 
 # %% [markdown]
-# **Shapes are static.** A function whose result has a shape that depends on values cannot be traced. Give a fixed size,
-# or use a mask:
+# **Shapes are static.** A function whose result has a shape that depends on values cannot be
+# traced. Pass a fixed size, or use a mask:
 
 # %%
 v = jnp.array([3, 0, 5, 7])
@@ -269,16 +272,17 @@ toile.jit(lambda v: jnp.nonzero(v, size=4, fill_value=-1)[0])(v)
 print(v[jnp.array([0, 99])], v.at[jnp.array([0, 99])].set(1))
 
 # %% [markdown]
-# **64-bit numbers must be enabled**: with `toile.config.update("jax_enable_x64", True)` for the whole program, or in a
-# `with` block:
+# **64-bit numbers must be enabled**: with `toile.config.update("jax_enable_x64", True)` for the
+# whole program, or in a `with` block:
 
 # %%
 with toile.enable_x64():
     print(jnp.linspace(0, 1, 3).dtype)
 
 # %% [markdown]
-# **An unused branch can make a gradient NaN.** `where` computes both branches and multiplies the derivative of the unused
-# one by 0. If that derivative is infinite or NaN, the product is NaN. Replace the operand, not only the result:
+# **An unused branch can make a gradient NaN.** `where` computes both branches and multiplies the
+# derivative of the unused branch by 0. If that derivative is infinite or NaN, the product is NaN.
+# Replace the operand, not only the result:
 
 # %%
 bad = lambda x: jnp.where(x > 0, jnp.sqrt(x), 0.0)
@@ -286,13 +290,14 @@ good = lambda x: jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1.0)), 0.0)
 toile.grad(bad)(0.0), toile.grad(good)(0.0)
 
 # %% [markdown]
-# **Measure the second call, and wait for its result.** The first call includes compilation, and on a GPU a call returns
-# before the work is done. `block_until_ready()` waits for the result.
+# **Measure the second call, and wait for its result.** The first call includes compilation, and on
+# a GPU, a call returns before the work is done. `block_until_ready()` waits for the result.
 #
-# [Common pitfalls](sharp-bits.md) describes more of these.
+# [Common pitfalls](sharp-bits.md) describes more pitfalls.
 #
 # ## What to read next
 #
-# [Getting started: MNIST](getting-started.md) trains a network on real data. The guides cover [modules](modules.md),
-# [transformations](transformations.md), [training](training.md) and [debugging](debugging.md). [Differences from
-# JAX](compat.md) lists where toile and JAX behave differently.
+# [Getting started: MNIST](getting-started.md) trains a network on real data. The guides cover
+# [modules](modules.md), [transformations](transformations.md), [training](training.md) and
+# [debugging](debugging.md). [Differences from JAX](compat.md) lists where toile and JAX behave
+# differently.

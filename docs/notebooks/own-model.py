@@ -3,13 +3,14 @@
 # %% [markdown]
 # # A model of your own, from module to checkpoint
 #
-# This page writes a layer, builds a network from it, trains the network, saves it, and continues training from the
-# file as if nothing had happened. The data is generated, so everything runs in a few seconds.
+# This page writes a layer, builds a network from it, trains the network, saves it, and continues
+# training from the file as if nothing had happened. The data is generated, so everything runs in a
+# few seconds.
 #
 # ## Data: two spirals
 #
-# Two spirals are wound around each other, and the network has to decide which spiral a point belongs to. No straight
-# line separates them.
+# Two spirals are wound around each other, and the network has to decide which spiral a point
+# belongs to. No straight line separates them.
 
 # %%
 import numpy as np
@@ -43,9 +44,9 @@ draw(train["x"], train["label"])
 # ## A layer
 #
 # A module is a class whose fields are hyperparameters and whose method `__call__` defines the
-# computation. `self.param` declares a parameter by its name, a function that draws its initial
-# value, and its shape. This layer multiplies by a matrix, as `nn.Dense` does, and then scales each
-# output by a number that it learns:
+# computation. The arguments of `self.param` are a parameter's name, a function that draws its
+# initial value, and its shape. This layer multiplies its input by a matrix, as `nn.Dense` does, and
+# then scales each output by a learned number:
 
 # %%
 import toile
@@ -106,9 +107,9 @@ model.tabulate(random.key(0), train["x"][:1], is_training=False)
 # ## A training step
 #
 # A `TrainState` contains everything that training changes: the parameters, the state of the
-# optimizer and the step number. `train_step` takes a state and returns the next one. The random key
-# for dropout is derived from the step number, so you need not store a key, and every step draws
-# different numbers.
+# optimizer and the step number. `train_step` takes a state and a batch, and returns the next state.
+# The random key for dropout is derived from the step number, so you need not store a key, and every
+# step draws different numbers.
 
 # %%
 from toile import optim
@@ -145,8 +146,8 @@ print(f"accuracy before training: {accuracy(state, held_out):.1%}")
 # %% [markdown]
 # ## The loop, with checkpoints
 #
-# A `Loader` shuffles the examples and divides them into batches, and `Plot` draws the curves. After every tenth epoch
-# a checkpoint is written; `keep=3` keeps the last three.
+# A `Loader` shuffles the examples and divides them into batches, and `Plot` draws the curves. After
+# every tenth epoch, a checkpoint is written; `keep=3` keeps the last three checkpoints.
 
 # %%
 import tempfile
@@ -191,7 +192,7 @@ draw(grid, logits.argmax(axis=-1))
 # ## Continue from a checkpoint
 #
 # `restore_checkpoint` reads a checkpoint into a state of the same structure. A new state has this
-# structure, and its numbers are replaced by those of the checkpoint.
+# structure, and its numbers are replaced by those in the checkpoint.
 
 # %%
 print("checkpoints of the epochs", checkpoints.available_steps(folder))
@@ -199,8 +200,9 @@ restored = checkpoints.restore_checkpoint(folder, new_state(1), step=30)
 print("step", int(restored.step), f"accuracy {accuracy(restored, held_out):.1%}")
 
 # %% [markdown]
-# Now we train the last ten epochs again, from the file. The order of the batches and the dropout depend only on the
-# numbers of the epoch and the step, so the result is the same as before, bit for bit:
+# Now we repeat the last ten epochs, starting from the file. The order of the batches and the
+# dropout masks depend only on the epoch and step numbers, so the result is bit-for-bit identical to
+# that of the first run:
 
 # %%
 again = restored
@@ -218,7 +220,7 @@ assert all(toile.tree.leaves(same))
 # ## Use the network
 #
 # For predictions, the parameters are enough. `serialization` writes them without the optimizer's
-# state, and any program that has the module can read the file:
+# state, and any program that defines the module can read the file:
 
 # %%
 from pathlib import Path

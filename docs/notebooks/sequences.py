@@ -3,10 +3,10 @@
 # %% [markdown]
 # # Sequences: recurrent networks with scan
 #
-# Measurements over time, text and music are sequences: one element comes after another, and what came before matters.
-# A recurrent network reads a sequence step by step and keeps a summary of what it has read. This page explains
-# `scan`, the loop behind such networks, and then trains a network that forecasts waves. The waves are generated, so
-# everything runs in a few seconds.
+# Measurements over time, text and music are sequences: one element comes after another, and the
+# earlier elements matter. A recurrent network reads a sequence step by step and keeps a summary of
+# what it has read. This page explains `scan`, the loop behind such networks, and then trains a
+# network that forecasts waves. The waves are generated, so everything runs in a few seconds.
 #
 # ## A loop that remembers
 #
@@ -47,8 +47,8 @@ np.testing.assert_allclose(with_python(signal), with_scan(signal), rtol=1e-5)
 # %% [markdown]
 # `lax.scan(step, start, xs)` calls `step` for each element of `xs`, passes the carried value from
 # each step to the next, and stacks the outputs of the steps. Why not use a Python loop? Under
-# `jit`, a Python loop is *unrolled*: 200 steps become 200 copies of the step. With `scan` the
-# program contains the step once, inside a single operation, however long the sequence is:
+# `jit`, a Python loop is *unrolled*: 200 steps become 200 copies of the step. With `scan`, the
+# program contains the step only once, inside a single operation, however long the sequence is:
 
 # %%
 for function in (with_python, with_scan):
@@ -64,8 +64,9 @@ for i, (x, average) in enumerate(zip(signal, toile.jit(with_scan)(signal))):
 plot
 
 # %% [markdown]
-# A scan can be differentiated and mapped like any other function. Here the factor 0.9 becomes an argument, `vmap` tries
-# twenty factors at once, and we see which one comes closest to the signal without noise:
+# A scan can be differentiated and mapped like any other function. Here, the factor 0.9 becomes an
+# argument, `vmap` tries twenty factors at once, and we see which factor comes closest to the signal
+# without noise:
 
 
 # %%
@@ -106,12 +107,13 @@ print({name: a.shape for name, a in train.items()}, "first lengths:", train["len
 # %% [markdown]
 # ## A recurrent network
 #
-# A *cell* is the step of a recurrent network: it takes the carried value and one element, and returns a new carried
-# value and an output. `nn.GRUCell` is a common one; it carries a vector. `nn.RNN` runs a cell over a sequence, with
-# `scan`. For each value of the wave, our network predicts the next one.
+# A *cell* is the step of a recurrent network: it takes the carried value and one element, and
+# returns a new carried value and an output. `nn.GRUCell` is a common cell; it carries a vector.
+# `nn.RNN` uses `scan` to run a cell over a sequence. For each value of the wave, our network
+# predicts the next value.
 #
-# `setup` names the layers, so that two methods can use them: `__call__` reads whole waves for training, and `one_step`
-# reads a single value, which we need later to continue a wave.
+# `setup` names the layers, so that two methods can use them: `__call__` reads whole waves for
+# training, and `one_step` reads a single value. We need `one_step` later to continue a wave.
 
 # %%
 from toile import linen as nn
@@ -167,7 +169,7 @@ def train_step(params, state, batch):
 
 # %% [markdown]
 # Gradients of recurrent networks pass through every step of the sequence and can become very large
-# on the way. `clip_by_global_norm` scales down the gradients that do.
+# on the way. `clip_by_global_norm` scales down gradients that are too large.
 
 # %%
 from toile.training.loader import Loader
@@ -191,8 +193,8 @@ assert reached < 0.01
 # ## Continue a wave
 #
 # To forecast many values, the network reads a wave and then its own predictions: each prediction is
-# the next input. That is another scan. It carries the cell's state and the last value. It reads no
-# elements, so `xs` is None, and `length` sets the number of steps.
+# the next input. This is another scan, which carries the cell's state and the last value. It reads
+# no elements, so `xs` is None, and `length` sets the number of steps.
 
 
 # %%
@@ -226,7 +228,8 @@ for i, value in enumerate(longest[0]):
 plot
 
 # %% [markdown]
-# How good is that? We compare with the simplest forecast, which repeats the last value that was read:
+# How good is this forecast? We compare it with the simplest forecast, which repeats the last value
+# that was read:
 
 # %%
 true = longest[:, 30:]
@@ -245,4 +248,5 @@ assert errors["network"] < errors["last value repeated"] / 2
 #   both directions.
 # - [Transformations](transformations.md#loops-and-branches) describes the other loops, such as
 #   `while_loop` and `fori_loop`.
-# - The examples [seq2seq](examples/seq2seq/README.md) and [lm1b](examples/lm1b/README.md) train larger networks on text.
+# - The examples [seq2seq](examples/seq2seq/README.md) and [lm1b](examples/lm1b/README.md) train
+#   larger networks on text.
