@@ -161,7 +161,7 @@ def sigmoid(x: ArrayLike) -> Array:
     """Compute the logistic function `1 / (1 + exp(-x))`.
 
     Args:
-        x: array or number of a floating or complex dtype.
+        x: array or number of a floating-point or complex dtype.
 
     Returns:
         An array of the same shape and dtype, with values in [0, 1] for real numbers.
@@ -196,7 +196,7 @@ def silu(x: ArrayLike) -> Array:
     """Compute `x * sigmoid(x)`, also called swish.
 
     Args:
-        x: array or number of a floating or complex dtype.
+        x: array or number of a floating-point or complex dtype.
 
     Returns:
         An array of the same shape and dtype.
@@ -402,11 +402,11 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
     """Compute a gated linear unit: the first half of `x` times the sigmoid of the second half.
 
     Args:
-        x: array of a floating dtype.
+        x: array of a floating-point dtype.
         axis: axis along which `x` is halved; its size must be even.
 
     Returns:
-        An array of the shape of `x` with `axis` half as long.
+        An array with the shape of `x` with `axis` half as long.
 
     Raises:
         AssertionError: the size of `axis` is odd.

@@ -76,13 +76,13 @@ def dot_product_attention(
         local_window_size: a pair `(left, right)`, the number of keys before and after its own
             position that a query attends to. A single number applies to both sides. None means
             that there is no window.
-        implementation: accepted for code written for JAX. It does not choose a kernel, but "cudnn"
-            raises an error for right windows that cuDNN does not support.
+        implementation: accepted for compatibility with JAX. It does not choose a kernel, but
+            "cudnn" raises an error for right windows that cuDNN does not support.
         return_residual: whether to also return the logarithm of the sum of the exponentials of the
             logits.
 
     Returns:
-        An array of the shape of `query`. With `return_residual`, a pair of this array and the
+        An array with the shape of `query`. With `return_residual`, a pair of this array and the
         logarithms, an array of shape (B, T, N) through which no gradient passes.
 
     Raises:

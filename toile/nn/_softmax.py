@@ -124,12 +124,12 @@ def log_softmax(
     """Compute the logarithm of the softmax, even where the softmax itself underflows.
 
     Args:
-        x: array of logits of a floating dtype.
+        x: array of logits of a floating-point dtype.
         axis: axis or axes along which the exponentials of the results sum to 1.
         where: boolean array that selects the elements to include; None for all.
 
     Returns:
-        An array of the shape of `x`. Excluded elements are -inf.
+        An array with the shape of `x`. Excluded elements are -inf.
 
     >>> toile.nn.log_softmax(jnp.array([0.0, 1.0, 1000.0]))
     Array([-1000.,  -999.,     0.], dtype=float32)
@@ -155,7 +155,7 @@ def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -
         where: boolean array that selects the elements to include; None for all.
 
     Returns:
-        An array of the shape of `x`. Excluded elements are 0.
+        An array with the shape of `x`. Excluded elements are 0.
 
     >>> toile.nn.softmax(jnp.array([[0.0, 0.0], [1.0, 3.0]]))
     Array([[0.5       , 0.5       ],
@@ -204,7 +204,7 @@ def standardize(
             deviations.
 
     Returns:
-        An array of the shape of `x`: `(x - mean) / sqrt(variance + epsilon)`.
+        An array with the shape of `x`: `(x - mean) / sqrt(variance + epsilon)`.
 
     >>> toile.nn.standardize(jnp.array([1.0, 2.0, 3.0]))
     Array([-1.2247359,  0.       ,  1.2247359], dtype=float32)
@@ -238,7 +238,7 @@ def one_hot(
         dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
         axis: position of the new axis in the result. If it is the name of a mapped axis, which must
             have size `num_classes`, the vectors extend along that axis instead.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array with one more axis than `x`, or with the axes of `x` if `axis` is a name.

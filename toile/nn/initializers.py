@@ -181,8 +181,8 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
 
     Args:
         stddev: standard deviation.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -273,8 +273,8 @@ def variance_scaling(
         out_axis: axis or axes of the outputs.
         batch_axis: axis or axes of independent copies, which count neither as inputs nor as
             outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -364,8 +364,8 @@ def glorot_uniform(
         out_axis: axis or axes of the outputs.
         batch_axis: axis or axes of independent copies, which count neither as inputs nor as
             outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -392,8 +392,8 @@ def glorot_normal(
         out_axis: axis or axes of the outputs.
         batch_axis: axis or axes of independent copies, which count neither as inputs nor as
             outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -420,8 +420,8 @@ def lecun_uniform(
         out_axis: axis or axes of the outputs.
         batch_axis: axis or axes of independent copies, which count neither as inputs nor as
             outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -447,8 +447,8 @@ def lecun_normal(
         out_axis: axis or axes of the outputs.
         batch_axis: axis or axes of independent copies, which count neither as inputs nor as
             outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -474,8 +474,8 @@ def he_uniform(
         out_axis: axis or axes of the outputs.
         batch_axis: axis or axes of independent copies, which count neither as inputs nor as
             outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -502,8 +502,8 @@ def he_normal(
         out_axis: axis or axes of the outputs.
         batch_axis: axis or axes of independent copies, which count neither as inputs nor as
             outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -533,8 +533,8 @@ def orthogonal(
     Args:
         scale: factor for the matrix.
         column_axis: the axis that indexes the columns.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -573,8 +573,8 @@ def delta_orthogonal(
     Args:
         scale: factor for the matrix.
         column_axis: the axis that indexes the columns of the matrix, one of the last two.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`. The shape

@@ -82,7 +82,7 @@ def key_dtype(impl_spec: GeneratorLike | None = None) -> dtypes.KeyDType:
     """Return the dtype of the keys of a random number generator.
 
     Args:
-        impl_spec: name or dtype of the generator; None for the default one.
+        impl_spec: name or dtype of the generator; None for the default generator.
 
     Returns:
         The extended dtype of such keys. It has no NumPy equivalent.
@@ -107,7 +107,7 @@ def key(
         seed: integer. If 64-bit types are not enabled, only the low 32 bits of a Python integer are
             used.
         impl: name of the generator, one of `"threefry2x32"`, `"threefry4x32"`, `"philox2x32"`,
-            `"philox4x32"`, `"rbg"` and `"unsafe_rbg"`; None for the default one, which is
+            `"philox4x32"`, `"rbg"` and `"unsafe_rbg"`; None for the default generator, which is
             `"threefry2x32"` unless `toile.config` names another.
         dtype: dtype of the key, which is another way to name the generator.
 
@@ -135,7 +135,7 @@ def PRNGKey(seed: ArrayLike, *, impl: GeneratorLike | None = None) -> Array:
     Args:
         seed: integer. If 64-bit types are not enabled, only the low 32 bits of a Python integer are
             used.
-        impl: name of the generator; None for the default one. Raw words do not record the
+        impl: name of the generator; None for the default generator. Raw words do not record the
             generator, so random functions treat them as keys of the default generator.
 
     Returns:
@@ -248,7 +248,7 @@ def wrap_key_data(
 
     Args:
         key_bits_array: uint32 array whose last axis contains the words of a key.
-        impl: name of the generator that the words belong to; None for the default one.
+        impl: name of the generator that the words belong to; None for the default generator.
         dtype: dtype of the keys, which is another way to name the generator.
 
     Returns:

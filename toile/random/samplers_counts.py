@@ -36,7 +36,7 @@ def poisson(
         lam: mean of the distribution. Where it is negative or NaN, the result is -1.
         shape: shape of the result, to which `lam` must broadcast; None for the shape of `lam`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -132,7 +132,7 @@ def binomial(
         p: probability of success.
         shape: shape of the result, to which `n` and `p` must broadcast; None for the shape that
             they broadcast to.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
         An array of whole numbers in a floating dtype.

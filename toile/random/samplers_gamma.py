@@ -40,8 +40,8 @@ def gamma(
         key: random key; do not use it again.
         a: shape parameter of the distribution, positive.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -67,8 +67,8 @@ def loggamma(
         key: random key; do not use it again.
         a: shape parameter of the distribution, positive.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -222,8 +222,8 @@ def beta(
         a, b: parameters of the distribution, positive.
         shape: shape of the result, to which `a` and `b` must broadcast; None for the shape that
             they broadcast to.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -254,8 +254,8 @@ def dirichlet(
         alpha: concentration of each outcome along the last axis, positive.
         shape: shape of the result without its last axis, to which `alpha.shape[:-1]` must
             broadcast; None for `alpha.shape[:-1]`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, alpha.shape[-1])`, whose vectors along the last axis sum to 1.
@@ -308,8 +308,8 @@ def chisquare(
         key: random key; do not use it again.
         df: degrees of freedom, positive; fractions are allowed.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -341,8 +341,8 @@ def f(
         dfden: degrees of freedom of the denominator, positive.
         shape: shape of the result, to which `dfnum` and `dfden` must broadcast; None for the shape
             that they broadcast to.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -369,8 +369,8 @@ def t(
         key: random key; do not use it again.
         df: degrees of freedom, positive; fractions are allowed.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -396,9 +396,9 @@ def generalized_normal(
     Args:
         key: random key; do not use it again.
         p: exponent, positive; its shape must broadcast to `shape`.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -429,9 +429,9 @@ def ball(
         key: random key; do not use it again.
         d: number of dimensions.
         p: exponent of the norm, a positive number.
-        shape: shape of the array of points; `()` gives a single point.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the array of points; `()` for a single point.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, d)`.

@@ -29,9 +29,9 @@ def exponential(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -59,12 +59,12 @@ def gumbel(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
         mode: how many random bits are used for each number. "low", the default, is the fastest, but
             its float32 numbers do not exceed about 16. "high" and "highest" use more bits, and
             reach farther into the upper tail.
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -93,7 +93,7 @@ def categorical(
         replace: whether an outcome can be drawn several times. If False, the draws along the
             leading axes of `shape` are distinct.
         mode: precision of the Gumbel noise that is added to the logits, as in `gumbel`.
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An integer array of indices along `axis`.
@@ -142,9 +142,9 @@ def laplace(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -168,9 +168,9 @@ def logistic(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -193,9 +193,9 @@ def cauchy(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -221,8 +221,8 @@ def pareto(
         key: random key; do not use it again.
         b: exponent, positive.
         shape: shape of the result, to which `b` must broadcast; None for the shape of `b`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -258,7 +258,7 @@ def weibull_min(
         scale: factor that multiplies the numbers.
         concentration: exponent `c`, positive.
         shape: shape of the independent numbers.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
         An array of the shape to which `shape` and the shapes of the parameters broadcast.
@@ -284,7 +284,7 @@ def geometric(
         p: probability of success in one trial.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -323,8 +323,8 @@ def triangular(
         right: upper end of the interval.
         shape: shape of the result, to which the parameters must broadcast; None for the shape that
             they broadcast to.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.

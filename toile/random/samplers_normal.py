@@ -36,9 +36,10 @@ def normal(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
+            enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -95,8 +96,8 @@ def truncated_normal(
         upper: upper end of the interval.
         shape: shape of the result, to which `lower` and `upper` must broadcast; None for the shape
             that they broadcast to.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -154,8 +155,9 @@ def lognormal(
         key: random key; do not use it again.
         sigma: standard deviation of the logarithm, 1 by default.
         shape: shape of the result, to which `sigma` must broadcast; None for the shape of `sigma`.
-        dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
+            enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype: `exp(sigma * x)` for standard normal `x`.
@@ -182,10 +184,10 @@ def multivariate_normal(
             not checked.
         shape: shape of the result without its last axis, to which the leading axes of `mean` and
             `cov` must broadcast; None for the shape that they broadcast to.
-        dtype: floating dtype of the noise; None for the dtype of `mean` and `cov`.
+        dtype: floating-point dtype of the noise; None for the dtype of `mean` and `cov`.
         method: factorization of `cov`. "cholesky" is the fastest, but the result is NaN if `cov` is
             not positive definite. "svd" and "eigh" also work for singular matrices.
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, n)`.
@@ -244,9 +246,9 @@ def maxwell(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -269,9 +271,9 @@ def rademacher(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
+        shape: shape of the result; `()` for a single number.
         dtype: dtype of the result; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -303,7 +305,7 @@ def double_sided_maxwell(
         scale: factor that multiplies the numbers.
         shape: shape of the leading axes of the result. If it is `()`, the leading axes have the
             shape that the parameters broadcast to, as in JAX.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
         An array whose shape is `shape` followed by the shape that the parameters broadcast to.
@@ -332,8 +334,8 @@ def rayleigh(
         key: random key; do not use it again.
         scale: factor that multiplies the numbers, positive.
         shape: shape of the result, to which `scale` must broadcast; None for the shape of `scale`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -358,8 +360,8 @@ def wald(
         key: random key; do not use it again.
         mean: mean of the distribution, positive.
         shape: shape of the result, to which `mean` must broadcast; None for the shape of `mean`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -389,10 +391,11 @@ def orthogonal(
     Args:
         key: random key; do not use it again.
         n: number of rows.
-        shape: shape of the array of matrices; `()` gives a single matrix.
-        dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
+        shape: shape of the array of matrices; `()` for a single matrix.
+        dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
+            enabled).
         m: number of columns; None for `n`.
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, n, m)`. Its matrices have orthonormal columns, or orthonormal

@@ -72,7 +72,7 @@ def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
             first element by another `√2`. None and `"backward"` mean no scaling.
 
     Returns:
-        An array with size `n` along `axis`, of a floating or complex dtype.
+        An array with size `n` along `axis`, of a floating-point or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.
@@ -107,7 +107,7 @@ def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
         norm: scaling that was used in the forward transform; see `dct`.
 
     Returns:
-        An array with size `n` along `axis`, of a floating or complex dtype.
+        An array with size `n` along `axis`, of a floating-point or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.
@@ -166,7 +166,7 @@ def dctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike
         norm: scaling of the result; see `dct`.
 
     Returns:
-        An array with the sizes `s` along `axes`, of a floating or complex dtype.
+        An array with the sizes `s` along `axes`, of a floating-point or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.
@@ -188,7 +188,7 @@ def idctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLik
         norm: scaling that was used in the forward transform; see `dct`.
 
     Returns:
-        An array with the sizes `s` along `axes`, of a floating or complex dtype.
+        An array with the sizes `s` along `axes`, of a floating-point or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.

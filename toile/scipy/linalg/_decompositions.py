@@ -153,7 +153,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
         ValueError: `trans` is invalid.
 
     Differences:
-        SciPy raises an error if the matrix is singular. In toile the result contains inf or NaN.
+        SciPy raises an error if the matrix is singular. In toile, the result contains inf or NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.solve_triangular(jnp.array([[2.0, 1.0], [0.0, 4.0]]), jnp.array([4.0, 8.0]))
@@ -264,7 +264,7 @@ def schur(a: ArrayLike, output: Literal["real", "complex"] = "real") -> tuple[Ar
     """Compute the Schur decomposition of a square matrix: `a = Z T Zᴴ` with unitary `Z`.
 
     Args:
-        a: matrices of shape `(..., n, n)`, of a floating or complex dtype.
+        a: matrices of shape `(..., n, n)`, of a floating-point or complex dtype.
         output: `"complex"` for a complex `T`, which is upper triangular. With `"real"`, the `T` of
             a real matrix is real, and has a 2 × 2 block on its diagonal for each pair of complex
             eigenvalues.
@@ -295,7 +295,7 @@ def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False,
     All elements of `H` below its first subdiagonal are 0.
 
     Args:
-        a: matrices of shape `(..., n, n)`, of a floating or complex dtype. Integers are not
+        a: matrices of shape `(..., n, n)`, of a floating-point or complex dtype. Integers are not
             accepted.
         calc_q: whether to return `Q`.
         overwrite_a, check_finite: ignored.
@@ -502,7 +502,7 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
         ValueError: `assume_a` is invalid.
 
     Differences:
-        SciPy raises an error if the matrix is singular. In toile the result contains inf or NaN.
+        SciPy raises an error if the matrix is singular. In toile, the result contains inf or NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.solve(jnp.array([[0.0, 2.0], [1.0, 0.0]]), jnp.array([4.0, 3.0]))
@@ -587,7 +587,7 @@ def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
         method: `"qdwh"` for an iterative method, or `"svd"` for the singular value decomposition.
             `"qdwh"` requires `m >= n` for `side="right"` and `m < n` for `side="left"`.
         eps: precision of the iteration; None for the machine epsilon of the dtype.
-        max_iterations: largest number of iterations; None means 10.
+        max_iterations: maximum number of iterations; None means 10.
 
     Returns:
         A tuple `(u, p)`.

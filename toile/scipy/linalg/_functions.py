@@ -80,7 +80,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
     Args:
         A: matrices of shape `(..., n, n)`.
         upper_triangular: whether `A` is known to be upper triangular, which saves work.
-        max_squarings: largest number of squarings. If the norm of a matrix is so large that it
+        max_squarings: maximum number of squarings. If the norm of a matrix is so large that it
             needs more, the result is NaN.
 
     Returns:
@@ -231,7 +231,7 @@ def funm(A: ArrayLike, func: Callable[[Array], Array],
     Parlett's recurrence, which is inaccurate if eigenvalues are close to each other.
 
     Args:
-        A: one matrix of shape `(n, n)`, of a floating or complex dtype.
+        A: one matrix of shape `(n, n)`, of a floating-point or complex dtype.
         func: function to apply; it is called with the vector of eigenvalues.
         disp: if False, an estimate of the error is returned too.
 

@@ -189,7 +189,7 @@ def companion(a: ArrayLike) -> Array:
         ValueError: there are fewer than 2 coefficients.
 
     Differences:
-        SciPy raises an error if the first coefficient is 0. In toile the result contains inf or
+        SciPy raises an error if the first coefficient is 0. In toile, the result contains inf or
         NaN.
 
     >>> from toile.scipy import linalg

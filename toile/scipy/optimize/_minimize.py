@@ -188,13 +188,13 @@ def minimize(fun: Callable[..., Array], x0: ArrayLike, args: tuple[Any, ...] = (
         method: `"BFGS"`, or `"l-bfgs-experimental-do-not-rely-on-this"` for limited-memory BFGS,
             which does not store a matrix.
         tol: ignored; use the option `gtol`.
-        options: dict of options. Both methods accept `maxiter` (largest number of iterations, by
+        options: dict of options. Both methods accept `maxiter` (maximum number of iterations, by
             default 200 times the length of `x0`), `gtol` (the algorithm stops if the norm of the
             gradient is smaller, default 1e-5) and `norm` (order of that norm, default inf). BFGS
             also accepts `line_search_maxiter` (default 10). Limited-memory BFGS also accepts
             `maxcor` (number of steps to store, default 10), `ftol` (it stops if the function
             decreases by less, default 2.2e-9), `maxfun` and `maxgrad` (limits on evaluations, by
-            default none) and `maxls` (largest number of steps in a line search, default 20). If
+            default none) and `maxls` (maximum number of steps in a line search, default 20). If
             `maxfun` or `maxgrad` is given, `maxiter` is unlimited by default.
 
     Returns:

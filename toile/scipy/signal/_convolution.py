@@ -38,7 +38,7 @@ def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
             equal sizes.
 
     Returns:
-        An array of a floating or complex dtype.
+        An array of a floating-point or complex dtype.
 
     Raises:
         ValueError: the shapes do not match, or `mode` is invalid.
@@ -136,7 +136,7 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
             `method` is `"fft"`.
 
     Returns:
-        An array of a floating or complex dtype.
+        An array of a floating-point or complex dtype.
 
     Raises:
         ValueError: the shapes do not match, or `mode` or `method` is invalid.
@@ -170,7 +170,7 @@ def correlate(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "val
             `method` is `"fft"`.
 
     Returns:
-        An array of a floating or complex dtype.
+        An array of a floating-point or complex dtype.
 
     Raises:
         ValueError: the shapes do not match, or `mode` or `method` is invalid.
@@ -206,7 +206,7 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
         precision: precision of the products, as in `lax.conv_general_dilated`.
 
     Returns:
-        A matrix of a floating or complex dtype.
+        A matrix of a floating-point or complex dtype.
 
     Raises:
         NotImplementedError: `boundary` is not `"fill"`, or `fillvalue` is not 0.
@@ -230,7 +230,7 @@ def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
         precision: precision of the products, as in `lax.conv_general_dilated`.
 
     Returns:
-        A matrix of a floating or complex dtype.
+        A matrix of a floating-point or complex dtype.
 
     Raises:
         NotImplementedError: `boundary` is not `"fill"`, or `fillvalue` is not 0.

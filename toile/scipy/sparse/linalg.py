@@ -189,7 +189,7 @@ def cg(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None =
         x0: initial solution, with the structure and shapes of `b`; None for zeros.
         tol, atol: tolerances. The iteration stops when the norm of the residual `b - A x` is at
             most `max(tol * norm(b), atol)`.
-        maxiter: largest number of iterations; None for 10 times the number of elements of `b`.
+        maxiter: maximum number of iterations; None for 10 times the number of elements of `b`.
         M: preconditioner, a matrix or a function that approximates the inverse of `A`; None for no
             preconditioner.
 
@@ -227,7 +227,7 @@ def bicgstab(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | 
         x0: initial solution, with the structure and shapes of `b`; None for zeros.
         tol, atol: tolerances. The iteration stops when the norm of the residual `b - A x` is at
             most `max(tol * norm(b), atol)`.
-        maxiter: largest number of iterations; None for 10 times the number of elements of `b`.
+        maxiter: maximum number of iterations; None for 10 times the number of elements of `b`.
         M: preconditioner, a matrix or a function that approximates the inverse of `A`; None for no
             preconditioner.
 
@@ -374,7 +374,7 @@ def gmres(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | Non
             most `max(tol * norm(b), atol)`.
         restart: number of basis vectors to build before the method restarts from the current
             solution, at most the number of elements of `b`. All these vectors are kept in memory.
-        maxiter: largest number of restarts; None for 10 times the number of elements of `b`.
+        maxiter: maximum number of restarts; None for 10 times the number of elements of `b`.
         M: preconditioner, a matrix or a function that approximates the inverse of `A`; None for no
             preconditioner.
         solve_method: `"batched"` to solve one least-squares problem per restart, or `"incremental"`

@@ -131,7 +131,7 @@ def expn(n: ArrayLike, x: ArrayLike) -> Array:
         ValueError: an argument is complex.
 
     Differences:
-        SciPy rounds `n` down to an integer. In toile the result is NaN or inexact where `n` is not
+        SciPy rounds `n` down to an integer. In toile, the result is NaN or inexact where `n` is not
         an integer.
     """
     n, x = real_inexact("expn", n, x)

@@ -84,7 +84,8 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
 
     >>> from toile.scipy.stats import beta
     >>> beta.cdf(jnp.array([0.0, 0.5, 1.0]), 1, 1)
@@ -110,7 +111,8 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return lax.log(cdf(x, a, b, loc, scale))
 
@@ -133,7 +135,8 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     y, a, b = _standard("beta.sf", x, a, b, loc, scale)
     return betainc(b, a, 1 - y)
@@ -155,6 +158,7 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return lax.log(sf(x, a, b, loc, scale))

@@ -30,8 +30,8 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them. At
-        `x = loc` with `df = 2`, toile's result is NaN, while SciPy's is finite.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters. At `x = loc` with `df = 2`, toile's result is NaN, while SciPy's is finite.
     """
     x, df, loc, scale = inexact("chi2.logpdf", x, df, loc, scale)
     y = (x - loc) / scale
@@ -58,8 +58,8 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them. At
-        `x = loc` with `df = 2`, toile's result is NaN, while SciPy's is finite.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters. At `x = loc` with `df = 2`, toile's result is NaN, while SciPy's is finite.
     """
     return lax.exp(logpdf(x, df, loc, scale))
 
@@ -86,7 +86,8 @@ def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return gammainc(*_gamma_arguments("chi2.cdf", x, df, loc, scale))
 
@@ -105,7 +106,8 @@ def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return lax.log(cdf(x, df, loc, scale))
 
@@ -127,7 +129,8 @@ def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return gammaincc(*_gamma_arguments("chi2.sf", x, df, loc, scale))
 
@@ -146,6 +149,7 @@ def logsf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return lax.log(sf(x, df, loc, scale))

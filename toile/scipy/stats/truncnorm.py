@@ -56,7 +56,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, a, b, loc, scale = inexact("truncnorm.logpdf", x, a, b, loc, scale)
     value = norm.logpdf(x, loc, scale) - _log_mass(a, b)
@@ -90,7 +90,7 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
 
     >>> from toile.scipy.stats import truncnorm
     >>> truncnorm.pdf(jnp.array([-1.0, 0.0, 1.0]), 0, jnp.inf)
@@ -192,7 +192,7 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a truncated normal variable is greater than `x`.
 
-    The result is `1 - cdf`. It is NaN where `a` is not less than `b`.
+    The result is 1 minus the result of `cdf`. It is NaN where `a` is not less than `b`.
 
     Args:
         x: points at which the function is evaluated.
