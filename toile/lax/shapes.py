@@ -283,7 +283,8 @@ def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
     """Broadcast an array to the shape of another array, by NumPy's rules.
 
     Args:
-        arr: array to repeat. like_arr: array whose shape is the shape of the result.
+        arr: array to repeat.
+        like_arr: array whose shape is the shape of the result.
 
     Returns:
         An array with the dtype of `arr`.

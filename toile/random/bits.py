@@ -147,15 +147,16 @@ def bernoulli(
         key: random key; do not use it again.
         p: probability of True, of a floating-point dtype.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
-        mode: "low" compares `p` with one uniform number of the same dtype, which is accurate to
-            about 1e-7 in float32. "high" uses twice as many random bits, for smaller probabilities.
+        mode: "low" compares `p` with one uniform number of the same dtype, so that probabilities
+            are accurate to about 1e-7 in float32. "high" uses twice as many random bits, which
+            makes small probabilities more accurate.
         out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         A boolean array.
 
     Raises:
-        TypeError: `p` is not of a floating-point dtype.
+        TypeError: `p` does not have a floating-point dtype.
 
     >>> toile.random.bernoulli(key(1), 0.5, (4,))
     Array([ True, False,  True,  True], dtype=bool)
@@ -369,17 +370,17 @@ def choice(
     p: ArrayLike | None = None, axis: int = 0,
     mode: Literal["highest", "high", "low"] | None = None
 ) -> Array:
-    """Draw elements of an array, or integers from 0 to `a - 1`, with or without replacement.
+    """Draw elements from an array, or integers from 0 to `a - 1`, with or without replacement.
 
     Args:
         key: random key; do not use it again.
-        a: array to choose slices from along `axis`, or an integer `n` for `jnp.arange(n)`.
+        a: array from which slices along `axis` are chosen, or an integer `n` for `jnp.arange(n)`.
         shape: shape of the array of choices, as a tuple; `()` for a single choice.
-        replace: whether an element can be chosen several times.
+        replace: whether an element can be chosen more than once.
         p: weights of the elements, a vector that need not sum to 1; None for equal probabilities.
         axis: axis of `a` along which elements are chosen.
-        mode: precision of the Gumbel noise, as in `gumbel`. Noise is used only with weights and
-            without replacement.
+        mode: precision of the Gumbel noise, as in `gumbel`. Noise is used only if weights are given
+            and `replace` is False.
 
     Returns:
         An array with the dtype of `a`. Its shape is the shape of `a` with `axis` replaced by
@@ -387,7 +388,8 @@ def choice(
 
     Raises:
         TypeError: `shape` is a number.
-        ValueError: `replace` is False and `shape` has more elements than there are to choose from.
+        ValueError: `replace` is False, and `shape` requests more elements than there are to choose
+            from.
 
     >>> toile.random.choice(key(0), jnp.array([10, 20, 30]), (4,))
     Array([20, 10, 30, 20], dtype=int32)

@@ -180,12 +180,12 @@ def multivariate_normal(
     Args:
         key: random key; do not use it again.
         mean: means, of shape (..., n).
-        cov: covariance matrices, of shape (..., n, n), symmetric and positive semidefinite. This is
-            not checked.
+        cov: covariance matrices, of shape (..., n, n), which must be symmetric and positive
+            semidefinite; this is not checked.
         shape: shape of the result without its last axis, to which the leading axes of `mean` and
             `cov` must broadcast; None for the shape that they broadcast to.
         dtype: floating-point dtype of the noise; None for the dtype of `mean` and `cov`.
-        method: factorization of `cov`. "cholesky" is the fastest, but the result is NaN if `cov` is
+        method: how `cov` is factored. "cholesky" is the fastest, but the result is NaN if `cov` is
             not positive definite. "svd" and "eigh" also work for singular matrices.
         out_sharding: accepted for compatibility with JAX; only its type is checked.
 
@@ -296,13 +296,13 @@ def double_sided_maxwell(
 ) -> Array:
     """Draw floats from the double-sided Maxwell distribution.
 
-    A result is `loc` plus `scale` times a Maxwell number with a random sign. If `loc` is 0 and
-    `scale` is 1, the density is `x**2 * exp(-x**2 / 2) / sqrt(2 * pi)`.
+    A result is `loc` plus `scale` times a Maxwell-distributed number with a random sign. If `loc`
+    is 0 and `scale` is 1, the density is `x**2 * exp(-x**2 / 2) / sqrt(2 * pi)`.
 
     Args:
         key: random key; do not use it again.
         loc: center of the distribution.
-        scale: factor that multiplies the numbers.
+        scale: factor by which the numbers are multiplied.
         shape: shape of the leading axes of the result. If it is `()`, the leading axes have the
             shape that the parameters broadcast to, as in JAX.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
@@ -332,7 +332,7 @@ def rayleigh(
 
     Args:
         key: random key; do not use it again.
-        scale: factor that multiplies the numbers, positive.
+        scale: positive factor by which the numbers are multiplied.
         shape: shape of the result, to which `scale` must broadcast; None for the shape of `scale`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
         out_sharding: accepted for compatibility with JAX; only its type is checked.
@@ -358,7 +358,7 @@ def wald(
 
     Args:
         key: random key; do not use it again.
-        mean: mean of the distribution, positive.
+        mean: positive mean of the distribution.
         shape: shape of the result, to which `mean` must broadcast; None for the shape of `mean`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
         out_sharding: accepted for compatibility with JAX; only its type is checked.
@@ -386,7 +386,7 @@ def orthogonal(
     key: Array, n: int, shape: ShapeLike = (), dtype: DTypeLike | None = None,
     m: int | None = None, *, out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw matrices uniformly from the orthogonal group, or the unitary group for complex dtypes.
+    """Draw matrices uniformly from the orthogonal group, or from the unitary group if complex.
 
     Args:
         key: random key; do not use it again.

@@ -21,14 +21,14 @@ _MODES = ("same", "full", "valid")
 
 
 def _ordered(in1, in2):
-    """Return whether `in1` is at least as large as `in2` in all dimensions, and the reverse."""
+    """Return whether `in1` is at least as large as `in2` in all dimensions, and vice versa."""
     pairs = list(zip(in1.shape, in2.shape))
     return all(a >= b for a, b in pairs), all(a <= b for a, b in pairs)
 
 
 def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
                 axes: AxisLike = None) -> Array:
-    """Convolve two arrays by fast Fourier transforms, which is faster if both are large.
+    """Convolve two arrays by fast Fourier transforms, which is efficient if both arrays are large.
 
     Args:
         in1, in2: arrays with the same number of dimensions.
@@ -131,9 +131,9 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
             at least as large as the other in every dimension.
         mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
             `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
-        method: `"fft"` to use `fftconvolve`; `"auto"` and `"direct"` compute sums of products.
-        precision: precision of the products, as in `lax.conv_general_dilated`. It is ignored if
-            `method` is `"fft"`.
+        method: `"fft"` to use `fftconvolve`; `"auto"` or `"direct"` to compute the sums directly.
+        precision: precision of the multiplications, as in `lax.conv_general_dilated`. It is ignored
+            if `method` is `"fft"`.
 
     Returns:
         An array of a floating-point or complex dtype.
@@ -142,7 +142,8 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
         ValueError: the shapes do not match, or `mode` or `method` is invalid.
 
     Differences:
-        In SciPy, `"auto"` chooses the faster method, and integers remain integers.
+        In SciPy, `"auto"` chooses the faster method, and the result for integer arrays is an
+        integer array.
 
     >>> from toile.scipy import signal
     >>> signal.convolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))
@@ -165,9 +166,9 @@ def correlate(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "val
             at least as large as the other in every dimension.
         mode: part of the correlation to return: all of it (`"full"`), the center with the shape of
             `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
-        method: `"fft"` to use `fftconvolve`; `"auto"` and `"direct"` compute sums of products.
-        precision: precision of the products, as in `lax.conv_general_dilated`. It is ignored if
-            `method` is `"fft"`.
+        method: `"fft"` to use `fftconvolve`; `"auto"` or `"direct"` to compute the sums directly.
+        precision: precision of the multiplications, as in `lax.conv_general_dilated`. It is ignored
+            if `method` is `"fft"`.
 
     Returns:
         An array of a floating-point or complex dtype.
@@ -176,7 +177,8 @@ def correlate(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "val
         ValueError: the shapes do not match, or `mode` or `method` is invalid.
 
     Differences:
-        In SciPy, `"auto"` chooses the faster method, and integers remain integers.
+        In SciPy, `"auto"` chooses the faster method, and the result for integer arrays is an
+        integer array.
 
     >>> from toile.scipy import signal
     >>> signal.correlate(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))
@@ -203,7 +205,7 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
             `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         boundary: must be `"fill"`; other values are not supported.
         fillvalue: must be 0; other values are not supported.
-        precision: precision of the products, as in `lax.conv_general_dilated`.
+        precision: precision of the multiplications, as in `lax.conv_general_dilated`.
 
     Returns:
         A matrix of a floating-point or complex dtype.
@@ -227,7 +229,7 @@ def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
             `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         boundary: must be `"fill"`; other values are not supported.
         fillvalue: must be 0; other values are not supported.
-        precision: precision of the products, as in `lax.conv_general_dilated`.
+        precision: precision of the multiplications, as in `lax.conv_general_dilated`.
 
     Returns:
         A matrix of a floating-point or complex dtype.

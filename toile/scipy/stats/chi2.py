@@ -31,7 +31,8 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
 
     Differences:
         SciPy returns NaN where a parameter is outside its range. toile does not check the
-        parameters. At `x = loc` with `df = 2`, toile's result is NaN, while SciPy's is finite.
+        parameters. At `x = loc` with `df = 2`, toile's result is NaN, while SciPy's result is
+        finite.
     """
     x, df, loc, scale = inexact("chi2.logpdf", x, df, loc, scale)
     y = (x - loc) / scale
@@ -59,7 +60,8 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
 
     Differences:
         SciPy returns NaN where a parameter is outside its range. toile does not check the
-        parameters. At `x = loc` with `df = 2`, toile's result is NaN, while SciPy's is finite.
+        parameters. At `x = loc` with `df = 2`, toile's result is NaN, while SciPy's result is
+        finite.
     """
     return lax.exp(logpdf(x, df, loc, scale))
 

@@ -80,7 +80,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of `cdf`, the distribution function of the exponential distribution.
 
-    The result is -inf where `(x - loc) / scale` is smaller than the precision of the dtype.
+    The result is -inf where `(x - loc) / scale` is so small that `sf` is rounded to 1.
 
     Args:
         x: points at which the function is evaluated.

@@ -114,8 +114,8 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a right-skewed Gumbel variable is greater than `x`.
 
-    The result is computed as `1 - cdf(x)`, which is rounded to 0 far in the upper tail. Use
-    `exp(logsf(x))` there, which is accurate. The result is NaN where `scale` is not positive.
+    The result is computed as `1 - cdf(x)`, which is rounded to 0 far in the upper tail. There, use
+    `exp(logsf(x))`, which is accurate. The result is NaN where `scale` is not positive.
 
     Args:
         x: points at which the function is evaluated.

@@ -43,7 +43,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
             infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
@@ -77,7 +77,7 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
             infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
@@ -107,7 +107,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
             infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
@@ -144,7 +144,7 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
             infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
@@ -170,7 +170,7 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
             infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
@@ -196,7 +196,7 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
             infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
