@@ -190,7 +190,7 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of `scatter_indices` except the last, and the axes of a window.
-            `dimension_numbers` says which are which.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
@@ -204,7 +204,7 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
         An array with the shape and dtype of `operand`.
 
     Write rows 2 and 0 of a matrix. Each index vector has one component, the row number, and each
-    window is one row without its first axis:
+    update is one row, without the first axis of the window, which has size 1:
 
     >>> numbers = lax.ScatterDimensionNumbers(
     ...     update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
@@ -231,7 +231,7 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of `scatter_indices` except the last, and the axes of a window.
-            `dimension_numbers` says which are which.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
@@ -267,7 +267,7 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of `scatter_indices` except the last, and the axes of a window.
-            `dimension_numbers` says which are which.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
@@ -303,7 +303,7 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of `scatter_indices` except the last, and the axes of a window.
-            `dimension_numbers` says which are which.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
@@ -339,7 +339,7 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of `scatter_indices` except the last, and the axes of a window.
-            `dimension_numbers` says which are which.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
@@ -375,7 +375,7 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of `scatter_indices` except the last, and the axes of a window.
-            `dimension_numbers` says which are which.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the

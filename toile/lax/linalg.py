@@ -206,13 +206,13 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
 
 def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True,
           transpose: bool = False) -> Array:
-    """Multiply matrices by the Q of a QR factorization that is stored as Householder reflectors.
+    """Multiply matrices by the factor Q of a QR factorization, stored as Householder reflectors.
 
     Args:
         a: matrices whose columns contain the reflectors below the diagonal.
         taus: scale factors of the reflectors.
         c: matrices to multiply.
-        left: whether to multiply by Q from the left; if False, Q is on the right.
+        left: whether Q is the left factor of the product; if False, it is the right factor.
         transpose: whether to multiply by the adjoint of Q instead of Q.
 
     Returns:

@@ -338,8 +338,8 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
         The last value.
 
     Raises:
-        ValueError: a bound is traced, and the loop is differentiated in reverse mode (`toile.grad`)
-            or `unroll` is given.
+        ValueError: a bound is traced, although the loop is differentiated in reverse mode
+            (`toile.grad`) or `unroll` is given.
 
     >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0)
     Array(10, dtype=int32, weak_type=True)

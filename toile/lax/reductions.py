@@ -438,7 +438,7 @@ def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Compute the logarithm of the cumulative sum of exponentials along an axis.
 
-    The result does not overflow, even where the exponentials would.
+    The result does not overflow, even where the exponentials would overflow.
 
     Args:
         operand: array of a float or complex dtype.

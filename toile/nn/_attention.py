@@ -71,9 +71,9 @@ def dot_product_attention(
             `1 / sqrt(H)`.
         is_causal: whether query `i` attends only to keys 0 to `i`.
         query_seq_lengths: int32 array of shape (B,) with the number of queries in each sequence.
-            The results for queries after these are 0.
+            The results for all further queries are 0.
         key_value_seq_lengths: int32 array of shape (B,) with the number of keys in each sequence.
-            Keys after these are ignored.
+            All further keys are ignored.
         local_window_size: a pair `(left, right)`: a query attends only to the key at its own
             position, the `left` keys before it and the `right` keys after it. A single number
             applies to both sides. None means that there is no such limit.

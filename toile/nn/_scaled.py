@@ -29,7 +29,7 @@ DotDimensionNumbers: TypeAlias = tuple[AxesOfBoth, AxesOfBoth]
 
 @dataclass
 class BlockScaleConfig:
-    """The quantization of one operand: its element type, scale type and block size.
+    """A description of how one operand is quantized: element type, scale type and block size.
 
     Args:
         mode: "mxfp8" or "nvfp4".

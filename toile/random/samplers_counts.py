@@ -249,7 +249,8 @@ def multinomial(
         shape: shape of the result, whose last axis is the axis of outcomes; None for the shape of
             `p`.
         dtype: dtype of the counts; None for float32 (float64 if 64-bit types are enabled).
-        unroll: number of outcomes that are drawn in each iteration of the loop, as in `lax.scan`.
+        unroll: number of outcomes that are processed in each iteration of the loop, as in
+            `lax.scan`.
 
     Returns:
         An array of counts, which sum to `n` along the last axis.

@@ -386,7 +386,7 @@ def orthogonal(
     key: Array, n: int, shape: ShapeLike = (), dtype: DTypeLike | None = None,
     m: int | None = None, *, out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw matrices uniformly from the orthogonal group, or from the unitary group if complex.
+    """Draw matrices uniformly from the orthogonal group (the unitary group for complex dtypes).
 
     Args:
         key: random key; do not use it again.

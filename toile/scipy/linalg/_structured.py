@@ -177,17 +177,17 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
 
 
 def companion(a: ArrayLike) -> Array:
-    """Build the companion matrix of a polynomial, whose eigenvalues are the polynomial's roots.
+    """Build a polynomial's companion matrix, whose eigenvalues are the polynomial's roots.
 
     Args:
-        a: coefficients along the last axis, highest power first. There must be at least 2, and the
-            first must not be 0.
+        a: coefficients along the last axis, highest power first. There must be at least two
+            coefficients, and the first must not be 0.
 
     Returns:
         Matrices of shape `(..., n, n)` with a floating-point dtype, where `n` is the degree.
 
     Raises:
-        ValueError: there are fewer than 2 coefficients.
+        ValueError: there are fewer than two coefficients.
 
     Differences:
         SciPy raises an error if the first coefficient is 0. In toile, the result contains inf or
@@ -223,13 +223,13 @@ def fiedler(a: ArrayLike) -> Array:
 
 
 def fiedler_companion(a: ArrayLike) -> Array:
-    """Build the Fiedler companion matrix of a polynomial, which has at most five nonzero diagonals.
+    """Build a polynomial's Fiedler companion matrix, which has at most five nonzero diagonals.
 
     As in `companion`, the eigenvalues of the matrix are the roots of the polynomial.
 
     Args:
-        a: coefficients along the last axis, highest power first. There must be at least 1, and the
-            first must not be 0.
+        a: coefficients along the last axis, highest power first. There must be at least one
+            coefficient, and the first must not be 0.
 
     Returns:
         Matrices of shape `(..., n, n)` with a floating-point dtype, where `n` is the degree.

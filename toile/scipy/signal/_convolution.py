@@ -32,8 +32,8 @@ def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
 
     Args:
         in1, in2: arrays with the same number of dimensions.
-        mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
-            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        mode: part of the convolution to return: all of it (`"full"`), the central part, with the
+            shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         axes: axes to convolve along; None for all. The other axes are batch axes, which must have
             equal sizes.
 
@@ -129,8 +129,8 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
     Args:
         in1, in2: arrays with the same number of dimensions. Unless `method` is `"fft"`, one must be
             at least as large as the other in every dimension.
-        mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
-            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        mode: part of the convolution to return: all of it (`"full"`), the central part, with the
+            shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         method: `"fft"` to use `fftconvolve`; `"auto"` or `"direct"` to compute the sums directly.
         precision: precision of the multiplications, as in `lax.conv_general_dilated`. It is ignored
             if `method` is `"fft"`.
@@ -159,13 +159,13 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
 def correlate(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
               method: Literal["auto", "direct", "fft"] = "auto",
               precision: PrecisionLike = None) -> Array:
-    """Cross-correlate two arrays: convolve `in1` with the reversed conjugate of `in2`.
+    """Cross-correlate two arrays: convolve `in1` with the reversed complex conjugate of `in2`.
 
     Args:
         in1, in2: arrays with the same number of dimensions. Unless `method` is `"fft"`, one must be
             at least as large as the other in every dimension.
-        mode: part of the correlation to return: all of it (`"full"`), the center with the shape of
-            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        mode: part of the correlation to return: all of it (`"full"`), the central part, with the
+            shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         method: `"fft"` to use `fftconvolve`; `"auto"` or `"direct"` to compute the sums directly.
         precision: precision of the multiplications, as in `lax.conv_general_dilated`. It is ignored
             if `method` is `"fft"`.
@@ -201,8 +201,8 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
 
     Args:
         in1, in2: matrices. One must be at least as large as the other in both dimensions.
-        mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
-            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        mode: part of the convolution to return: all of it (`"full"`), the central part, with the
+            shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         boundary: must be `"fill"`; other values are not supported.
         fillvalue: must be 0; other values are not supported.
         precision: precision of the multiplications, as in `lax.conv_general_dilated`.
@@ -221,12 +221,12 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
 def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
                 boundary: Literal["fill"] = "fill", fillvalue: float = 0,
                 precision: PrecisionLike = None) -> Array:
-    """Cross-correlate two matrices: convolve `in1` with the reversed conjugate of `in2`.
+    """Cross-correlate two matrices: convolve `in1` with the reversed complex conjugate of `in2`.
 
     Args:
         in1, in2: matrices. One must be at least as large as the other in both dimensions.
-        mode: part of the correlation to return: all of it (`"full"`), the center with the shape of
-            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        mode: part of the correlation to return: all of it (`"full"`), the central part, with the
+            shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         boundary: must be `"fill"`; other values are not supported.
         fillvalue: must be 0; other values are not supported.
         precision: precision of the multiplications, as in `lax.conv_general_dilated`.

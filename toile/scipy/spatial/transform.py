@@ -99,8 +99,8 @@ class Rotation(NamedTuple):
         """Create a rotation from Euler angles.
 
         Args:
-            seq: one to three axes to rotate about, in order. Lowercase letters (`"xyz"`) are fixed
-                axes, and uppercase letters (`"XYZ"`) are axes that rotate with the object.
+            seq: one to three axes to rotate about, in order. Lowercase letters (`"xyz"`) denote
+                fixed axes, and uppercase letters (`"XYZ"`) denote axes that rotate with the object.
                 Neighboring letters must differ.
             angles: rotation angles, one for each letter of `seq` along the last axis. If `seq` is
                 one letter, `angles` may be a number.
@@ -338,7 +338,7 @@ class Rotation(NamedTuple):
         return 2.0 * jnp.arctan2(_norm(quat[..., :3])[..., 0], jnp.abs(quat[..., 3]))
 
     def mean(self, weights: ArrayLike | None = None) -> Rotation:
-        """Compute the mean of a batch: the rotation with the least sum of squared chordal distances.
+        """Compute the mean of a batch, which minimizes the sum of squared chordal distances.
 
         Args:
             weights: vector of weights, one for each rotation; None for equal weights.

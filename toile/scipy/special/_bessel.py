@@ -163,7 +163,7 @@ def sph_harm_y(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, dif
         TypeError: `n` is a scalar.
 
     Differences:
-        SciPy accepts arrays of any shapes that can be broadcast.
+        SciPy accepts arrays of any shapes that broadcast against each other.
 
     >>> from toile.scipy import special
     >>> special.sph_harm_y(jnp.array([1]), jnp.array([0]), jnp.array([0.0]), jnp.array([0.0]))

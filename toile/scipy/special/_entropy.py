@@ -23,7 +23,7 @@ def expit(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        A floating-point array with the shape of `x`. For real `x`, its values are from 0 to 1.
+        A floating-point array with the shape of `x`. For real `x`, its values are between 0 and 1.
     """
     return lax.logistic(*inexact("expit", x))
 
@@ -156,9 +156,9 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """Compute the contribution of one outcome to a divergence: `p log(p / q) - p + q`.
 
-    Unlike `rel_entr`, it is never negative. If `p` and `q` are distributions, each of which sums to
-    1, the sum of `kl_div` and the sum of `rel_entr` both equal the Kullback-Leibler divergence. The
-    result is inf wherever the result of `rel_entr` is inf.
+    Unlike the result of `rel_entr`, the result is never negative. If `p` and `q` are distributions,
+    each of which sums to 1, the sum of `kl_div` and the sum of `rel_entr` both equal the
+    Kullback-Leibler divergence. The result is inf wherever the result of `rel_entr` is inf.
 
     Args:
         p, q: probabilities or other nonnegative numbers, which are broadcast against each other.

@@ -291,7 +291,7 @@ def ndtr(x: ArrayLike) -> Array:
         x: array or number of dtype `float32` or `float64`.
 
     Returns:
-        An array with the shape and dtype of `x`. Its values are from 0 to 1.
+        An array with the shape and dtype of `x`. Its values are between 0 and 1.
 
     Raises:
         TypeError: `x` has another dtype; integers are not converted.

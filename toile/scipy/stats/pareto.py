@@ -27,7 +27,7 @@ def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
     Args:
         x: points at which the density is evaluated.
-        b: positive shape parameter; the larger `b` is, the smaller is the upper tail.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -51,7 +51,7 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
     Args:
         x: points at which the density is evaluated.
-        b: positive shape parameter; the larger `b` is, the smaller is the upper tail.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -74,7 +74,7 @@ def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
     Args:
         x: points at which the function is evaluated.
-        b: positive shape parameter; the larger `b` is, the smaller is the upper tail.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -96,7 +96,7 @@ def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
     Args:
         x: points at which the function is evaluated.
-        b: positive shape parameter; the larger `b` is, the smaller is the upper tail.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -120,7 +120,7 @@ def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
 
     Args:
         x: points at which the function is evaluated.
-        b: positive shape parameter; the larger `b` is, the smaller is the upper tail.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -144,7 +144,7 @@ def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
 
     Args:
         x: points at which the function is evaluated.
-        b: positive shape parameter; the larger `b` is, the smaller is the upper tail.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -171,7 +171,7 @@ def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
     Args:
         q: probabilities, from 0 to 1.
-        b: positive shape parameter; the larger `b` is, the smaller is the upper tail.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
