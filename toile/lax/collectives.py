@@ -278,7 +278,7 @@ def pswapaxes(x: PyTree, axis_name: AxisNames, axis: int, *,
     """Swap a named axis with an axis of the arrays that has the same size.
 
     Args:
-        x: array or a tree of arrays.
+        x: array or tree of arrays.
         axis_name: the name of the axis.
         axis: the axis of the arrays to swap with the named axis.
         axis_index_groups: groups of positions along the axis, all of the same size; values are
@@ -303,7 +303,7 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
     afterwards.
 
     Args:
-        x: array or a tree of arrays.
+        x: array or tree of arrays.
         axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
         split_axis: the axis of the arrays to cut. Its size must be the size of the named axis or,
             if `tiled` is True, a multiple of that size.
@@ -311,7 +311,8 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
         axis_index_groups: groups of positions along the axis, all of the same size; parts are then
             exchanged within each group. None means one group of all positions.
         tiled: whether the parts keep `split_axis` and are joined along an existing axis; otherwise
-            `split_axis` is removed, and the parts are stacked along a new axis at `concat_axis`.
+            `split_axis` is removed, and the parts are stacked along a new axis at position
+            `concat_axis`.
 
     Returns:
         A tree of arrays; part `i` along `concat_axis` comes from position `i`.
@@ -419,7 +420,7 @@ def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
     `all_gather` with the same axes puts the parts together again.
 
     Args:
-        x: array or a tree of arrays.
+        x: array or tree of arrays.
         axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
         scatter_dimension: the axis of the arrays to divide. Its size must be the size of the named
             axis or, if `tiled` is True, a multiple of that size.

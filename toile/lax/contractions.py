@@ -111,7 +111,7 @@ _F8_OUTPUTS = (
 class DotAlgorithmPreset(enum.Enum):
     """Names of common contraction algorithms, which can be passed as `precision`.
 
-    Except for `DEFAULT`, a name begins with the types of the two operands and the type in which
+    Each name except `DEFAULT` begins with the types of the two operands and the type in which
     products are summed.
     """
 
@@ -349,7 +349,8 @@ def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: DotDimensionNumber
     Args:
         lhs: vector or matrix; if `dimension_numbers` is given, an array of any rank.
         rhs: vector or matrix, whose first axis has the size of the last axis of `lhs`.
-        dimension_numbers: the axes to contract instead of these, as in `dot_general`.
+        dimension_numbers: the axes to contract, as in `dot_general`; None for the axes described
+            above.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
         out_sharding: accepted for compatibility with JAX, and ignored.

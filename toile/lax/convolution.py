@@ -50,14 +50,15 @@ def conv_general_permutations(
     """Convert three strings that name the axes of a convolution to axis numbers.
 
     Args:
-        dimension_numbers: the letters of the axes of the input, the kernel and the result, such as
-            ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature axis, I and O are the
-            kernel's input and output feature axes, and all other letters are spatial axes.
+        dimension_numbers: three strings that have a letter for each axis of the input, the kernel
+            and the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature
+            axis, I and O are the kernel's input and output feature axes, and all other letters are
+            spatial axes.
 
     Returns:
-        Three tuples of axis numbers. For the input and the result, they start with the batch and
-        feature axes; for the kernel, with the output and input feature axes. The spatial axes
-        follow, in the order of the second string.
+        Three tuples of axis numbers. The tuples for the input and the result start with the batch
+        and feature axes; the tuple for the kernel starts with the output and input feature axes.
+        The spatial axes follow, in the order of the second string.
 
     >>> lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
     ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
@@ -99,10 +100,10 @@ def conv_dimension_numbers(
 
     Args:
         lhs_shape: shape of the input.
-        rhs_shape: shape of the kernel, of the same length.
+        rhs_shape: shape of the kernel, which has as many axes as the input.
         dimension_numbers: three strings such as ("NHWC", "HWIO", "NHWC"), a `ConvDimensionNumbers`,
-            or None for ("NCHW", "OIHW", "NCHW") or its equivalent for a different number of spatial
-            axes.
+            or None, which means ("NCHW", "OIHW", "NCHW") or its equivalent for a different number
+            of spatial axes.
 
     Returns:
         A `ConvDimensionNumbers` with the axes of the input, the kernel and the result.
@@ -158,7 +159,7 @@ def conv_general_dilated(
             spatial axes. None means ("NCHW", "OIHW", "NCHW"). A `ConvDimensionNumbers` is also
             accepted.
         feature_group_count: number of groups into which the features are divided. Each group has
-            its own kernels, whose input features are the features of one group. If there are as
+            its own kernels, whose input features are the features of that group. If there are as
             many groups as input features, this is a depthwise convolution.
         batch_group_count: number of groups into which the batch is divided. Each group produces its
             own output features.
@@ -171,7 +172,7 @@ def conv_general_dilated(
         spatial axis is `(n + before + after - k) // stride + 1`, where `n` is the size of the input
         and `k` the size of the kernel along that axis.
 
-    Convolve a 3 by 3 image that has one feature with a kernel that adds 2 by 2 neighbors:
+    Convolve a 3 by 3 image that has one feature; the kernel sums 2 by 2 neighbors:
 
     >>> image, kernel = jnp.arange(9.0).reshape(1, 3, 3, 1), jnp.ones((2, 2, 1, 1))
     >>> names = ("NHWC", "HWIO", "NHWC")
@@ -290,8 +291,8 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
         rhs: the kernels, with output feature, input feature and spatial axes.
         strides: factor by which each spatial axis grows.
         padding: with "SAME", a spatial axis of the result has size `size * stride`. With "VALID",
-            it has size `size * stride + max(k - stride, 0)` for a kernel of size `k`, which
-            includes every position at which the kernel overlaps the input. A sequence contains a
+            every position at which the kernel overlaps the input is included, so the size is
+            `size * stride + max(k - stride, 0)` for a kernel of size `k`. A sequence contains a
             pair `(before, after)` for each spatial axis: the numbers of zeros to add at its start
             and at its end.
         rhs_dilation: distance between neighboring elements of the kernel along each spatial axis;
@@ -381,8 +382,9 @@ def conv_general_dilated_patches(
         preferred_element_type: dtype of the result; None for the dtype of `lhs`.
 
     Returns:
-        An array with the axes of the convolution's result. Its features are the elements of a
-        window: first all elements of the first input feature, then those of the second, and so on.
+        An array with the same axes as the result of the convolution. Its features are the elements
+        of a window: first all elements of the first input feature, then those of the second, and so
+        on.
 
     >>> lax.conv_general_dilated_patches(jnp.array([[[1.0, 2.0, 3.0]]]), (2,), (1,), "VALID")
     Array([[[1., 2.],

@@ -180,8 +180,8 @@ def div(x: ArrayLike, y: ArrayLike) -> Array:
     """Divide `x` by `y`, element by element.
 
     Quotients of integers are rounded toward zero. An integer divided by zero is -1, or the largest
-    value of the dtype if it is unsigned. Floats follow IEEE 754: the result of a division by zero
-    is an infinity or NaN.
+    value of the dtype if the dtype is unsigned. Floats follow IEEE 754: the result of a division by
+    zero is an infinity or NaN.
 
     Args:
         x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,

@@ -21,8 +21,9 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
     Args:
         x: array to transform. Real numbers become complex, except for "rfft", which requires real
             numbers.
-        fft_type: "fft", "ifft", "rfft" or "irfft", or the `FftType` of that name. "rfft" transforms
-            real numbers and returns only the non-negative frequencies; "irfft" is its inverse.
+        fft_type: "fft", "ifft", "rfft" or "irfft", or the `FftType` with one of these names. "rfft"
+            transforms real numbers and returns only the non-negative frequencies; "irfft" is its
+            inverse.
         fft_lengths: lengths of the transformed axes, which are the last `len(fft_lengths)` axes.
             They must be the sizes of these axes in `x` or, for "irfft", in the result.
 

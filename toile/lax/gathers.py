@@ -402,7 +402,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
                   mode: str | GatherScatterMode | None = None) -> Array:
     """Apply a function to windows of an array, at positions given by index vectors.
 
-    The function is applied to an element once for each window that contains it.
+    The function is applied to an element once for each window that contains the element.
 
     Args:
         operand: the array to start from; it is not modified.

@@ -331,7 +331,7 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
         values s are real and in descending order.
 
     Raises:
-        NotImplementedError: `algorithm` is not one of these.
+        NotImplementedError: `algorithm` is not supported.
 
     >>> lax.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False)
     Array([4., 3.], dtype=float32)
@@ -384,7 +384,7 @@ def triangular_solve(a: ArrayLike, b: ArrayLike, *, left_side: bool = False, low
     Args:
         a: triangular matrices in the last two axes; the other triangle is not read.
         b: right-hand sides: matrices, or vectors if `b` has one axis fewer than `a`.
-        left_side: whether to solve `a x = b`; if False, solve `x a = b`.
+        left_side: whether to solve `a x = b`; if False, `x a = b` is solved.
         lower: whether `a` is lower triangular; if False, it is upper triangular.
         transpose_a: whether to replace `a` with its transpose.
         conjugate_a: whether to replace `a` with its complex conjugate.
@@ -417,7 +417,7 @@ def tridiagonal(a: ArrayLike, *, lower: bool = True) -> list[Array]:
 
     Returns:
         A list of four arrays: matrices that contain the Householder reflectors of the reduction,
-        the diagonals, the diagonals next to these, and the scale factors of the reflectors.
+        the diagonals, the off-diagonals, and the scale factors of the reflectors.
 
     >>> reflectors, d, e, taus = lax.linalg.tridiagonal(jnp.array([[2.0, 1.0], [1.0, 3.0]]))
     >>> d, e

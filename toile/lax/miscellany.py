@@ -59,7 +59,7 @@ def polynomial(x: ArrayLike, coeffs: Sequence[ArrayLike], *, unroll: int | None 
     """Evaluate a polynomial by Horner's rule.
 
     Args:
-        x: array or number at which to evaluate the polynomial.
+        x: points at which to evaluate the polynomial: an array or number.
         coeffs: the coefficients, lowest power first. They are converted to the dtype of `x`.
         unroll: ignored.
 
@@ -179,7 +179,7 @@ def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
-    """Give a function a name by which a compiler can replace it with its own version.
+    """Give a function a name, so that a compiler can substitute its own version.
 
     toile never replaces the function: the returned function calls `decomposition`.
 

@@ -59,7 +59,7 @@ def rng_uniform(a: ArrayLike, b: ArrayLike, shape: ShapeLike) -> Array:
 
     Args:
         a: lower bound, included: a scalar of an integer or float dtype.
-        b: upper bound, excluded: a scalar of the same dtype.
+        b: upper bound, excluded: a scalar of the same dtype as `a`.
         shape: shape of the result.
 
     Returns:

@@ -100,7 +100,7 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
                   window_dimensions: Sequence[int], window_strides: Sequence[int] | None = None,
                   padding: str | Pairs = "VALID", base_dilation: Sequence[int] | None = None,
                   window_dilation: Sequence[int] | None = None) -> PyTree:
-    """Combine the elements of each window that slides over an array, as in pooling.
+    """Combine the elements in a window that slides over an array, as in pooling.
 
     The computation `lax.max` performs max pooling, and `lax.add` performs sum pooling. A window has
     a size along every axis of the array, including the batch and channel axes, for which the size
@@ -128,7 +128,7 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
             for 1.
 
     Returns:
-        An array, or a tree of arrays, with one element for each window. Dtypes are those of
+        An array, or a tree of arrays, with one element for each window. The dtypes are those of
         `operand`.
 
     >>> x = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])

@@ -261,8 +261,8 @@ def variance_scaling(
 
     The variance is `scale / n`. Depending on `mode`, `n` is the number of inputs ("fan_in"), the
     number of outputs ("fan_out"), the mean of these numbers ("fan_avg") or their geometric mean
-    ("fan_geo_avg"). Both numbers are multiplied by the sizes of all other axes except `batch_axis`,
-    such as the window axes of a convolution.
+    ("fan_geo_avg"). Both numbers are multiplied by the sizes of all other axes, such as the window
+    axes of a convolution, but not by the size of `batch_axis`.
 
     Args:
         scale: positive numerator of the variance.
