@@ -143,7 +143,7 @@ def sparse_plus(x: ArrayLike) -> Array:
 
 
 def soft_sign(x: ArrayLike) -> Array:
-    """Compute `x / (|x| + 1)`, which approaches -1 and 1 more slowly than `tanh`.
+    """Compute `x / (|x| + 1)`, which approaches -1 and 1 more slowly than `tanh` does.
 
     Args:
         x: array or number.

@@ -280,8 +280,8 @@ def variance_scaling(
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     Raises:
-        ValueError: when the initializer is called, the mode or distribution is unknown, or the
-            shape has fewer than two axes although `in_axis` has its default value.
+        ValueError: raised when the initializer is called, if the mode or distribution is unknown,
+            or if the shape has fewer than two axes although `in_axis` has its default value.
 
     >>> init = toile.nn.initializers.variance_scaling(2.0, "fan_in", "normal")
     >>> w = init(key(0), (50, 200))
@@ -567,7 +567,8 @@ def delta_orthogonal(
 
     Args:
         scale: factor by which the matrix is multiplied.
-        column_axis: the axis that indexes the columns of the matrix, one of the last two.
+        column_axis: the axis that indexes the columns of the matrix, which must be one of the last
+            two axes.
         dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
             64-bit types are enabled).
 

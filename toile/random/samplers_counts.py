@@ -42,7 +42,7 @@ def poisson(
         An array of the given shape and dtype.
 
     Differences:
-        JAX accepts only Threefry keys here; toile accepts keys of all generators.
+        JAX's function accepts only Threefry keys; toile accepts keys of all generators.
 
     >>> toile.random.poisson(key(0), 3.0, (4,))
     Array([0, 0, 4, 4], dtype=int32)
@@ -135,7 +135,7 @@ def binomial(
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
-        An array of whole numbers in a floating dtype.
+        An array of whole numbers with a floating-point dtype.
 
     >>> toile.random.binomial(key(0), 10, 0.3, (4,))
     Array([2., 2., 1., 2.], dtype=float32)

@@ -65,7 +65,7 @@ def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: i
             `"mirror"` reflects it about the edge elements (`d c b | a b c d | c b a`), and
             `"reflect"` reflects it about the edges (`c b a | a b c d | d c b`).
         cval: value outside the array for `mode="constant"`. Up to a distance of 1 from the edge,
-            linear interpolation mixes it with the edge element.
+            linear interpolation mixes this value with the edge element.
 
     Returns:
         An array with the shape that the coordinates broadcast to and the dtype of `input`. If

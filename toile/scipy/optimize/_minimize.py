@@ -194,7 +194,7 @@ def minimize(fun: Callable[..., Array], x0: ArrayLike, args: tuple[Any, ...] = (
             default inf). BFGS also accepts `line_search_maxiter` (maximum number of steps in a line
             search, by default 10). Limited-memory BFGS also accepts `maxcor` (number of steps to
             store, by default 10), `ftol` (the algorithm stops when a step decreases the function by
-            less than this number, by default 2.2e-9), `maxfun` and `maxgrad` (maximum number of
+            less than this number, by default 2.2e-9), `maxfun` and `maxgrad` (maximum numbers of
             evaluations of the function and of its gradient, by default unlimited) and `maxls`
             (maximum number of steps in a line search, by default 20). If `maxfun` or `maxgrad` is
             given, `maxiter` is unlimited by default.

@@ -268,7 +268,8 @@ def stft(x: ArrayLike, fs: ArrayLike = 1.0,
         x: array of samples.
         fs: number of samples per unit of time.
         window: an array of window values, or the name of a window. All names that SciPy's function
-            `get_window` accepts are supported; all of them except `"hann"` require SciPy.
+            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            installed.
         nperseg: number of samples in a segment. If `window` is an array, it must have this length.
         noverlap: number of samples that neighboring segments share; None for half a segment.
         nfft: length of the Fourier transforms. Segments are padded with zeros to this length. None
@@ -278,8 +279,8 @@ def stft(x: ArrayLike, fs: ArrayLike = 1.0,
         return_onesided: whether to leave out negative frequencies, which are redundant for real
             signals. For complex signals, they are always returned.
         boundary: how to extend the signal by half a segment at both ends: with zeros (`"zeros"`),
-            with the end values (`"constant"`), by a mirror image (`"even"`), or by a mirror image
-            with the opposite sign, relative to the end values (`"odd"`). None means no extension.
+            with the end values (`"constant"`), by a mirror image (`"even"`), or by a point
+            reflection about the end values (`"odd"`). None means no extension.
         padded: whether to add zeros at the end until the last segment is complete.
         axis: axis of the samples.
 
@@ -323,7 +324,8 @@ def csd(x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0,
             is the same as that of `welch`.
         fs: number of samples per unit of time.
         window: an array of window values, or the name of a window. All names that SciPy's function
-            `get_window` accepts are supported; all of them except `"hann"` require SciPy.
+            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            installed.
         nperseg: number of samples in a segment. None means the length of the window if `window` is
             an array, and otherwise the length of the signal.
         noverlap: number of samples that neighboring segments share; None for half a segment.
@@ -383,7 +385,8 @@ def welch(x: ArrayLike, fs: ArrayLike = 1.0,
         x: array of samples.
         fs: number of samples per unit of time.
         window: an array of window values, or the name of a window. All names that SciPy's function
-            `get_window` accepts are supported; all of them except `"hann"` require SciPy.
+            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            installed.
         nperseg: number of samples in a segment. None means the length of the window if `window` is
             an array, and otherwise the length of the signal.
         noverlap: number of samples that neighboring segments share; None for half a segment.
@@ -462,7 +465,8 @@ def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
         Zxx: the transform, an array with an axis of frequencies and an axis of segments.
         fs: number of samples per unit of time.
         window: an array of window values, or the name of a window. All names that SciPy's function
-            `get_window` accepts are supported; all of them except `"hann"` require SciPy.
+            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            installed.
         nperseg: number of samples in a segment; None to infer it from the number of frequencies.
         noverlap: number of samples that neighboring segments share; None or 0 for half a segment.
         nfft: length of the Fourier transforms; None to infer it from the number of frequencies.

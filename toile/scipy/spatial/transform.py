@@ -417,7 +417,7 @@ class Slerp(NamedTuple):
         rotvecs: rotation vectors from each rotation to the next.
 
     Differences:
-        SciPy's class is created by its constructor, `Slerp(times, rotations)`.
+        SciPy's instances are created with the constructor, `Slerp(times, rotations)`.
 
     >>> from toile.scipy.spatial.transform import Rotation, Slerp
     >>> ends = Rotation.from_euler("z", jnp.array([[0.0], [90.0]]), degrees=True)

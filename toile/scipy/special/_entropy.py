@@ -196,9 +196,9 @@ def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
 
 
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """Compute the Box-Cox transformation of `1 + x`, accurately for small `x`.
+    """Compute the Box-Cox transformation of `1 + x`, accurately even for small `x`.
 
-    It is `((1 + x)^lmbda - 1) / lmbda`, or `log(1 + x)` where `lmbda` is 0.
+    The result is `((1 + x)^lmbda - 1) / lmbda`, or `log(1 + x)` where `lmbda` is 0.
 
     Args:
         x: numbers greater than -1. The result is NaN for smaller numbers.
@@ -213,7 +213,7 @@ def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
 
 
 def softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
-    """Compute the softmax function: the exponentials of the elements, divided by the sum of these.
+    """Compute the softmax function: the exponentials of the elements, divided by their sum.
 
     Args:
         x: array of logits.

@@ -38,7 +38,7 @@ def erf(x: ArrayLike) -> Array:
 
 
 def erfc(x: ArrayLike) -> Array:
-    """Compute the complementary error function, `1 - erf(x)`, accurately for large `x`.
+    """Compute the complementary error function, `1 - erf(x)`, accurately even for large `x`.
 
     Args:
         x: real array or number.
@@ -66,7 +66,7 @@ def erfinv(x: ArrayLike) -> Array:
 
 
 def erfcinv(y: ArrayLike) -> Array:
-    """Compute the inverse of the complementary error function `erfc`, accurately for small `y`.
+    """Compute the inverse of the complementary error function `erfc`, accurately even for small `y`.
 
     Args:
         y: values of `erfc`, from 0 to 2. The result is inf at 0, -inf at 2, and NaN outside this

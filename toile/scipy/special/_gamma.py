@@ -36,8 +36,8 @@ def gammasgn(x: ArrayLike) -> Array:
     """Compute the sign of the gamma function.
 
     Args:
-        x: real array or number. The result is NaN at negative integers. At 0.0 it is 1, and at -0.0
-            it is -1.
+        x: real array or number. The result is NaN at negative integers. At 0.0, it is 1, and at
+            -0.0, it is -1.
 
     Returns:
         A floating-point array with the shape of `x`, whose elements are 1, -1 or NaN.
@@ -300,7 +300,7 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
     """Compute the polygamma function, which is the `n`-th derivative of `digamma`.
 
     Args:
-        n: orders of the derivative, of an integer dtype.
+        n: orders of the derivatives, of an integer dtype.
         x: real array or number, which is broadcast against `n`.
 
     Returns:
@@ -363,8 +363,8 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
 
     Args:
         x: exponents. The result is inf at 1 and NaN below 1.
-        q: base of the first term, which is required. If `q` is 1, the result is the Riemann zeta
-            function.
+        q: base of the first term; this argument is required. If `q` is 1, the result is the Riemann
+            zeta function.
 
     Returns:
         An array with the shape that the arguments broadcast to and the floating-point dtype that

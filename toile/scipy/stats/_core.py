@@ -152,7 +152,7 @@ def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
 
     Args:
         a: array of samples.
-        axis: axis along which the samples lie; None if all elements are samples of one set.
+        axis: axis of the samples; None to treat all elements of `a` as samples.
         ddof: delta degrees of freedom. The divisor of the variance is the number of samples minus
             `ddof`.
         nan_policy: `"propagate"` to return NaN where a sample is NaN, `"omit"` to ignore NaNs.
