@@ -502,7 +502,7 @@ def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
 
     Returns:
-        The shape, whose axes are in the order of the third string.
+        The shape, with the sizes in the order of the third string.
 
     >>> names = ("NHWC", "HWIO", "NHWC")
     >>> lax.conv_general_shape_tuple((2, 8, 8, 3), (3, 3, 3, 16), (2, 2), "SAME", names)
@@ -527,7 +527,7 @@ def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
 
     Returns:
-        The shape, whose axes are in the order of the third string.
+        The shape, with the sizes in the order of the third string.
 
     >>> names = ("NHWC", "HWIO", "NHWC")
     >>> lax.conv_transpose_shape_tuple((2, 8, 8, 3), (3, 3, 3, 16), (2, 2), "SAME", names)

@@ -203,8 +203,8 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
     Returns:
         An array with the shape and dtype of `operand`.
 
-    Write rows 2 and 0 of a matrix. Each index vector has one component, the row number, and each
-    update is one row, without the first axis of the window, which has size 1:
+    Write rows 2 and 0 of a matrix. Each index vector has one component, the row number. Each window
+    is one row, and its first axis, which has size 1, is left out of `updates`:
 
     >>> numbers = lax.ScatterDimensionNumbers(
     ...     update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))

@@ -104,8 +104,8 @@ def rng_bit_generator(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike = np.ui
     Prefer `toile.random.bits`. Its keys of kind "rbg" contain such states.
 
     Args:
-        key: the state: a key of 64 bits and a counter of 64 bits, as uint32 of shape (4,) or
-            uint64 of shape (2,).
+        key: the state: a key of 64 bits and a counter of 64 bits, in a uint32 array of shape (4,)
+            or a uint64 array of shape (2,).
         shape: shape of the array of bits.
         dtype: unsigned integer dtype of the bits.
         algorithm: `RandomAlgorithm.RNG_PHILOX`, which is the default, or `RNG_THREE_FRY`.

@@ -65,7 +65,7 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1,
 
     Args:
         keys: array to sort; NaN comes last.
-        values: array of the same shape.
+        values: array to reorder, of the same shape as `keys`.
         dimension: the axis to sort along, the last axis by default; negative axes count from the
             end.
         is_stable: whether elements with equal keys keep their order.

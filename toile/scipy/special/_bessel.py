@@ -152,8 +152,8 @@ def sph_harm_y(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, dif
         phi: azimuthal angles, from 0 to 2π: an array with the shape of `n`, or one angle for all
             elements.
         diff_n: must be None; other values are not supported.
-        n_max: upper bound on the degrees; None for the largest element of `n`. It is required under
-            `jit`. Degrees above it are treated as `n_max`.
+        n_max: upper bound on the degrees; None for the largest element of `n`. Under `jit`, a bound
+            is required. Degrees above the bound are replaced with `n_max`.
 
     Returns:
         A complex vector with the length of `n`.

@@ -66,7 +66,7 @@ def erfinv(x: ArrayLike) -> Array:
 
 
 def erfcinv(y: ArrayLike) -> Array:
-    """Compute the inverse of the complementary error function `erfc`, accurately even for small `y`.
+    """Compute the inverse of the complementary error function, accurately even for small `y`.
 
     Args:
         y: values of `erfc`, from 0 to 2. The result is inf at 0, -inf at 2, and NaN outside this

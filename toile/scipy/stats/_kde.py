@@ -102,7 +102,7 @@ class gaussian_kde:
         raise AttributeError(f"gaussian_kde is immutable: cannot set {name}")
 
     def tree_flatten(self) -> tuple[tuple[Array, ...], None]:
-        """Return the arrays of the estimate, and None because there is no static data."""
+        """Return the arrays of the estimate, and None in place of static data."""
         return tuple(getattr(self, name) for name in _FIELDS), None
 
     @classmethod
