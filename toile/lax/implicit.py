@@ -40,7 +40,7 @@ def custom_root(f: Callable[[Any], Any], initial_guess: PyTree, solve: Callable[
             structure and shapes of `x`.
         initial_guess: the starting point of the search: an array or number, or a tree of them.
         solve: a function `solve(f, initial_guess)` that returns the root.
-        tangent_solve: a function `tangent_solve(g, y)` that returns the solution `x` of `g(x) = y`,
+        tangent_solve: a function `tangent_solve(g, y)` that returns the solution `z` of `g(z) = y`,
             where the linear function `g` is the derivative of `f` at the root. For scalars, the
             solution is `y / g(1.0)`.
         has_aux: whether `solve` returns a pair `(root, aux)`. The auxiliary output `aux` is not

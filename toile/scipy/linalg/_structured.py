@@ -267,7 +267,7 @@ def convolution_matrix(a: ArrayLike, n: int,
 
     Args:
         a: vectors along the last axis; leading axes are batch axes.
-        n: length of the vectors to convolve with `a`, which is the number of columns.
+        n: length of the vectors to convolve with `a`, and number of columns of the matrix.
         mode: part of the convolution that is computed, as in `toile.numpy.convolve`.
 
     Returns:

@@ -23,8 +23,8 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -49,8 +49,8 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -74,8 +74,8 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -101,8 +101,8 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -125,8 +125,8 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
 
     Args:
         x: points at which the function is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -148,8 +148,8 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 

@@ -43,8 +43,8 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -77,8 +77,8 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -107,8 +107,8 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -144,8 +144,8 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -170,8 +170,8 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -196,8 +196,8 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as signed distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
