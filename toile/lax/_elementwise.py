@@ -30,12 +30,12 @@ class Tolerance:
     Each of these functions has a single implementation, so a tolerance does not change the result.
 
     Args:
-        atol: largest absolute error.
-        rtol: largest relative error.
-        ulps: largest error in units in the last place.
+        atol: maximum absolute error.
+        rtol: maximum relative error.
+        ulps: maximum error, in units in the last place.
 
     Raises:
-        ValueError: a number is negative, or all three are 0.
+        ValueError: one of the three numbers is negative, or all are 0.
 
     >>> lax.exp(0.0, accuracy=lax.Tolerance(rtol=1e-5)).round(4)
     Array(1., dtype=float32, weak_type=True)
@@ -117,7 +117,7 @@ def unary(op: Any, accepts: str | None = None) -> Callable[[F], F]:
 
 
 def accurate(op: Any) -> Callable[[F], F]:
-    """The body of a function of one operand that takes `accuracy`; each has one implementation."""
+    """The body of a function of one operand that accepts `accuracy`, which has no effect."""
     kinds = op.accepts
     allowed = dtypes_of(kinds)
 

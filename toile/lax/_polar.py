@@ -1,7 +1,7 @@
 """Polar decomposition by QR-based dynamically weighted Halley iterations (QDWH).
 
 After Nakatsukasa, Bai and Gygi, SIAM J. Matrix Anal. Appl. 31 (2010) 2700. The weights depend only
-on a lower bound of the smallest singular value, so they are computed before the matrix is known.
+on a lower bound on the smallest singular value, so they are computed before the matrix is known.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ def qdwh(x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None
         x: matrix of a float or complex dtype with at least as many rows as columns.
         is_hermitian: ignored.
         max_iterations: maximum number of iterations; None for 10.
-        eps: precision of the iteration; None for the machine epsilon of the dtype.
-        dynamic_shape: shape of the matrix without padding, which may be traced; None if `x` is not
-            padded.
+        eps: relative precision, which determines how many iterations are needed; None for the
+            machine epsilon of the dtype.
+        dynamic_shape: shape of the matrix without its padding, whose sizes may be traced; None if
+            `x` is not padded.
 
     Returns:
         A tuple `(u, h, iterations, converged)`: the two factors, the number of iterations, and

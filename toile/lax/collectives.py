@@ -74,7 +74,7 @@ def _are_even(groups: Any) -> bool:
 
 
 def _reduced(kind: str, v: Any, names: tuple[Any, ...], groups: Any) -> Any:
-    """The sum, maximum or minimum over all of the axes, or over the group of this example."""
+    """The sum, maximum or minimum over all of the axes, or over this example's group."""
     if _are_even(groups):
         return AllReduce(kind, names, groups)(v)
     size = check_bound(names)
@@ -98,11 +98,12 @@ def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
     """Add the values of all examples or devices along a named axis.
 
     Every example or device receives the sum. Axes are named by `toile.vmap`, `toile.pmap` or
-    `toile.shard_map`. A function that they map sees one example, or one device's part of the data,
-    at a time; a collective such as this one combines the values of all examples or devices.
+    `toile.shard_map`. A function that is mapped by one of these transformations sees one example,
+    or one device's part of the data, at a time. A collective such as `psum` combines the values of
+    all examples or devices.
 
     Args:
-        x: array, number, or a tree of them. Bools become integers. A Python number stays a Python
+        x: array or number, or a tree of them. Bools become integers. A Python number stays a Python
             number: it is multiplied by the size of the axis, so `lax.psum(1, "i")` is the size of
             axis "i".
         axis_name: the name of the axis, or a tuple of names to sum over all of these axes. An
@@ -111,7 +112,7 @@ def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
             is then computed within each group. None means one group of all positions.
 
     Returns:
-        A tree like `x`, with the same values for all examples of the axis or group.
+        A tree like `x`, with the same values for all examples along the axis or in the group.
 
     >>> shares = toile.vmap(lambda x: x / lax.psum(x, "i"), axis_name="i")
     >>> shares(jnp.array([1.0, 2.0, 5.0]))
@@ -139,17 +140,17 @@ def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
 def pmean(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
     """Average the values of all examples or devices along a named axis.
 
-    Every example or device receives the mean. Use it, for example, to average gradients over
+    Every example or device receives the mean. Use `pmean`, for example, to average gradients over
     devices that train on different parts of a batch.
 
     Args:
-        x: array, number, or a tree of them. Integers become floats.
+        x: array or number, or a tree of them. Integers become floats.
         axis_name: the name of the axis, or a tuple of names to average over all of these axes.
         axis_index_groups: groups of positions along the axis, all of the same size; the mean is
             then computed within each group. None means one group of all positions.
 
     Returns:
-        A tree like `x`, with the same values for all examples of the axis or group.
+        A tree like `x`, with the same values for all examples along the axis or in the group.
 
     >>> centered = toile.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")
     >>> centered(jnp.array([1.0, 2.0, 6.0]))
@@ -176,13 +177,13 @@ def pmax(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
     Every example or device receives the maximum.
 
     Args:
-        x: array, number, or a tree of them.
+        x: array or number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names to reduce over all of these axes.
         axis_index_groups: groups of positions along the axis; each group is then reduced
             separately. None means one group of all positions.
 
     Returns:
-        A tree like `x`, with the same values for all examples of the axis or group.
+        A tree like `x`, with the same values for all examples along the axis or in the group.
 
     >>> toile.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(jnp.array([1, 7, 3]))
     Array([7, 7, 7], dtype=int32)
@@ -197,13 +198,13 @@ def pmin(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
     Every example or device receives the minimum.
 
     Args:
-        x: array, number, or a tree of them.
+        x: array or number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names to reduce over all of these axes.
         axis_index_groups: groups of positions along the axis; each group is then reduced
             separately. None means one group of all positions.
 
     Returns:
-        A tree like `x`, with the same values for all examples of the axis or group.
+        A tree like `x`, with the same values for all examples along the axis or in the group.
 
     >>> toile.vmap(lambda x: lax.pmin(x, "i"), axis_name="i")(jnp.array([1, 7, 3]))
     Array([1, 1, 1], dtype=int32)
@@ -213,16 +214,16 @@ def pmin(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
 
 
 def ppermute(x: PyTree, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -> PyTree:
-    """Send values from some positions of a named axis to others.
+    """Send values from some positions along a named axis to other positions.
 
     Args:
-        x: the values to send: an array, number, or a tree of them.
+        x: the values to send: an array or number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
         perm: pairs `(source, destination)` of positions. A position may occur at most once as a
             source and at most once as a destination.
 
     Returns:
-        A tree like `x` with the received values. Positions that receive nothing get zeros.
+        A tree like `x` with the received values. Positions to which nothing is sent receive zeros.
 
     >>> shift = lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2)])
     >>> toile.vmap(shift, axis_name="i")(jnp.array([10, 20, 30]))
@@ -255,9 +256,9 @@ def pshuffle(x: PyTree, axis_name: AxisNames, perm: Sequence[int]) -> PyTree:
     """Reorder values along a named axis.
 
     Args:
-        x: array, number, or a tree of them.
+        x: array or number, or a tree of them.
         axis_name: the name of the axis.
-        perm: a permutation of the positions: position `i` gets the value of position `perm[i]`.
+        perm: a permutation of the positions: position `i` receives the value at position `perm[i]`.
 
     Returns:
         A tree like `x`.
@@ -277,9 +278,9 @@ def pswapaxes(x: PyTree, axis_name: AxisNames, axis: int, *,
     """Swap a named axis with an axis of the arrays that has the same size.
 
     Args:
-        x: array or a tree of arrays.
+        x: array or tree of arrays.
         axis_name: the name of the axis.
-        axis: the axis of the arrays.
+        axis: the axis of the arrays to swap with the named axis.
         axis_index_groups: groups of positions along the axis, all of the same size; values are
             then exchanged within each group. None means one group of all positions.
 
@@ -296,21 +297,22 @@ def pswapaxes(x: PyTree, axis_name: AxisNames, axis: int, *,
 
 def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: int, *,
                axis_index_groups: Groups = None, tiled: bool = False) -> PyTree:
-    """Cut each value into parts, and send part `j` to position `j` of a named axis.
+    """Cut each value into parts, and send part `j` to position `j` along a named axis.
 
     If an array was divided among devices along `concat_axis`, it is divided along `split_axis`
     afterwards.
 
     Args:
-        x: array or a tree of arrays.
+        x: array or tree of arrays.
         axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
-        split_axis: the axis of the arrays to cut. Its size must be the size of the named axis, or
-            with `tiled` a multiple of it.
+        split_axis: the axis of the arrays to cut. Its size must be the size of the named axis or,
+            if `tiled` is True, a multiple of that size.
         concat_axis: the axis along which the received parts are joined.
         axis_index_groups: groups of positions along the axis, all of the same size; parts are then
             exchanged within each group. None means one group of all positions.
         tiled: whether the parts keep `split_axis` and are joined along an existing axis; otherwise
-            `split_axis` is removed, and the parts are stacked along a new axis at `concat_axis`.
+            `split_axis` is removed, and the parts are stacked along a new axis at position
+            `concat_axis`.
 
     Returns:
         A tree of arrays; part `i` along `concat_axis` comes from position `i`.
@@ -372,16 +374,17 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
     Every example or device receives all of the values.
 
     Args:
-        x: array, number, or a tree of them.
+        x: array or number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
         axis_index_groups: groups of positions along the axis, all of the same size; values are
             then collected within each group. None means one group of all positions.
-        axis: position of the new axis in the result; with `tiled`, the axis to join along.
-        tiled: whether to join the values along an existing axis instead of a new one.
-        to: accepted for code written for JAX, and ignored.
+        axis: position of the new axis in the result; if `tiled` is True, the axis to join along.
+        tiled: whether to join the values along an existing axis instead of a new axis.
+        to: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        A tree of arrays with one more axis than in `x`; with `tiled`, `axis` is longer instead.
+        A tree of arrays, each with one more axis than in `x`. If `tiled` is True, there is no new
+        axis, and `axis` is longer.
 
     >>> f = toile.vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")
     >>> f(jnp.array([1, 2, 3]))
@@ -413,20 +416,20 @@ def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
                  axis_index_groups: Groups = None, tiled: bool = False) -> PyTree:
     """Add the values along a named axis, and keep part `i` of the sum at position `i`.
 
-    The sum is the same as with `psum`, but each example or device receives only its part.
+    The sum is the same as that of `psum`, but each example or device receives only its part.
     `all_gather` with the same axes puts the parts together again.
 
     Args:
-        x: array or a tree of arrays.
+        x: array or tree of arrays.
         axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
         scatter_dimension: the axis of the arrays to divide. Its size must be the size of the named
-            axis, or with `tiled` a multiple of it.
+            axis or, if `tiled` is True, a multiple of that size.
         axis_index_groups: groups of positions along the axis, all of the same size; each group
             then adds its own values and divides the sum. None means one group of all positions.
         tiled: whether the parts keep the divided axis; otherwise it is removed.
 
     Returns:
-        A tree of arrays, the parts of the sums.
+        A tree of arrays, which are the parts of the sums.
 
     >>> x = jnp.array([[1, 2], [3, 4]])
     >>> toile.vmap(lambda row: lax.psum_scatter(row, "i"), axis_name="i")(x)
@@ -450,10 +453,10 @@ def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
 
 
 def pbroadcast(x: PyTree, axis_name: AxisNames, source: int) -> PyTree:
-    """Send the value of one position of a named axis to all positions.
+    """Send the value at one position along a named axis to all positions.
 
     Args:
-        x: array, number, or a tree of them.
+        x: array or number, or a tree of them.
         axis_name: the name of the axis.
         source: the position whose value is sent.
 
@@ -499,7 +502,8 @@ def axis_size(axis_name: AxisNames) -> int:
     """Return the size of a named axis.
 
     Args:
-        axis_name: the name of the axis, or a tuple of names for the product of their sizes.
+        axis_name: the name of the axis, or a tuple of names; the sizes of these axes are then
+            multiplied.
 
     Returns:
         A Python integer.
@@ -515,7 +519,7 @@ def pcast(x: PyTree, axis_name: AxisNames, *,
     """Declare how a value varies along a named axis inside `toile.shard_map`.
 
     Args:
-        x: array, number, or a tree of them.
+        x: array or number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names; None or () for no axis.
         to: "varying" declares that the value may differ between devices, as `pvary` does.
             "unreduced" and "reduced" have no effect.
@@ -535,14 +539,14 @@ def pcast(x: PyTree, axis_name: AxisNames, *,
 
 
 def pvary(x: PyTree, axis_name: AxisNames) -> PyTree:
-    """Declare that a value may differ between the devices of a named axis.
+    """Declare that a value may differ between the devices along a named axis.
 
     Inside `toile.shard_map`, the gradient with respect to a value that is equal on all devices is
-    summed over the devices. With this declaration, each device keeps its own gradient. Outside
-    `toile.shard_map`, the declaration has no effect.
+    summed over the devices. If the value is declared to vary, each device keeps its own gradient.
+    Outside `toile.shard_map`, the declaration has no effect.
 
     Args:
-        x: array, number, or a tree of them.
+        x: array or number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names.
 
     Returns:

@@ -49,7 +49,7 @@ def eq(x: ArrayLike, y: ArrayLike) -> Array:
             size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        A bool array of the operands' common shape.
+        A bool array with the operands' common shape.
 
     >>> lax.eq(jnp.array([1, 2]), jnp.array([1, 3]))
     Array([ True, False], dtype=bool)
@@ -67,7 +67,7 @@ def ne(x: ArrayLike, y: ArrayLike) -> Array:
             size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        A bool array of the operands' common shape.
+        A bool array with the operands' common shape.
 
     >>> lax.ne(jnp.array([1, 2]), jnp.array([1, 3]))
     Array([False,  True], dtype=bool)
@@ -85,7 +85,7 @@ def lt(x: ArrayLike, y: ArrayLike) -> Array:
             equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        A bool array of the operands' common shape.
+        A bool array with the operands' common shape.
 
     >>> lax.lt(jnp.array([1, 2, 3]), 2)
     Array([ True, False, False], dtype=bool)
@@ -103,7 +103,7 @@ def le(x: ArrayLike, y: ArrayLike) -> Array:
             equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        A bool array of the operands' common shape.
+        A bool array with the operands' common shape.
 
     >>> lax.le(jnp.array([1, 2, 3]), 2)
     Array([ True,  True, False], dtype=bool)
@@ -121,7 +121,7 @@ def gt(x: ArrayLike, y: ArrayLike) -> Array:
             equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        A bool array of the operands' common shape.
+        A bool array with the operands' common shape.
 
     >>> lax.gt(jnp.array([1, 2, 3]), 2)
     Array([False, False,  True], dtype=bool)
@@ -139,7 +139,7 @@ def ge(x: ArrayLike, y: ArrayLike) -> Array:
             equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        A bool array of the operands' common shape.
+        A bool array with the operands' common shape.
 
     >>> lax.ge(jnp.array([1, 2, 3]), 2)
     Array([False,  True,  True], dtype=bool)
@@ -150,13 +150,13 @@ def ge(x: ArrayLike, y: ArrayLike) -> Array:
 def bitwise_not(x: ArrayLike) -> Array:
     """Invert all bits of each element.
 
-    For bool arrays this is the logical not.
+    For bool arrays, the result is the logical "not".
 
     Args:
         x: array or number of an integer or bool dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.bitwise_not(jnp.array([0, 5]))
     Array([-1, -6], dtype=int32)
@@ -165,16 +165,16 @@ def bitwise_not(x: ArrayLike) -> Array:
 
 @binary(bits.and_)
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute the bitwise and of two arrays, element by element.
+    """Compute the bitwise "and" of two arrays, element by element.
 
-    For bool arrays this is the logical and.
+    For bool arrays, the result is the logical "and".
 
     Args:
         x, y: arrays or numbers of the same integer or bool dtype. Their shapes must be equal,
             except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.bitwise_and(jnp.array([0b1100]), jnp.array([0b1010]))
     Array([8], dtype=int32)
@@ -183,16 +183,16 @@ def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(bits.or_)
 def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute the bitwise or of two arrays, element by element.
+    """Compute the bitwise "or" of two arrays, element by element.
 
-    For bool arrays this is the logical or.
+    For bool arrays, the result is the logical "or".
 
     Args:
         x, y: arrays or numbers of the same integer or bool dtype. Their shapes must be equal,
             except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.bitwise_or(jnp.array([0b1100]), jnp.array([0b1010]))
     Array([14], dtype=int32)
@@ -201,7 +201,7 @@ def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(bits.xor)
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute the bitwise exclusive or of two arrays, element by element.
+    """Compute the bitwise "exclusive or" of two arrays, element by element.
 
     For bool arrays, the result is True where the elements differ.
 
@@ -210,7 +210,7 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
             except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.bitwise_xor(jnp.array([0b1100]), jnp.array([0b1010]))
     Array([6], dtype=int32)
@@ -221,15 +221,15 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
 def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
     """Shift the bits of each element to the left.
 
-    A shift by a negative number, or by the width of the dtype or more, gives 0.
+    If the shift is negative, or at least the width of the dtype, the result is 0.
 
     Args:
         x: integer array or number whose bits are shifted.
-        y: number of bits to shift by, of the same dtype. The shapes must be equal, except that axes
-            of size 1 and operands of rank 0 are broadcast.
+        y: number of bits to shift by, of the same dtype as `x`. The shapes must be equal, except
+            that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.shift_left(jnp.array([1, 3]), jnp.array([4, 1]))
     Array([16,  6], dtype=int32)
@@ -240,15 +240,15 @@ def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
 def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
     """Shift the bits of each element to the right, filling with zeros.
 
-    A shift by a negative number, or by the width of the dtype or more, gives 0.
+    If the shift is negative, or at least the width of the dtype, the result is 0.
 
     Args:
         x: integer array or number whose bits are shifted.
-        y: number of bits to shift by, of the same dtype. The shapes must be equal, except that axes
-            of size 1 and operands of rank 0 are broadcast.
+        y: number of bits to shift by, of the same dtype as `x`. The shapes must be equal, except
+            that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.shift_right_logical(jnp.array([16, -1]), jnp.array([2, 28]))
     Array([ 4, 15], dtype=int32)
@@ -259,16 +259,17 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
 def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
     """Shift the bits of each element to the right, filling with copies of the highest bit.
 
-    In signed integers, the highest bit is the sign bit. In unsigned integers it is copied too. A
-    shift by a negative number, or by the width of the dtype or more, leaves only copies of it.
+    For signed integers, the highest bit is the sign bit. For unsigned integers, the highest bit is
+    copied too. If the shift is negative, or at least the width of the dtype, every bit of the
+    result is a copy of the highest bit.
 
     Args:
         x: integer array or number whose bits are shifted.
-        y: number of bits to shift by, of the same dtype. The shapes must be equal, except that axes
-            of size 1 and operands of rank 0 are broadcast.
+        y: number of bits to shift by, of the same dtype as `x`. The shapes must be equal, except
+            that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.shift_right_arithmetic(jnp.array([16, -16]), jnp.array([2, 2]))
     Array([ 4, -4], dtype=int32)
@@ -283,7 +284,7 @@ def population_count(x: ArrayLike) -> Array:
         x: array or number of an integer dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.population_count(jnp.array([7, 8, -1]))
     Array([ 3,  1, 32], dtype=int32)
@@ -300,7 +301,7 @@ def clz(x: ArrayLike) -> Array:
         x: array or number of an integer dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.clz(jnp.array([1, 0, -1]))
     Array([31, 32,  0], dtype=int32)

@@ -44,15 +44,16 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
 
     The result equals `true_fun(*operands) if pred else false_fun(*operands)`, but `pred` may be a
     traced value, for which Python's `if` raises an error. Both functions are traced, but only one
-    of them runs. Under `toile.vmap`, if `pred` differs between examples, both run, and each example
-    gets the result for its `pred`. To choose between existing arrays, use `jnp.where`.
+    of the two runs. Under `toile.vmap`, if `pred` differs between examples, both functions run, and
+    each example receives the result for its own `pred`. To choose between existing arrays, use
+    `jnp.where`.
 
     Args:
         pred: scalar; nonzero numbers count as True.
         true_fun: function to run if `pred` is True.
         false_fun: function to run if `pred` is False. Both functions must return the same
             structure, shapes and dtypes.
-        operands: arguments of both functions: arrays, numbers, or trees of them. The functions may
+        operands: arguments for both functions: arrays, numbers, or trees of them. The functions may
             also use variables from the surrounding code.
         operand: a single argument, which can be passed by keyword instead of `operands`.
 
@@ -60,7 +61,8 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
         The result of the function that runs.
 
     Raises:
-        TypeError: `pred` is not a scalar, or the functions return different types.
+        TypeError: `pred` is not a scalar, or the functions return different structures, shapes or
+            dtypes.
 
     >>> def absolute(x):
     ...     return lax.cond(x < 0, lambda v: -v, lambda v: v, x)
@@ -123,22 +125,24 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], *operands: 
            operand: PyTree = _UNSET) -> PyTree:
     """Run one of several functions, chosen by an index that may be traced.
 
-    The result equals `branches[index](*operands)`. All functions are traced, but only one of them
-    runs. Under `toile.vmap`, if `index` differs between examples, all run, and each example gets
-    the result for its `index`.
+    The result equals `branches[index](*operands)`. All functions are traced, but only the chosen
+    function runs. Under `toile.vmap`, if `index` differs between examples, all functions run, and
+    each example receives the result for its own `index`.
 
     Args:
-        index: integer scalar. An index that is out of range is replaced with the nearest valid one.
-        branches: the functions, at least one. All must return the same structure, shapes and
-            dtypes.
-        operands: arguments of the functions: arrays, numbers, or trees of them.
+        index: integer scalar. An index that is out of range is replaced with the nearest valid
+            index.
+        branches: the functions to choose from, at least one. All must return the same structure,
+            shapes and dtypes.
+        operands: arguments for the functions: arrays, numbers, or trees of them.
         operand: a single argument, which can be passed by keyword instead of `operands`.
 
     Returns:
         The result of the function that runs.
 
     Raises:
-        TypeError: `index` is not an integer scalar, or the functions return different types.
+        TypeError: `index` is not an integer scalar, or the functions return different structures,
+            shapes or dtypes.
 
     >>> branches = [lambda x: x, lambda x: x**2, lambda x: x**3]
     >>> [lax.switch(i, branches, 3.0).item() for i in (0, 1, 2, 7)]
@@ -218,19 +222,19 @@ def platform_dependent(*args: PyTree, default: Callable[..., Any] | None = None,
     """Call one of several functions, depending on the platform of the default device.
 
     Args:
-        args: arguments of the function.
-        default: the function for all other platforms.
+        args: arguments for the function that is called.
+        default: the function for platforms that are not in `per_platform`.
         per_platform: the functions for particular platforms, passed as `cpu=`, `cuda=` or `gpu=`.
 
     Returns:
         The result of the function that is called.
 
     Raises:
-        NotImplementedError: there is no function for the platform, and no default.
+        NotImplementedError: there is no function for the platform, and `default` is None.
 
     Differences:
-        JAX chooses the function when the code is compiled; toile chooses it when this function is
-        called.
+        JAX chooses the function when the code is compiled; toile chooses it when
+        `platform_dependent` is called.
 
     >>> lax.platform_dependent(3, cpu=lambda x: x + 1, cuda=lambda x: x + 1)
     4

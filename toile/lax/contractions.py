@@ -39,14 +39,14 @@ __all__ = [
 
 
 class Precision(enum.Enum):
-    """The precision of float multiplication on hardware that can trade precision for speed.
+    """The precision of multiplication on hardware that can trade precision for speed.
 
     On the CPU, float32 arrays are always multiplied in full precision. The argument `precision` of
-    functions such as `dot_general` is a `Precision`, its name as a string, or a pair of these for
-    the two operands.
+    functions such as `dot_general` is a `Precision`, its name as a string, or a pair with one of
+    these for each operand.
 
-    - `DEFAULT` ("default", "fastest"): the fastest.
-    - `HIGH` ("high"): more precise, and slower.
+    - `DEFAULT` ("default", "fastest"): the lowest precision and the highest speed.
+    - `HIGH` ("high"): more precise than `DEFAULT`, and slower.
     - `HIGHEST` ("highest", "float32"): full precision.
     """
 
@@ -73,18 +73,19 @@ _NAMES: dict[Any, Precision] = {
 
 
 class DotAlgorithm(NamedTuple):
-    """An algorithm for products of arrays, described by the dtypes in which it multiplies and adds.
+    """An algorithm for contracting arrays, described by the dtypes in which it multiplies and adds.
 
-    It can be passed as `precision` to `dot_general` and other products. `DotAlgorithmPreset` names
-    the common algorithms.
+    It can be passed as `precision` to `dot_general` and similar functions. The common algorithms
+    have names in `DotAlgorithmPreset`.
 
     Args:
         lhs_precision_type, rhs_precision_type: dtypes to which the operands are rounded.
         accumulation_type: dtype in which products are summed.
         lhs_component_count, rhs_component_count: number of parts into which each element is split;
             each part has the dtype to which the operand is rounded.
-        num_primitive_operations: number of products of parts that are added.
-        allow_imprecise_accumulation: whether the hardware may add less precisely.
+        num_primitive_operations: number of products of parts that are computed and added.
+        allow_imprecise_accumulation: whether the hardware may add less precisely than in
+            `accumulation_type`.
 
     >>> algorithm = lax.DotAlgorithm(jnp.bfloat16, jnp.bfloat16, jnp.float32)
     >>> lax.dot(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]), precision=algorithm)
@@ -108,9 +109,9 @@ _F8_OUTPUTS = (
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """Names of common algorithms for products, which can be passed as `precision`.
+    """Names of common contraction algorithms, which can be passed as `precision`.
 
-    Except for `DEFAULT`, a name begins with the types of the two operands and the type in which
+    Each name except `DEFAULT` begins with the types of the two operands and the type in which
     products are summed.
     """
 
@@ -139,7 +140,7 @@ class DotAlgorithmPreset(enum.Enum):
 
     @property
     def supported_lhs_types(self) -> tuple[Any, ...] | None:
-        """Types that the operands may have; None for any."""
+        """The types that the operands may have; None if any type is accepted."""
         if self.value <= 5:
             return None
         if self.value in (6, 7):
@@ -152,12 +153,12 @@ class DotAlgorithmPreset(enum.Enum):
 
     @property
     def accumulation_type(self) -> Any:
-        """The type of the sums; None if it is the type of the result."""
+        """The type in which products are summed; None if it is the type of the result."""
         special = {1: None, 4: None, 5: None, 6: _F16, 8: _BF16, 16: _F64}
         return special.get(self.value, _F32)
 
     def supported_output_types(self, lhs_dtype: Any, rhs_dtype: Any) -> tuple[Any, ...] | None:
-        """Types that the result may have for given operands; None for any."""
+        """The types that the result may have for given operands; None if any type is possible."""
         if self.value in (2, 3):
             return _F8_OUTPUTS
         narrow = {7: _F16, 9: _BF16}.get(self.value)
@@ -286,20 +287,21 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionN
     """Multiply two arrays and sum over pairs of their axes.
 
     There are three kinds of axes. Contracting axes come in pairs, one from each operand, and the
-    products are summed over them. Batch axes also come in pairs, and a separate product is computed
-    for each position along them. The other axes of both operands are kept. Matrix products, batched
-    or not, are special cases. `jnp.einsum` describes the same contractions with letters.
+    products are summed over them. Batch axes also come in pairs, and a separate contraction is
+    computed for each position along them. All other axes are kept. Matrix products and batches of
+    matrix products are special cases. `jnp.einsum` describes the same contractions with letters.
 
     Args:
         lhs: the first array.
-        rhs: the second array. If the dtypes differ, the narrower is converted to the wider one.
+        rhs: the second array. If the dtypes differ, the operand with the narrower dtype is
+            converted to the wider dtype.
         dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`, four
             sequences of non-negative axes. Paired axes must have equal sizes.
         precision: precision of the multiplication on hardware that can trade precision for speed: a
-            `Precision` or its name, a pair of these, a `DotAlgorithm` or a `DotAlgorithmPreset`.
-            None means the configured default.
+            `Precision` or its name, a pair with one of these for each operand, a `DotAlgorithm`, or
+            a `DotAlgorithmPreset`. None means the configured default.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array whose axes are the batch axes, then the remaining axes of `lhs`, then the remaining
@@ -312,7 +314,7 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionN
     Array([[3, 2],
            [7, 4]], dtype=int32)
 
-    With axis 0 of both operands as a batch axis, each row has its own inner product:
+    If axis 0 of both operands is a batch axis, each pair of rows has its own inner product:
 
     >>> lax.dot_general(x, y, (((1,), (1,)), ((0,), (0,))))
     Array([1, 7], dtype=int32)
@@ -345,12 +347,13 @@ def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: DotDimensionNumber
     The last axis of `lhs` is contracted with the first axis of `rhs`.
 
     Args:
-        lhs: vector or matrix; with `dimension_numbers`, an array of any rank.
+        lhs: vector or matrix; if `dimension_numbers` is given, an array of any rank.
         rhs: vector or matrix, whose first axis has the size of the last axis of `lhs`.
-        dimension_numbers: the axes to contract instead, as in `dot_general`.
+        dimension_numbers: the axes to contract, as in `dot_general`; None for the axes described
+            above.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         A scalar, vector or matrix, depending on the ranks of the operands.
@@ -374,11 +377,11 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
 
     Args:
         lhs: array with matrices in its last two axes.
-        rhs: array with matrices in its last two axes, and with the leading axes of `lhs`.
+        rhs: array with matrices in its last two axes and the same leading axes as `lhs`.
         precision: precision of the multiplication, as in `dot_general`.
 
     Returns:
-        An array of the matrix products.
+        An array with the matrix products in its last two axes.
 
     >>> x, y = jnp.array([[[1, 2]], [[3, 4]]]), jnp.array([[[1], [1]], [[10], [1]]])
     >>> lax.batch_matmul(x, y)[:, 0, 0]
@@ -409,7 +412,8 @@ class RaggedDotDimensionNumbers:
         lhs_ragged_dimensions: the axis of the first operand that is divided into groups (the ragged
             axis), as a sequence of length 1.
         rhs_group_dimensions: the axis of the second operand that has one slice for each group, as a
-            sequence of length 1. It is empty if the ragged axis is a contracting or batch axis.
+            sequence of length 1. The sequence is empty if the ragged axis is a contracting or batch
+            axis.
 
     The dimension numbers of `ragged_dot`:
 
@@ -444,12 +448,12 @@ def ragged_dot(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
     Args:
         lhs: matrix of shape (m, k).
         rhs: array of `g` matrices, of shape (g, k, n).
-        group_sizes: vector of `g` integers, the number of rows in each group. The result is 0 in
-            rows after the last group.
+        group_sizes: vector of `g` integers, the number of rows in each group. Rows after the last
+            group are 0 in the result.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
         group_offset: must be None.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         A matrix of shape (m, n).
@@ -482,17 +486,17 @@ def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
     axis, the groups have no effect.
 
     Args:
-        lhs: the first array, which has the ragged axis.
+        lhs: the first array, which contains the ragged axis.
         rhs: the second array.
-        group_sizes: integers of shape (g,), the sizes of the consecutive groups. If the sizes vary
-            along other axes of `lhs`, the shape is (..., g). The leading axes are then the batch
-            axes of `lhs`, followed by those axes of the same kind as the ragged axis that precede
-            it.
+        group_sizes: integer array of shape (g,) with the sizes of the consecutive groups. If the
+            sizes vary along other axes of `lhs`, the shape is (..., g). The leading axes are then
+            the batch axes of `lhs`, followed by the axes before the ragged axis that are of the
+            same kind as the ragged axis (contracting or kept).
         ragged_dot_dimension_numbers: the contracting, batch, ragged and group axes.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
         group_offset: must be None.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array with the same axes as the result of `dot_general`. If the ragged axis is
@@ -603,11 +607,11 @@ def scaled_dot(lhs: ArrayLike, rhs: ArrayLike, *, lhs_scale: ArrayLike | None = 
     Args:
         lhs: the first array.
         rhs: the second array.
-        lhs_scale, rhs_scale: scales of each operand; None for no scale. Scales have the shape of
-            the operand, except that a contracted axis may be shorter by an integer factor; each
-            scale then applies to that many consecutive elements.
-        dimension_numbers: the axes to contract, as in `dot_general`; None for a product of matrices
-            in the last two axes, with the leading axes as batch axes.
+        lhs_scale, rhs_scale: scales of the operands; None for no scales. Scales have the shape of
+            the operand, except that a contracted axis may be shorter by an integer factor. Each
+            scale then applies to that number of consecutive elements.
+        dimension_numbers: the axes to contract, as in `dot_general`; None multiplies matrices in
+            the last two axes, with the leading axes as batch axes.
         preferred_element_type: dtype of the result; None for bfloat16.
 
     Returns:

@@ -37,13 +37,13 @@ _operand = operand  # the public functions call their first parameter `operand`
 
 
 def dtype(x: ArrayLike | DTypeLike) -> np.dtype[Any]:
-    """Return the dtype of a value, or the dtype that a type or a name refers to.
+    """Return the dtype of a value, or the dtype to which a type or a name refers.
 
     Args:
         x: array, Python number, NumPy scalar, or a dtype in any form.
 
     Returns:
-        A NumPy dtype. For Python numbers and types it is the default dtype: int32 for `int` and
+        A NumPy dtype. For Python numbers and types, it is the default dtype: int32 for `int` and
         float32 for `float`, unless 64-bit types are enabled.
 
     >>> lax.dtype(3.5), lax.dtype("int8"), lax.dtype(jnp.array([True]))
@@ -55,17 +55,18 @@ def dtype(x: ArrayLike | DTypeLike) -> np.dtype[Any]:
 def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """Convert the elements of an array to another dtype.
 
-    Floats are truncated to integers. Floats out of range become the nearest integer of the dtype,
-    and NaN becomes 0. Integers that do not fit into a narrower dtype wrap around. If 64-bit types
-    are not enabled, a 64-bit dtype is replaced with the 32-bit one, and a warning is issued.
+    Floats that are converted to integers are truncated. A float that is out of range becomes the
+    nearest integer of the dtype, and NaN becomes 0. Integers that do not fit into a narrower dtype
+    wrap around. If 64-bit types are not enabled, a 64-bit dtype is replaced with the corresponding
+    32-bit dtype, and a warning is issued.
 
     Args:
         operand: array or number.
         new_dtype: dtype of the result.
 
     Returns:
-        An array of the shape of `operand`, in `new_dtype`. If no conversion is needed, it is
-        `operand` itself.
+        An array of dtype `new_dtype` with the shape of `operand`. If no conversion is needed, the
+        result is `operand` itself.
 
     >>> lax.convert_element_type(jnp.array([1.7, -1.7, 1e10]), jnp.int32)
     Array([         1,         -1, 2147483647], dtype=int32)
@@ -158,10 +159,10 @@ def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
         new_dtype: dtype to read the bits as.
 
     Returns:
-        An array of `new_dtype`. It has the shape of `operand` if both dtypes have the same number
-        of bits. If the new dtype is narrower, each element is split into parts along a new last
-        axis, lowest bits first. If it is wider, the elements along the last axis of `operand` are
-        joined in the same order, and that axis is removed.
+        An array of dtype `new_dtype`. It has the shape of `operand` if both dtypes have the same
+        number of bits. If the new dtype is narrower, each element is split into parts along a new
+        last axis, lowest bits first. If the new dtype is wider, the elements along the last axis of
+        `operand` are joined in the same order, and that axis is removed.
 
     >>> lax.bitcast_convert_type(jnp.array([1.0]), jnp.uint32)
     Array([1065353216], dtype=uint32)
@@ -173,19 +174,20 @@ def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
 
 
 def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Round each element to a float format with fewer bits, without changing the dtype.
+    """Round each element to a floating-point format with fewer bits, without changing the dtype.
 
-    Use it to see the effect of a narrow format. For example, bfloat16 has 8 exponent bits and 7
-    mantissa bits; float16 has 5 and 10. The reduced format has no subnormal numbers.
+    Use this function to see the effect of a narrow format. For example, bfloat16 has 8 exponent
+    bits and 7 mantissa bits; float16 has 5 exponent bits and 10 mantissa bits. The reduced format
+    has no subnormal numbers.
 
     Args:
         operand: array or number of a float dtype.
-        exponent_bits: number of exponent bits, at least 1. Values too large for the exponent become
-            infinite, and values too small for it become 0.
+        exponent_bits: number of exponent bits, at least 1. Values that are too large for the
+            exponent become infinite, and values that are too small become 0.
         mantissa_bits: number of mantissa bits. Ties are rounded to even.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> lax.reduce_precision(jnp.array([1.2345678, 1e10]), 5, 10)
     Array([1.234375,      inf], dtype=float32)

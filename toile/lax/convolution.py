@@ -1,8 +1,9 @@
 """Convolutions (general, transposed, unshared), their patches, and the shapes of their results.
 
 `dimension_numbers` are three strings such as ("NHWC", "HWIO", "NHWC"), a `ConvDimensionNumbers`, or
-None for ("NCHW", "OIHW", "NCHW"). Strides and padding have the order of the spatial letters in the
-second string. May import the engine, primitives, `_operands` and this package's shapes.
+None, which means ("NCHW", "OIHW", "NCHW"). Strides and padding are in the order of the spatial
+letters in the second string. May import the engine, primitives, `_operands` and this package's
+shapes.
 """
 
 from __future__ import annotations
@@ -49,14 +50,15 @@ def conv_general_permutations(
     """Convert three strings that name the axes of a convolution to axis numbers.
 
     Args:
-        dimension_numbers: the letters of the axes of the input, the kernel and the result, such as
-            ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature axis, I and O are the
-            kernel's input and output feature axes, and all other letters are spatial axes.
+        dimension_numbers: three strings that have a letter for each axis of the input, the kernel
+            and the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature
+            axis, I and O are the kernel's input and output feature axes, and all other letters are
+            spatial axes.
 
     Returns:
-        Three tuples of axis numbers. For the input and the result, they start with the batch and
-        feature axes; for the kernel, with the output and input feature axes. The spatial axes
-        follow, in the order of the second string.
+        Three tuples of axis numbers. The tuples for the input and the result start with the batch
+        and feature axes; the tuple for the kernel starts with the output and input feature axes.
+        The spatial axes follow, in the order of the second string.
 
     >>> lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
     ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
@@ -98,13 +100,13 @@ def conv_dimension_numbers(
 
     Args:
         lhs_shape: shape of the input.
-        rhs_shape: shape of the kernel, of the same length.
-        dimension_numbers: three strings such as ("NHWC", "HWIO", "NHWC"), a
-            `ConvDimensionNumbers`, or None for ("NCHW", "OIHW", "NCHW") or its equivalent with
-            another number of spatial axes.
+        rhs_shape: shape of the kernel, which has as many axes as the input.
+        dimension_numbers: three strings such as ("NHWC", "HWIO", "NHWC"), a `ConvDimensionNumbers`,
+            or None, which means ("NCHW", "OIHW", "NCHW") or its equivalent for a different number
+            of spatial axes.
 
     Returns:
-        The axes of the input, the kernel and the result.
+        A `ConvDimensionNumbers` with the axes of the input, the kernel and the result.
 
     >>> lax.conv_dimension_numbers((1, 8, 8, 3), (5, 5, 3, 16), ("NHWC", "HWIO", "NHWC"))
     ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
@@ -131,45 +133,46 @@ def conv_general_dilated(
 ) -> Array:  # fmt: skip
     """Convolve a batch of inputs with kernels, over any number of spatial axes.
 
-    Each output element is computed by multiplying a kernel with the window of the input at that
-    position and summing the products over the window and all input features. As usual in machine
+    Each output element is computed by multiplying a kernel by the window of the input at that
+    position, and summing the products over the window and all input features. As usual in machine
     learning, the kernel is not flipped; in mathematics, this operation is called a
     cross-correlation. Strides, padding and dilations are given for each spatial axis, in the order
     of the kernel's spatial axes.
 
     Args:
         lhs: the input, with batch, feature and spatial axes in the order of `dimension_numbers`.
-        rhs: the kernels, of the same dtype, with output feature, input feature and spatial axes.
+        rhs: the kernels, of the same dtype as `lhs`, with output feature, input feature and spatial
+            axes.
         window_strides: distance between neighboring windows along each spatial axis.
         padding: "VALID" uses only windows that are entirely inside the input. "SAME" pads with
             zeros so that there are `ceil(size / stride)` windows, with the larger half of the
             padding at the end. "SAME_LOWER" does the same with the larger half at the start. A
-            sequence contains a pair `(before, after)` for each spatial axis, the numbers of zeros
-            to add; negative numbers remove elements.
+            sequence contains a pair `(before, after)` for each spatial axis: the numbers of zeros
+            to add at its start and at its end. Negative numbers remove elements.
         lhs_dilation: distance between neighboring elements of the input along each spatial axis
             after zeros are inserted between them; None for 1, which inserts no zeros.
         rhs_dilation: distance between neighboring elements of the kernel along each spatial axis,
             as in atrous convolutions; None for 1.
-        dimension_numbers: three strings with a letter for each axis of the input, the kernel and
-            the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature axis,
-            I and O are the kernel's input and output feature axes, and all other letters are
+        dimension_numbers: three strings that have a letter for each axis of the input, the kernel
+            and the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature
+            axis, I and O are the kernel's input and output feature axes, and all other letters are
             spatial axes. None means ("NCHW", "OIHW", "NCHW"). A `ConvDimensionNumbers` is also
             accepted.
         feature_group_count: number of groups into which the features are divided. Each group has
-            its own kernels, whose input features are the features of one group. If there are as
+            its own kernels, whose input features are the features of that group. If there are as
             many groups as input features, this is a depthwise convolution.
-        batch_group_count: number of groups into which the batch is divided. Each group computes its
+        batch_group_count: number of groups into which the batch is divided. Each group produces its
             own output features.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with the axes in the order of the third string. Without dilation, the size of a
+        An array whose axes are in the order of the third string. Without dilation, the size of a
         spatial axis is `(n + before + after - k) // stride + 1`, where `n` is the size of the input
         and `k` the size of the kernel along that axis.
 
-    Convolve a 3 by 3 image that has one feature with a kernel that adds 2 by 2 neighbors:
+    Convolve a 3 by 3 image that has one feature; the kernel sums 2 by 2 neighbors:
 
     >>> image, kernel = jnp.arange(9.0).reshape(1, 3, 3, 1), jnp.ones((2, 2, 1, 1))
     >>> names = ("NHWC", "HWIO", "NHWC")
@@ -239,7 +242,7 @@ def conv_with_general_padding(lhs: ArrayLike, rhs: ArrayLike, window_strides: Se
                               padding: Padding, lhs_dilation: Sequence[int] | None,
                               rhs_dilation: Sequence[int] | None, precision: PrecisionLike = None,
                               preferred_element_type: DTypeLike | None = None) -> Array:
-    """Convolve like `conv`, but with any padding and with dilations.
+    """Convolve like `conv`, but with arbitrary padding and with dilations.
 
     Args:
         lhs: the input, of shape (batch, input features, *spatial sizes).
@@ -288,23 +291,24 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
         rhs: the kernels, with output feature, input feature and spatial axes.
         strides: factor by which each spatial axis grows.
         padding: with "SAME", a spatial axis of the result has size `size * stride`. With "VALID",
-            it has size `size * stride + max(k - stride, 0)` for a kernel of size `k`, which
-            includes every kernel position. A sequence contains a pair `(before, after)` for each
-            spatial axis, the numbers of zeros to add.
+            every position at which the kernel overlaps the input is included, so the size is
+            `size * stride + max(k - stride, 0)` for a kernel of size `k`. A sequence contains a
+            pair `(before, after)` for each spatial axis: the numbers of zeros to add at its start
+            and at its end.
         rhs_dilation: distance between neighboring elements of the kernel along each spatial axis;
             None for 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`. None
             means ("NHWC", "HWIO", "NHWC"), or its equivalent for one or three spatial axes.
-        transpose_kernel: whether `rhs` is the kernel of the convolution to transpose. If True, it
-            is flipped, and its input and output features are swapped.
+        transpose_kernel: whether `rhs` is the kernel of the convolution that is transposed. If
+            True, the kernel is flipped, and its input and output features are swapped.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
-        use_consistent_padding: whether pairs in `padding` are the padding of the convolution to
-            transpose, as in PyTorch. If False, they are the padding of the input after zeros are
-            inserted.
+        use_consistent_padding: whether the pairs in `padding` are the padding of the convolution
+            that is transposed, as in PyTorch. If False, they are the padding of the input after
+            zeros are inserted.
 
     Returns:
-        An array with the axes in the order of the third string.
+        An array whose axes are in the order of the third string.
 
     >>> x, kernel = jnp.array([[[1.0], [2.0]]]), jnp.array([[[1.0]], [[10.0]]])
     >>> lax.conv_transpose(x, kernel, (2,), "SAME")[0, :, 0]
@@ -361,7 +365,7 @@ def conv_general_dilated_patches(
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
     precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
 ) -> Array:  # fmt: skip
-    """Collect the windows of the input that a convolution would multiply with its kernels.
+    """Collect the windows of the input that a convolution would multiply by its kernels.
 
     Args:
         lhs: the input, with batch, feature and spatial axes.
@@ -374,12 +378,13 @@ def conv_general_dilated_patches(
         rhs_dilation: distance between neighboring elements of a window along each spatial axis;
             None for 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
-        precision: precision of the products that copy the elements, as in `dot_general`.
+        precision: precision of the convolution that extracts the windows, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of `lhs`.
 
     Returns:
-        An array with the axes of the convolution's result. Its features are the elements of a
-        window: first all elements of the first input feature, then those of the second, and so on.
+        An array with the same axes as the result of the convolution. Its features are the elements
+        of a window: first all elements of the first input feature, then those of the second, and so
+        on.
 
     >>> lax.conv_general_dilated_patches(jnp.array([[[1.0, 2.0, 3.0]]]), (2,), (1,), "VALID")
     Array([[[1., 2.],
@@ -407,8 +412,9 @@ def conv_general_dilated_local(
 
     Args:
         lhs: the input, with batch, feature and spatial axes.
-        rhs: the kernels. Their spatial axes have the sizes of the result, and their input features
-            are the elements of a window, in the order of `conv_general_dilated_patches`.
+        rhs: the kernels. Their spatial axes have the same sizes as those of the result, and their
+            input features are the elements of a window, in the order of
+            `conv_general_dilated_patches`.
         window_strides: distance between neighboring windows along each spatial axis.
         padding: "VALID", "SAME", "SAME_LOWER" or a pair `(before, after)` for each spatial axis, as
             in `conv_general_dilated`.
@@ -421,7 +427,7 @@ def conv_general_dilated_local(
         precision: precision of the multiplication, as in `dot_general`.
 
     Returns:
-        An array with the axes in the order of the third string.
+        An array whose axes are in the order of the third string.
 
     Use the kernel (1, 1) at the first position, and (10, 0) at the second:
 
@@ -496,7 +502,7 @@ def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
 
     Returns:
-        The shape, with the axes in the order of the third string.
+        The shape, with the sizes in the order of the third string.
 
     >>> names = ("NHWC", "HWIO", "NHWC")
     >>> lax.conv_general_shape_tuple((2, 8, 8, 3), (3, 3, 3, 16), (2, 2), "SAME", names)
@@ -521,7 +527,7 @@ def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
 
     Returns:
-        The shape, with the axes in the order of the third string.
+        The shape, with the sizes in the order of the third string.
 
     >>> names = ("NHWC", "HWIO", "NHWC")
     >>> lax.conv_transpose_shape_tuple((2, 8, 8, 3), (3, 3, 3, 16), (2, 2), "SAME", names)

@@ -46,13 +46,13 @@ class RoundingMethod(enum.IntEnum):
 def neg(x: ArrayLike) -> Array:
     """Change the sign of each element.
 
-    Unsigned integers wrap around: the negative of 1 is the largest number of the dtype.
+    Unsigned integers wrap around: the negative of 1 is the largest value of the dtype.
 
     Args:
         x: array or number of a numeric dtype (not bool).
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.neg(jnp.array([1.5, -2.0]))
     Array([-1.5,  2. ], dtype=float32)
@@ -69,7 +69,7 @@ def sign(x: ArrayLike) -> Array:
         x: array or number of a numeric dtype (not bool).
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.sign(jnp.array([-2.5, 0.0, 3.0]))
     Array([-1.,  0.,  1.], dtype=float32)
@@ -86,8 +86,8 @@ def abs(x: ArrayLike) -> Array:
         x: array or number of a signed integer, float or complex dtype.
 
     Returns:
-        An array of the shape of `x`. For complex numbers it has the dtype of their parts; otherwise
-        it has the dtype of `x`.
+        An array with the shape of `x`. For complex numbers, it has the dtype of their real and
+        imaginary parts; otherwise, it has the dtype of `x`.
 
     >>> lax.abs(jnp.array([-3, 4]))
     Array([3, 4], dtype=int32)
@@ -104,7 +104,7 @@ def floor(x: ArrayLike) -> Array:
         x: array or number of a float dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.floor(jnp.array([-1.5, 1.5]))
     Array([-2.,  1.], dtype=float32)
@@ -121,7 +121,7 @@ def ceil(x: ArrayLike) -> Array:
         x: array or number of a float dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.ceil(jnp.array([-1.5, 1.5]))
     Array([-1.,  2.], dtype=float32)
@@ -136,7 +136,7 @@ def is_finite(x: ArrayLike) -> Array:
         x: array or number of a float dtype.
 
     Returns:
-        A bool array of the shape of `x`.
+        A bool array with the shape of `x`.
 
     >>> lax.is_finite(jnp.array([1.0, jnp.inf, jnp.nan]))
     Array([ True, False, False], dtype=bool)
@@ -152,7 +152,7 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
             except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.add(jnp.array([1, 2]), jnp.array([10, 20]))
     Array([11, 22], dtype=int32)
@@ -168,7 +168,7 @@ def sub(x: ArrayLike, y: ArrayLike) -> Array:
             except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.sub(jnp.array([10, 20]), jnp.array([1, 2]))
     Array([ 9, 18], dtype=int32)
@@ -180,15 +180,15 @@ def div(x: ArrayLike, y: ArrayLike) -> Array:
     """Divide `x` by `y`, element by element.
 
     Quotients of integers are rounded toward zero. An integer divided by zero is -1, or the largest
-    number of an unsigned dtype. Floats follow IEEE 754: the result of a division by zero is an
-    infinity or NaN.
+    value of the dtype if the dtype is unsigned. Floats follow IEEE 754: the result of a division by
+    zero is an infinity or NaN.
 
     Args:
         x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
             except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.div(jnp.array([7, -7, 1]), jnp.array([2, 2, 0]))
     Array([ 3, -3, -1], dtype=int32)
@@ -207,7 +207,7 @@ def rem(x: ArrayLike, y: ArrayLike) -> Array:
             except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.rem(jnp.array([7, -7]), jnp.array([3, 3]))
     Array([ 1, -1], dtype=int32)
@@ -226,7 +226,7 @@ def max(x: ArrayLike, y: ArrayLike) -> Array:
             size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.max(jnp.array([1.0, 5.0]), jnp.array([3.0, 2.0]))
     Array([3., 5.], dtype=float32)
@@ -245,7 +245,7 @@ def min(x: ArrayLike, y: ArrayLike) -> Array:
             size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.min(jnp.array([1.0, 5.0]), jnp.array([3.0, 2.0]))
     Array([1., 2.], dtype=float32)
@@ -260,7 +260,7 @@ def square(x: ArrayLike) -> Array:
         x: array or number of a numeric dtype (not bool).
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.square(jnp.array([3, -4]))
     Array([ 9, 16], dtype=int32)
@@ -283,7 +283,8 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
             keeps their dtype.
 
     Returns:
-        An array of the operands' common shape, in `out_dtype` or in the operands' dtype.
+        An array with the operands' common shape. Its dtype is `out_dtype`, or the operands' dtype
+        if `out_dtype` is None.
 
     >>> lax.mul(jnp.array([100], jnp.int8), jnp.array([2], jnp.int8), out_dtype=jnp.int32)
     Array([200], dtype=int32)
@@ -300,11 +301,12 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
 
     Args:
         x1: the numbers to start from, of a float dtype.
-        x2: the numbers to step toward, of the same dtype. The shapes must be equal, except that
-            axes of size 1 and operands of rank 0 are broadcast.
+        x2: the numbers to step toward, of the same dtype as `x1`. The shapes must be equal, except
+            that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape. Where the operands are equal, it is `x2`.
+        An array with the operands' dtype and common shape. Where the operands are equal, the result
+        is `x2`.
 
     >>> lax.nextafter(1.0, jnp.array([0.0, 2.0]))
     Array([0.99999994, 1.0000001 ], dtype=float32)
@@ -324,7 +326,7 @@ def round(x: ArrayLike,
             zero, as in C.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.round(jnp.array([0.5, 1.5, -2.5]))
     Array([ 1.,  2., -3.], dtype=float32)
@@ -344,7 +346,7 @@ def reciprocal(x: ArrayLike) -> Array:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array of the shape and dtype of `x`. The reciprocal of 0 is an infinity.
+        An array with the shape and dtype of `x`. The reciprocal of 0 is an infinity.
 
     >>> lax.reciprocal(jnp.array([2.0, 0.0]))
     Array([0.5, inf], dtype=float32)
@@ -360,7 +362,7 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
         y: the exponent, a Python integer.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `y` is negative and `x` has an integer dtype.
@@ -387,11 +389,11 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
 
     Args:
         x: bases, of a float or complex dtype.
-        y: exponents, of the dtype of `x` or of an integer dtype. The shapes must be equal, except
-            that axes of size 1 and operands of rank 0 are broadcast.
+        y: exponents, of the same dtype as `x` or of an integer dtype. The shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the dtype of `x` and the operands' common shape.
+        An array with the dtype of `x` and the operands' common shape.
 
     >>> lax.pow(jnp.array([2.0, 4.0]), jnp.array([3.0, 0.5])).round(4)
     Array([8., 2.], dtype=float32)
@@ -408,7 +410,7 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the upper half of the bits of a product of integers.
+    """Compute the upper half of the bits of the product of two integers, element by element.
 
     The whole product has twice as many bits as the dtype; `lax.mul` returns the lower half.
 
@@ -417,7 +419,7 @@ def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
             axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.mulhi(jnp.array([2**30]), jnp.array([12]))
     Array([3], dtype=int32)
@@ -446,7 +448,7 @@ def real(x: ArrayLike) -> Array:
         x: array or number of a complex dtype.
 
     Returns:
-        An array of the shape of `x`, in the dtype of its parts.
+        An array with the shape of `x` and the dtype of its real and imaginary parts.
 
     >>> lax.real(jnp.array([1.0 + 2.0j]))
     Array([1.], dtype=float32)
@@ -461,7 +463,7 @@ def imag(x: ArrayLike) -> Array:
         x: array or number of a complex dtype.
 
     Returns:
-        An array of the shape of `x`, in the dtype of its parts.
+        An array with the shape of `x` and the dtype of its real and imaginary parts.
 
     >>> lax.imag(jnp.array([1.0 + 2.0j]))
     Array([2.], dtype=float32)
@@ -478,7 +480,7 @@ def conj(x: ArrayLike) -> Array:
         x: array or number of a float or complex dtype.
 
     Returns:
-        A complex array of the shape of `x`.
+        A complex array with the shape of `x`.
 
     >>> lax.conj(jnp.array([1.0 + 2.0j]))
     Array([1.-2.j], dtype=complex64)
@@ -490,11 +492,11 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
 
     Args:
         x: real parts, of dtype float32 or float64.
-        y: imaginary parts, of the same dtype. The shapes must be equal, except that axes of size 1
-            and operands of rank 0 are broadcast.
+        y: imaginary parts, of the same dtype as `x`. The shapes must be equal, except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of dtype complex64 or complex128, of the operands' common shape.
+        An array of dtype complex64 or complex128 with the operands' common shape.
 
     >>> lax.complex(jnp.array([1.0, 3.0]), jnp.array([2.0, -4.0]))
     Array([1.+2.j, 3.-4.j], dtype=complex64)
@@ -509,16 +511,16 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
 def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
     """Choose each element from one of two arrays.
 
-    Both arrays are computed before the choice is made; `lax.cond` runs only one of two functions.
-    Unlike `jnp.where`, `select` neither broadcasts nor promotes its operands.
+    Both arrays are computed before the choice is made; `lax.cond`, by contrast, runs only one of
+    two functions. Unlike `jnp.where`, `select` neither broadcasts nor promotes its operands.
 
     Args:
-        pred: bool array, either of the shape of the other operands or of rank 0.
+        pred: bool array with the shape of the other operands, or of rank 0.
         on_true: elements where `pred` is True.
-        on_false: elements where `pred` is False, in an array of the shape and dtype of `on_true`.
+        on_false: elements where `pred` is False, in an array with the shape and dtype of `on_true`.
 
     Returns:
-        An array of the shape and dtype of `on_true`.
+        An array with the shape and dtype of `on_true`.
 
     >>> lax.select(jnp.array([True, False]), jnp.array([1, 2]), jnp.array([30, 40]))
     Array([ 1, 40], dtype=int32)
@@ -530,13 +532,13 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """Choose each element from one of several arrays.
 
     Args:
-        which: for each element, the index of the case to choose it from: an int32 array, either of
-            the shape of the cases or of rank 0. For at most two cases it may be a bool array, where
-            False chooses the first case.
+        which: for each element, the index of the case from which it is chosen: an int32 array with
+            the shape of the cases, or of rank 0. For at most two cases, `which` may be a bool
+            array, in which False chooses the first case.
         cases: arrays of the same shape and dtype.
 
     Returns:
-        An array of the shape and dtype of the cases.
+        An array with the shape and dtype of the cases.
 
     >>> zero, one, two = jnp.array([1, 2, 3]), jnp.array([10, 20, 30]), jnp.array([7, 8, 9])
     >>> lax.select_n(jnp.array([0, 2, 1]), zero, one, two)
@@ -562,12 +564,12 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     Where `min` is greater than `max`, the result is `max`. NaN stays NaN.
 
     Args:
-        min: lower bound, of the dtype of `x`, and of its shape or of rank 0.
+        min: lower bound, with the dtype of `x` and either the shape of `x` or rank 0.
         x: array or number.
         max: upper bound, with the same requirements as `min`.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.clamp(0, jnp.array([-1, 5, 9]), 6)
     Array([0, 5, 6], dtype=int32)

@@ -15,19 +15,20 @@ from toile.primitives.fft import Fft, FftType
 def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     """Compute a discrete Fourier transform over the last axes.
 
-    The inverse transforms divide by the number of elements. For functions like those of
+    The inverse transforms divide by the number of elements. For functions with the interface of
     `numpy.fft`, see `jnp.fft`.
 
     Args:
         x: array to transform. Real numbers become complex, except for "rfft", which requires real
             numbers.
-        fft_type: "fft", "ifft", "rfft" or "irfft", or the `FftType` of that name. "rfft" transforms
-            real numbers and returns only the non-negative frequencies; "irfft" is its inverse.
-        fft_lengths: lengths of the transformed axes, which are the last `len(fft_lengths)` ones.
-            They must be the sizes of these axes in `x`, or for "irfft" the sizes in the result.
+        fft_type: "fft", "ifft", "rfft" or "irfft", or the `FftType` with one of these names. "rfft"
+            transforms real numbers and returns only the non-negative frequencies; "irfft" is its
+            inverse.
+        fft_lengths: lengths of the transformed axes, which are the last `len(fft_lengths)` axes.
+            They must be the sizes of these axes in `x` or, for "irfft", in the result.
 
     Returns:
-        A complex array, or a real one for "irfft". "rfft" changes the size of the last axis from
+        A complex array, or a real array for "irfft". "rfft" changes the size of the last axis from
         `n` to `n // 2 + 1`, and "irfft" changes it back.
 
     >>> lax.fft(jnp.array([1.0, 0.0, 0.0]), "rfft", (3,))

@@ -1,8 +1,8 @@
 """Gather, scatter, and slices at positions known only at run time.
 
-Negative starts of dynamic slices count from the end by default; the slice is then shifted so that
-it lies inside the operand. May import the engine, primitives, `_operands`, this package's shapes,
-elementwise functions and loops.
+By default, negative starts of dynamic slices count from the end. A slice that is not entirely
+inside the operand is shifted so that it is. May import the engine, primitives, `_operands`, and
+this package's shapes, elementwise functions and loops.
 """
 # mypy: disable-error-code="empty-body"
 
@@ -57,7 +57,7 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
     """Collect windows of an array, at positions given by index vectors.
 
     Each index vector is the position of the first element of a window in `operand`. All windows
-    have the sizes `slice_sizes`. For ordinary indexing, `x[i]`, `x.at[...].get(...)` and `jnp.take`
+    have the shape `slice_sizes`. For ordinary indexing, `x[i]`, `x.at[...].get(...)` and `jnp.take`
     are easier to use.
 
     Args:
@@ -73,12 +73,12 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
             operation faster. If they are not sorted, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             None means `PROMISE_IN_BOUNDS`.
-        fill_value: value of all elements of such windows in mode "fill". None means NaN for floats,
-            the lowest value for signed integers, the highest value for unsigned integers, and True
-            for bools.
+        fill_value: in mode "fill", the value of all elements of windows that are not entirely
+            inside `operand`. None means NaN for floats, the lowest value for signed integers, the
+            highest value for unsigned integers, and True for bools.
 
     Returns:
-        An array of the dtype of `operand`. Its axes are the axes of `start_indices` except the
+        An array with the dtype of `operand`. Its axes are the axes of `start_indices` except the
         last, and the axes of a window that `dimension_numbers` keeps.
 
     Read rows 2 and 0 of a matrix. Each index vector has one component, the row number. Each window
@@ -119,8 +119,8 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
     Args:
         src: the array to read.
         idxs: one vector of integer indices for each of `axes`, all of the same length. Indices wrap
-            around: -1 is the last position, and an index equal to the size of the axis is the
-            first.
+            around: -1 refers to the last position, and an index equal to the size of the axis
+            refers to the first.
         axes: the axes that the vectors index, non-negative and in increasing order.
 
     Returns:
@@ -181,16 +181,16 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
     """Replace windows of an array, at positions given by index vectors.
 
     Each index vector is the position of the first element of a window in `operand`, and `updates`
-    contains the new elements. Where windows overlap, it is undefined which one is written. For
+    contains the new elements. Where windows overlap, it is undefined which of them is written. For
     ordinary indexing, `x.at[...].set(...)` is easier to use.
 
     Args:
         operand: the array to start from; it is not modified.
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
-        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
-            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
-            says which are which.
+        updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
+            the axes of `scatter_indices` except the last, and the axes of a window.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
@@ -198,13 +198,13 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None drops them.
+            None skips these windows.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
-    Write rows 2 and 0 of a matrix. Each index vector has one component, the row number, and each
-    window is one row without its first axis:
+    Write rows 2 and 0 of a matrix. Each index vector has one component, the row number. Each window
+    is one row, and its first axis, which has size 1, is left out of `updates`:
 
     >>> numbers = lax.ScatterDimensionNumbers(
     ...     update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
@@ -222,15 +222,16 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Add updates to windows of an array, at positions given by index vectors.
 
-    Where windows overlap, all updates are added. See `scatter` for index vectors and windows.
+    Where windows overlap, all updates of an element are added. See `scatter` for index vectors and
+    windows.
 
     Args:
         operand: the array to start from; it is not modified.
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
-        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
-            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
-            says which are which.
+        updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
+            the axes of `scatter_indices` except the last, and the axes of a window.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
@@ -238,10 +239,10 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None drops them.
+            None skips these windows.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> numbers = lax.ScatterDimensionNumbers(
     ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
@@ -257,15 +258,16 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Subtract updates from windows of an array, at positions given by index vectors.
 
-    Where windows overlap, all updates are subtracted. See `scatter` for index vectors and windows.
+    Where windows overlap, all updates of an element are subtracted. See `scatter` for index vectors
+    and windows.
 
     Args:
         operand: the array to start from; it is not modified.
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
-        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
-            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
-            says which are which.
+        updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
+            the axes of `scatter_indices` except the last, and the axes of a window.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
@@ -273,10 +275,10 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None drops them.
+            None skips these windows.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> numbers = lax.ScatterDimensionNumbers(
     ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
@@ -292,16 +294,16 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Multiply windows of an array by updates, at positions given by index vectors.
 
-    Where windows overlap, all updates are factors of the result. See `scatter` for index vectors
-    and windows.
+    Where windows overlap, each element is multiplied by all of its updates. See `scatter` for index
+    vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
-        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
-            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
-            says which are which.
+        updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
+            the axes of `scatter_indices` except the last, and the axes of a window.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
@@ -309,10 +311,10 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None drops them.
+            None skips these windows.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> numbers = lax.ScatterDimensionNumbers(
     ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
@@ -326,17 +328,18 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Compute the minimum of windows of an array and updates, at positions given by index vectors.
+    """Replace elements with smaller updates, in windows whose positions are given by index vectors.
 
-    Where windows overlap, the smallest update counts. See `scatter` for index vectors and windows.
+    Each element becomes the minimum of itself and all of its updates. See `scatter` for index
+    vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
-        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
-            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
-            says which are which.
+        updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
+            the axes of `scatter_indices` except the last, and the axes of a window.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
@@ -344,10 +347,10 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None drops them.
+            None skips these windows.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> numbers = lax.ScatterDimensionNumbers(
     ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
@@ -361,17 +364,18 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Compute the maximum of windows of an array and updates, at positions given by index vectors.
+    """Replace elements with larger updates, in windows whose positions are given by index vectors.
 
-    Where windows overlap, the largest update counts. See `scatter` for index vectors and windows.
+    Each element becomes the maximum of itself and all of its updates. See `scatter` for index
+    vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
-        updates: the values for all windows, in an array of the dtype of `operand`. Its axes are the
-            axes of `scatter_indices` except the last, and the axes of a window. `dimension_numbers`
-            says which are which.
+        updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
+            the axes of `scatter_indices` except the last, and the axes of a window.
+            `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
@@ -379,10 +383,10 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None drops them.
+            None skips these windows.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> numbers = lax.ScatterDimensionNumbers(
     ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
@@ -398,7 +402,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
                   mode: str | GatherScatterMode | None = None) -> Array:
     """Apply a function to windows of an array, at positions given by index vectors.
 
-    The function is applied to an element once for each window that contains it.
+    The function is applied to an element once for each window that contains the element.
 
     Args:
         operand: the array to start from; it is not modified.
@@ -413,10 +417,10 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None drops them.
+            None skips these windows.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> numbers = lax.ScatterDimensionNumbers(
     ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
@@ -515,19 +519,20 @@ def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayL
     """Read a block of an array, at a position that may depend on other arrays.
 
     Under `toile.jit`, `x[i:i + n]` raises an error if `i` is traced, because the shape of the
-    result must be known. Here the size of the block is fixed, and only its position is computed. A
-    block that is not entirely inside the array is shifted to the nearest position inside it.
+    result must be known. With `dynamic_slice`, the size of the block is fixed, and only its
+    position is computed. A block that is not entirely inside the array is shifted to the nearest
+    position inside it.
 
     Args:
         operand: the array to read.
-        start_indices: start of the block along each axis: a vector of integers, or a sequence
-            of integers or integer arrays of rank 0, all of the same dtype.
-        slice_sizes: size of the block along each axis, at most the size of `operand`.
-        allow_negative_indices: whether negative starts count from the end of the axis; one bool,
-            or one for each axis.
+        start_indices: start of the block along each axis: a vector of integers, or a sequence of
+            integers or integer arrays of rank 0, which must all have the same dtype.
+        slice_sizes: size of the block along each axis, at most the size of that axis.
+        allow_negative_indices: whether negative starts count from the end of the axis: one bool for
+            all axes, or one for each axis.
 
     Returns:
-        An array of shape `slice_sizes` and of the dtype of `operand`.
+        An array of shape `slice_sizes` with the dtype of `operand`.
 
     >>> x = jnp.arange(12).reshape(3, 4)
     >>> lax.dynamic_slice(x, (1, 2), (2, 2))
@@ -550,19 +555,19 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike,
     """Replace a block of an array, at a position that may depend on other arrays.
 
     A block that is not entirely inside the array is shifted to the nearest position inside it, so
-    nothing of `update` is cut off.
+    no part of `update` is cut off.
 
     Args:
         operand: the array to start from; it is not modified.
-        update: the new block: an array of the rank and dtype of `operand`, and at most as large
-            along each axis.
-        start_indices: start of the block along each axis: a vector of integers, or a sequence
-            of integers or integer arrays of rank 0, all of the same dtype.
-        allow_negative_indices: whether negative starts count from the end of the axis; one bool,
-            or one for each axis.
+        update: the new block: an array with the rank and dtype of `operand`, at most as large as
+            `operand` along each axis.
+        start_indices: start of the block along each axis: a vector of integers, or a sequence of
+            integers or integer arrays of rank 0, which must all have the same dtype.
+        allow_negative_indices: whether negative starts count from the end of the axis: one bool for
+            all axes, or one for each axis.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> lax.dynamic_update_slice(jnp.zeros(5), jnp.array([1.0, 2.0]), (2,))
     Array([0., 0., 1., 2., 0.], dtype=float32)
@@ -588,13 +593,13 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
         operand: the array to read.
         start_index: start of the block, an integer or an integer array of rank 0. A block that is
             not entirely inside the array is shifted to the nearest position inside it.
-        slice_size: size of the block along `axis`. Along the other axes, it has the size of the
-            array.
+        slice_size: size of the block along `axis`. Along the other axes, the block has the sizes of
+            the array.
         axis: the axis to slice; negative axes count from the end.
         allow_negative_indices: whether a negative start counts from the end of the axis.
 
     Returns:
-        An array of the dtype of `operand`, with size `slice_size` along the axis.
+        An array with the dtype of `operand` and size `slice_size` along the axis.
 
     >>> lax.dynamic_slice_in_dim(jnp.arange(6), 2, 3)
     Array([2, 3, 4], dtype=int32)
@@ -613,14 +618,14 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0,
     Args:
         operand: the array to read.
         index: the position, an integer or an integer array of rank 0. A position that is out of
-            range is replaced with the nearest valid one.
+            range is replaced with the nearest valid position.
         axis: the axis to index; negative axes count from the end.
         keepdims: whether to keep the axis, with size 1.
         allow_negative_indices: whether a negative index counts from the end of the axis.
 
     Returns:
-        An array of the dtype of `operand`, with size 1 along the axis; without the axis if
-        `keepdims` is False.
+        An array with the dtype of `operand`. The axis has size 1, or is removed if `keepdims` is
+        False.
 
     >>> x = jnp.array([[1, 2], [3, 4]])
     >>> lax.dynamic_index_in_dim(x, 1)
@@ -639,7 +644,7 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
 
     Args:
         operand: the array to start from; it is not modified.
-        update: the new block, an array of the rank and dtype of `operand`.
+        update: the new block, an array with the rank and dtype of `operand`.
         start_index: start of the block, an integer or an integer array of rank 0. A block that is
             not entirely inside the array is shifted to the nearest position inside it.
         axis: the axis to slice; negative axes count from the end. Along the other axes, the block
@@ -647,7 +652,7 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
         allow_negative_indices: whether a negative start counts from the end of the axis.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> lax.dynamic_update_slice_in_dim(jnp.zeros(5), jnp.array([1.0, 2.0]), 1, 0)
     Array([0., 1., 2., 0., 0.], dtype=float32)
@@ -663,15 +668,15 @@ def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: Ar
 
     Args:
         operand: the array to start from; it is not modified.
-        update: the new slice, of the dtype of `operand`. It either has size 1 along `axis` or lacks
-            this axis.
+        update: the new slice, with the dtype of `operand`. It either has size 1 along `axis` or
+            lacks this axis.
         index: the position, an integer or an integer array of rank 0. A position that is out of
-            range is replaced with the nearest valid one.
+            range is replaced with the nearest valid position.
         axis: the axis to index; negative axes count from the end.
         allow_negative_indices: whether a negative index counts from the end of the axis.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> lax.dynamic_update_index_in_dim(jnp.zeros((2, 3)), jnp.ones(3), 1, 0)
     Array([[0., 0., 0.],

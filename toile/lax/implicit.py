@@ -38,16 +38,16 @@ def custom_root(f: Callable[[Any], Any], initial_guess: PyTree, solve: Callable[
     Args:
         f: the function whose root is sought. It is called with `x` and returns a tree with the
             structure and shapes of `x`.
-        initial_guess: the starting point of the search: an array, number, or a tree of them.
+        initial_guess: the starting point of the search: an array or number, or a tree of them.
         solve: a function `solve(f, initial_guess)` that returns the root.
-        tangent_solve: a function `tangent_solve(g, y)` that returns the solution `x` of `g(x) = y`,
+        tangent_solve: a function `tangent_solve(g, y)` that returns the solution `z` of `g(z) = y`,
             where the linear function `g` is the derivative of `f` at the root. For scalars, the
             solution is `y / g(1.0)`.
         has_aux: whether `solve` returns a pair `(root, aux)`. The auxiliary output `aux` is not
             differentiated.
 
     Returns:
-        The root; with `has_aux`, the pair `(root, aux)`.
+        The root, or the pair `(root, aux)` if `has_aux` is True.
 
     Compute a square root by Newton's method, and its derivative `1 / (2 * sqrt(a))`:
 
@@ -118,24 +118,24 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable
                         has_aux: bool = False) -> PyTree:
     """Solve a linear system `matvec(x) = b` with a solver that need not be differentiable.
 
-    The derivatives are themselves solutions of linear systems: `solve` finds them in forward mode,
-    and `transpose_solve` in reverse mode.
+    The derivatives are themselves solutions of linear systems, which `solve` computes in forward
+    mode and `transpose_solve` in reverse mode.
 
     Args:
         matvec: a linear function of `x`. It returns a tree with the structure and shapes of `b`.
-        b: the right-hand side: an array, number, or a tree of them.
+        b: the right-hand side: an array or number, or a tree of them.
         solve: a function `solve(matvec, b)` that returns the solution `x`.
         transpose_solve: a function `transpose_solve(vecmat, b)` that returns the solution of the
             transposed system. Reverse mode (`toile.grad`) requires it, unless `symmetric` is True.
-        symmetric: whether `matvec` equals its transpose. If it does and `transpose_solve` is None,
+        symmetric: whether `matvec` equals its transpose. If True and `transpose_solve` is None,
             `solve` also solves the transposed system.
         has_aux: whether `solve` and `transpose_solve` return a pair `(x, aux)` of the solution and
             an auxiliary output.
 
     Returns:
-        The solution; with `has_aux`, the pair `(x, aux)` that `solve` returns.
+        The solution, or the pair `(x, aux)` that `solve` returns if `has_aux` is True.
 
-    Solve a system by conjugate gradients, with a symmetric matrix given only as a function:
+    Solve a system by conjugate gradients; the symmetric matrix is given only as a function:
 
     >>> from toile.scipy.sparse.linalg import cg
     >>> def solve(scale, b):

@@ -1,8 +1,8 @@
 """Linear algebra on batches of matrices, with the names and signatures of `jax.lax.linalg`.
 
 Matrices are in the last two axes, and leading axes are batch axes. A decomposition that fails
-returns NaN. `toile.numpy.linalg` and `toile.scipy.linalg` have similar functions with the names of
-NumPy and SciPy.
+returns NaN. `toile.numpy.linalg` and `toile.scipy.linalg` contain similar functions with the names
+of NumPy and SciPy.
 """
 
 # The operations and their derivatives are in toile.primitives.linalg_*.
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class EigImplementation(enum.Enum):
-    """The library for the eigendecomposition of general matrices; toile supports only LAPACK."""
+    """The library that decomposes general matrices in `eig`; toile supports only LAPACK."""
 
     CUSOLVER = "cusolver"
     MAGMA = "magma"
@@ -43,7 +43,7 @@ class EigImplementation(enum.Enum):
 
 
 class EighImplementation(enum.Enum):
-    """The algorithm for the eigendecomposition of Hermitian matrices; toile supports only QR."""
+    """The algorithm that decomposes Hermitian matrices in `eigh`; toile supports only QR."""
 
     QR = "qr"
     JACOBI = "jacobi"
@@ -51,7 +51,7 @@ class EighImplementation(enum.Enum):
 
 
 class SvdAlgorithm(enum.Enum):
-    """The algorithm for singular values; toile supports QR and divide and conquer (the default)."""
+    """The algorithm of `svd`; toile supports QR and divide and conquer, which is the default."""
 
     DEFAULT = "default"
     QR = "QR"
@@ -61,7 +61,7 @@ class SvdAlgorithm(enum.Enum):
 
 
 def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
-    """Factor positive definite matrices into lower triangular matrices times their adjoints.
+    """Factor positive definite matrices into lower triangular matrices and their adjoints.
 
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
@@ -69,8 +69,8 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
             False, only the lower triangle is read.
 
     Returns:
-        The lower triangular matrices L with `x = L Lᴴ`, of the shape and dtype of `x`. If a matrix
-        is not positive definite, its factor is NaN.
+        The lower triangular matrices L with `x = L Lᴴ`, in an array with the shape and dtype of
+        `x`. If a matrix is not positive definite, its factor contains NaN.
 
     >>> lax.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 5.0]]))
     Array([[2., 0.],
@@ -81,11 +81,11 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
 
 
 def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
-    """Update the Cholesky factor of a matrix after a rank-1 change.
+    """Update the Cholesky factor of a matrix to which a matrix of rank 1 is added.
 
     Args:
         r_matrix: upper triangular matrix R, the factor of `RᵀR`.
-        w_vector: vector w.
+        w_vector: vector w, which is added as `wwᵀ`.
 
     Returns:
         The upper triangular factor of `RᵀR + wwᵀ`.
@@ -107,15 +107,15 @@ def eig(x: ArrayLike, *, compute_left_eigenvectors: bool = True,
         x: square matrices in the last two axes, of a float or complex dtype.
         compute_left_eigenvectors: whether to return left eigenvectors.
         compute_right_eigenvectors: whether to return right eigenvectors.
-        enable_eigvec_derivs: whether eigenvectors can be differentiated. With True, you promise
-            that the eigenvalues are distinct and that no eigenvector has two elements tied for the
-            largest magnitude.
+        enable_eigvec_derivs: whether eigenvectors can be differentiated. By setting it to True, you
+            promise that the eigenvalues are distinct and that no eigenvector has two elements tied
+            for the largest magnitude.
         implementation: None or `EigImplementation.LAPACK`, the only supported library.
         use_magma: deprecated. False means LAPACK, and True raises an error.
 
     Returns:
-        A list of the eigenvalues and, if requested, the left and the right eigenvectors, which are
-        the columns of matrices. All arrays are complex. The eigenvalues are in no particular order.
+        A list of the eigenvalues and, if requested, the left and the right eigenvectors, as the
+        columns of matrices. All arrays are complex. The eigenvalues are in no particular order.
 
     >>> values, = lax.linalg.eig(jnp.array([[0.0, -1.0], [1.0, 0.0]]),
     ...     compute_left_eigenvectors=False, compute_right_eigenvectors=False)
@@ -143,16 +143,16 @@ def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True,
     Args:
         x: square matrices in the last two axes, of a float or complex dtype.
         lower: whether to read only the lower triangle; if False, only the upper triangle is read.
-            It is ignored if the input is symmetrized.
+            `lower` is ignored if `symmetrize_input` is True.
         symmetrize_input: whether to first replace `x` with the mean of `x` and its adjoint.
         sort_eigenvalues: ignored, because the eigenvalues are always in ascending order.
         subset_by_index: a pair `(start, end)` to compute only the eigenvalues at positions `start`
-            to `end - 1` of the ascending order; None for all.
+            to `end - 1` in ascending order; None for all.
         implementation: None or `EighImplementation.QR`, the only supported algorithm.
 
     Returns:
-        A pair of the eigenvectors, which are the columns of matrices, and the eigenvalues, which
-        are real. Note the order: `jnp.linalg.eigh` returns the eigenvalues first.
+        A pair: the eigenvectors, as the columns of matrices, and the eigenvalues, which are real.
+        Note the order: `jnp.linalg.eigh` returns the eigenvalues first.
 
     >>> vectors, values = lax.linalg.eigh(jnp.array([[3.0, 0.0], [0.0, 1.0]]))
     >>> values
@@ -178,7 +178,7 @@ def hessenberg(a: ArrayLike) -> list[Array]:
         a: square matrices in the last two axes, of a float or complex dtype.
 
     Returns:
-        A list of two arrays: matrices with the Hessenberg form in their upper part and the
+        A list of two arrays: matrices that contain the Hessenberg form in their upper part and the
         Householder reflectors below it, and the scale factors of the reflectors.
 
     >>> form, taus = lax.linalg.hessenberg(jnp.eye(3))
@@ -206,17 +206,17 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
 
 def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True,
           transpose: bool = False) -> Array:
-    """Multiply matrices by the Q of a QR factorization that is stored as Householder reflectors.
+    """Multiply matrices by the factor Q of a QR factorization, stored as Householder reflectors.
 
     Args:
         a: matrices whose columns contain the reflectors below the diagonal.
         taus: scale factors of the reflectors.
         c: matrices to multiply.
-        left: whether to multiply by Q from the left; if False, from the right.
-        transpose: whether to multiply by the adjoint of Q.
+        left: whether Q is the left factor of the product; if False, it is the right factor.
+        transpose: whether to multiply by the adjoint of Q instead of Q.
 
     Returns:
-        The product `Q c`, `c Q`, `Qᴴ c` or `c Qᴴ`, of the shape of `c`.
+        The product `Q c`, `c Q`, `Qᴴ c` or `c Qᴴ`, with the shape of `c`.
 
     >>> lax.linalg.ormqr(jnp.eye(2), jnp.array([2.0, 0.0]), jnp.array([[3.0], [4.0]]))
     Array([[-3.],
@@ -226,15 +226,16 @@ def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True,
 
 
 def lu(x: ArrayLike) -> list[Array]:
-    """Factor matrices into lower and upper triangular matrices, with row swaps.
+    """Factor matrices into lower and upper triangular matrices, after swapping rows.
 
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
 
     Returns:
         A list of three arrays. The first contains the factor U in its upper triangle and the factor
-        L below it; the diagonal of L is 1. The second contains the pivots as int32: step `i` swaps
-        rows `i` and `pivots[i]`. The third is the resulting order of the rows: `x[order] = L U`.
+        L below it; L has ones on its diagonal, which are not stored. The second contains the pivots
+        as int32: step `i` swaps rows `i` and `pivots[i]`. The third is the resulting order of the
+        rows: `x[order] = L U`.
 
     >>> factors, pivots, order = lax.linalg.lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))
     >>> factors
@@ -291,7 +292,7 @@ def schur(x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bo
         x: square matrices in the last two axes, of a float or complex dtype.
         compute_schur_vectors: whether to return the matrices Q.
         sort_eig_vals: must be False.
-        select_callable: ignored.
+        select_callable: ignored, because eigenvalues are not sorted.
 
     Returns:
         A list of T and, if requested, Q. T is upper triangular, except that for real matrices it
@@ -321,7 +322,7 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
             and Vᴴ has the same number of rows.
         compute_uv: whether to return U and Vᴴ.
         subset_by_index: a pair `(start, end)` to compute only the singular values at positions
-            `start` to `end - 1` of the descending order; None for all. It requires
+            `start` to `end - 1` in descending order; None for all. A pair requires
             `full_matrices=False` if U and Vᴴ are returned.
         algorithm: None, `SvdAlgorithm.QR` or `SvdAlgorithm.DIVIDE_AND_CONQUER`.
 
@@ -330,7 +331,7 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
         values s are real and in descending order.
 
     Raises:
-        NotImplementedError: `algorithm` has any other value.
+        NotImplementedError: `algorithm` is not supported.
 
     >>> lax.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False)
     Array([4., 3.], dtype=float32)
@@ -351,8 +352,8 @@ def symmetric_product(a_matrix: ArrayLike, c_matrix: ArrayLike, *, alpha: float 
     Args:
         a_matrix: matrices of shape (..., m, n).
         c_matrix: matrices of shape (..., m, m).
-        alpha: factor of the product.
-        beta: factor of C.
+        alpha: factor by which `A Aᵀ` is multiplied.
+        beta: factor by which C is multiplied.
         symmetrize_output: whether to copy the lower triangle of the result to the upper triangle.
             If False, only the lower triangle is meaningful.
 
@@ -378,19 +379,19 @@ def triangular_solve(a: ArrayLike, b: ArrayLike, *, left_side: bool = False, low
                      unit_diagonal: bool = False) -> Array:
     """Solve linear systems with triangular matrices.
 
-    If there is a zero on the diagonal, the solution contains infinities or NaN.
+    If a diagonal contains a zero, the solution contains infinities or NaN.
 
     Args:
         a: triangular matrices in the last two axes; the other triangle is not read.
         b: right-hand sides: matrices, or vectors if `b` has one axis fewer than `a`.
-        left_side: whether to solve `a x = b`; if False, solve `x a = b`.
+        left_side: whether to solve `a x = b`; if False, `x a = b` is solved.
         lower: whether `a` is lower triangular; if False, it is upper triangular.
-        transpose_a: whether to solve with the transpose of `a`.
-        conjugate_a: whether to solve with the complex conjugate of `a`.
-        unit_diagonal: whether to assume that the diagonal is 1 and not read it.
+        transpose_a: whether to replace `a` with its transpose.
+        conjugate_a: whether to replace `a` with its complex conjugate.
+        unit_diagonal: whether to assume that all diagonal elements are 1, without reading them.
 
     Returns:
-        The solutions x, of the shape of `b`.
+        The solutions x, with the shape of `b`.
 
     >>> a, b = jnp.array([[2.0, 0.0], [1.0, 1.0]]), jnp.array([4.0, 3.0])
     >>> lax.linalg.triangular_solve(a, b, left_side=True, lower=True)
@@ -412,11 +413,11 @@ def tridiagonal(a: ArrayLike, *, lower: bool = True) -> list[Array]:
 
     Args:
         a: square matrices in the last two axes, of a float or complex dtype.
-        lower: whether to read the lower triangle; if False, the upper one is read.
+        lower: whether to read the lower triangle; if False, the upper triangle is read.
 
     Returns:
-        A list of four arrays: matrices with the Householder reflectors of the reduction, the
-        diagonal, the adjacent diagonal, and the scale factors of the reflectors.
+        A list of four arrays: matrices that contain the Householder reflectors of the reduction,
+        the diagonals, the off-diagonals, and the scale factors of the reflectors.
 
     >>> reflectors, d, e, taus = lax.linalg.tridiagonal(jnp.array([[2.0, 1.0], [1.0, 3.0]]))
     >>> d, e
@@ -430,16 +431,16 @@ def tridiagonal_solve(dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike, 
     """Solve linear systems with tridiagonal matrices.
 
     Args:
-        dl: elements below the diagonal, of the shape of `d`; `dl[i]` is in row `i`, and the first
+        dl: elements below the diagonal, with the shape of `d`; `dl[i]` is in row `i`, and the first
             element is not read.
         d: elements of the diagonal, along the last axis.
-        du: elements above the diagonal, of the shape of `d`; the last element is not read.
+        du: elements above the diagonal, with the shape of `d`; the last element is not read.
         b: right-hand sides, as the columns of matrices.
         perturb_singular: whether to perturb the pivots of singular matrices slightly, so that the
             solution is finite.
 
     Returns:
-        The solutions x, of the shape of `b`.
+        The solutions x, with the shape of `b`.
 
     >>> one, two = jnp.ones(3), 2 * jnp.ones(3)
     >>> lax.linalg.tridiagonal_solve(one, two, one, jnp.array([[3.0], [4.0], [3.0]])).round(4)

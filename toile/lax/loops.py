@@ -44,10 +44,10 @@ __all__ = ["associative_scan", "fori_loop", "map", "scan", "while_loop"]
 def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = None,
          length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
          _split_transpose: bool = False) -> tuple[PyTree, PyTree]:
-    """Loop over the leading axis of arrays, and pass a value (the carry) from step to step.
+    """Loop over the leading axis of arrays, passing a value (the carry) from step to step.
 
-    `scan` does the same as the following Python function. However, it traces `f` only once, so the
-    compiled program does not grow with the number of steps.
+    `scan` is equivalent to the following Python function, except that it traces `f` only once, so
+    the compiled program does not grow with the number of steps.
 
     >>> def scan_in_python(f, carry, xs):
     ...     ys = []
@@ -57,21 +57,21 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     ...     return carry, jnp.stack(ys)
 
     Use `scan` for recurrent networks, simulations and sequences of layers. It can be differentiated
-    in forward and reverse mode. Reverse mode stores intermediate values of every step, unless `f`
-    is wrapped in `toile.checkpoint`.
+    in forward and reverse mode. Reverse mode stores the intermediate values of every step, unless
+    `f` is wrapped in `toile.checkpoint`.
 
     Args:
         f: a function `f(carry, x)` that returns a pair `(carry, y)`. The returned carry must have
             the structure, shapes and dtypes of the carry that is passed in. `f` is traced, so a
             Python `if` on its arguments raises an error.
-        init: the first carry: an array, number, or a tree of them.
+        init: the first carry: an array or number, or a tree of them.
         xs: an array or a tree of arrays with leading axes of equal size; each step passes one slice
             to `f`. If `xs` is None, `x` is None in every step, and `length` is required.
         length: number of steps; None for the size of the leading axes.
-        reverse: whether to go from the last slice to the first. The result `y` for a slice is still
-            stored at the position of that slice.
-        unroll: number of steps to run in each iteration of the compiled loop; True for all of them.
-            Larger numbers may be faster to run and slower to compile.
+        reverse: whether to go from the last slice to the first. The result `y` for a slice is
+            stored at the position of that slice in either case.
+        unroll: number of steps to run in each iteration of the compiled loop; True for all steps.
+            With larger numbers, the loop may run faster, but it takes longer to compile.
 
     Returns:
         A pair of the last carry and the `y` values of all steps, stacked along a new leading axis.
@@ -79,7 +79,8 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     Raises:
         TypeError: `f` does not return a pair, or it changes the structure, shapes or dtypes of the
             carry.
-        ValueError: the leading axes differ, or there are no arrays and no `length`.
+        ValueError: the leading axes differ in size, or neither `xs` nor `length` determines the
+            number of steps.
 
     Compute running sums, with the total as the carry:
 
@@ -196,13 +197,14 @@ def _scan_in_python(f: Any, carry: Any, rows: list[Any], xs_tree: Any, n: int,
 def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -> PyTree:
     """Apply a function to each slice along the leading axis, one slice after the other.
 
-    The result is the same as with `toile.vmap(f)(xs)`. `vmap` processes all slices at once; `map`
-    is slower, but needs less memory.
+    The result equals `toile.vmap(f)(xs)`. `vmap` processes all slices at once; `map` is slower, but
+    needs less memory.
 
     Args:
         f: a function that is called with one slice. It is traced once.
         xs: an array or a tree of arrays with leading axes of equal size.
-        batch_size: number of slices to process at once, with `toile.vmap`; None for one.
+        batch_size: number of slices to process at once with `toile.vmap`; None processes one slice
+            at a time.
 
     Returns:
         The results of `f`, stacked along a new leading axis.
@@ -235,8 +237,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
                init_val: PyTree) -> PyTree:
     """Repeatedly apply a function to a value while a condition holds.
 
-    `while_loop` does the same as the following Python function. However, it traces `cond_fun` and
-    `body_fun` only once, and the number of steps may depend on traced values.
+    `while_loop` is equivalent to the following Python function, except that it traces `cond_fun`
+    and `body_fun` only once, and that the number of steps may depend on traced values.
 
     >>> def while_in_python(cond_fun, body_fun, val):
     ...     while cond_fun(val):
@@ -248,7 +250,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
             returns False.
         body_fun: a function `body_fun(val)` that returns the next value, with the same structure,
             shapes and dtypes.
-        init_val: the first value: an array, number, or a tree of them.
+        init_val: the first value: an array or number, or a tree of them.
 
     Returns:
         The first value for which `cond_fun` returns False.
@@ -311,9 +313,10 @@ def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
 
 def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any], Any],
               init_val: PyTree, *, unroll: int | bool | None = None) -> PyTree:
-    """Run a function for each integer of a range, and pass a value from step to step.
+    """Run a function for each integer in a range, passing a value from step to step.
 
-    `fori_loop` does the same as the following Python function, but traces `body_fun` only once.
+    `fori_loop` is equivalent to the following Python function, except that it traces `body_fun`
+    only once.
 
     >>> def for_in_python(lower, upper, body_fun, val):
     ...     for i in range(lower, upper):
@@ -322,21 +325,21 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
 
     Args:
         lower: first integer; it may be traced.
-        upper: end of the range, which is excluded; it has the dtype of `lower` and may be traced.
-            If it is not above `lower`, the result is `init_val`.
+        upper: end of the range, excluded; it must have the dtype of `lower` and may be traced. If
+            it is not greater than `lower`, the result is `init_val`.
         body_fun: a function `body_fun(i, val)` that returns the next value, with the same
             structure, shapes and dtypes. `i` is a traced integer, which can be used in `x[i]` or
             `x.at[i].set(...)`.
-        init_val: the first value: an array, number, or a tree of them.
-        unroll: number of steps to run in each iteration of the compiled loop; True for all of them.
+        init_val: the first value: an array or number, or a tree of them.
+        unroll: number of steps to run in each iteration of the compiled loop; True for all steps.
             It requires bounds that are not traced.
 
     Returns:
         The last value.
 
     Raises:
-        ValueError: a bound is traced, and the loop is differentiated in reverse mode (`toile.grad`)
-            or `unroll` is given.
+        ValueError: a bound is traced, although the loop is differentiated in reverse mode
+            (`toile.grad`) or `unroll` is given.
 
     >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0)
     Array(10, dtype=int32, weak_type=True)
@@ -396,16 +399,16 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool
                      axis: int = 0) -> PyTree:
     """Compute all prefix combinations of a sequence, such as running sums, in parallel.
 
-    The result at position `i` combines elements 0 to `i` with the function `fn`. First neighbors
-    are combined, then pairs of neighbors, and so on. Therefore a sequence of length `n` needs only
-    about `2 * log2(n)` steps, each of which processes many elements at once. `fn` must be
-    associative: `fn(fn(a, b), c)` must equal `fn(a, fn(b, c))`.
+    The result at position `i` combines elements 0 to `i` with the function `fn`. First, neighboring
+    elements are combined, then neighboring pairs, and so on. Therefore, a sequence of length `n`
+    needs only about `2 * log2(n)` steps, each of which processes many elements at once. `fn` must
+    be associative: `fn(fn(a, b), c)` must equal `fn(a, fn(b, c))`.
 
     Args:
         fn: a function `fn(a, b)` that combines two arrays, or two trees like `elems`, element by
             element. Its arguments are slices of `elems` along the axis, of any length.
-        elems: an array or a tree of arrays of equal size along the axis.
-        reverse: whether to combine suffixes instead: elements `i` to the last one.
+        elems: an array or a tree of arrays, which must have equal sizes along the axis.
+        reverse: whether to combine suffixes instead: elements `i` through the last.
         axis: the axis of the sequence; negative axes count from the end.
 
     Returns:
@@ -414,7 +417,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool
     >>> lax.associative_scan(lax.add, jnp.array([1, 2, 3, 4]))
     Array([ 1,  3,  6, 10], dtype=int32)
 
-    Compute the recurrence `h[t] = a[t] * h[t - 1] + b[t]`, with `h[-1] = 0`, as a scan of pairs:
+    Compute the recurrence `h[t] = a[t] * h[t - 1] + b[t]`, with `h[-1] = 0`, as a scan over pairs:
 
     >>> def combine(first, second):
     ...     return first[0] * second[0], first[1] * second[0] + second[1]

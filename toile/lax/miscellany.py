@@ -37,7 +37,7 @@ def stop_gradient(x: PyTree) -> PyTree:
     """Return values unchanged, but treat them as constants in differentiation.
 
     Args:
-        x: array, number, or a tree of them.
+        x: array or number, or a tree of them.
 
     Returns:
         The same tree. No gradient flows through its float and complex leaves.
@@ -59,12 +59,13 @@ def polynomial(x: ArrayLike, coeffs: Sequence[ArrayLike], *, unroll: int | None 
     """Evaluate a polynomial by Horner's rule.
 
     Args:
-        x: array or number at which to evaluate the polynomial.
+        x: points at which to evaluate the polynomial: an array or number.
         coeffs: the coefficients, lowest power first. They are converted to the dtype of `x`.
         unroll: ignored.
 
     Returns:
-        An array of the dtype of `x`: the sum of `coeffs[k] * x**k`, or 0 without coefficients.
+        An array with the dtype of `x`: the sum of `coeffs[k] * x**k`, or 0 if there are no
+        coefficients.
 
     >>> lax.polynomial(3.0, [1.0, 5.0, 2.0])
     Array(34., dtype=float32, weak_type=True)
@@ -92,10 +93,11 @@ def _coefficient(c: Any, x: Any) -> Any:
 def optimization_barrier(operand: PyTree, /) -> PyTree:
     """Return values unchanged, but keep the compiler from optimizing across this point.
 
-    Computations before the barrier are not fused with those after it, and none is moved across it.
+    Computations before the barrier are not fused with computations after it, and no computation is
+    moved across it.
 
     Args:
-        operand: array, number, or a tree of them.
+        operand: array or number, or a tree of them.
 
     Returns:
         The same tree.
@@ -125,11 +127,11 @@ def stage(x: ArrayLike, /) -> Array:
 def dce_sink(val: PyTree, *, prevent_mlir_dce: bool = False) -> None:
     """Accept a value and do nothing.
 
-    In JAX, it keeps the compiler from removing a computation whose result is unused. In toile, it
-    has no effect.
+    In JAX, this function keeps the compiler from removing a computation whose result is unused. In
+    toile, it has no effect.
 
     Args:
-        val: array, number, or a tree of them.
+        val: array or number, or a tree of them.
         prevent_mlir_dce: ignored.
 
     >>> lax.dce_sink(jnp.array([1, 2]))
@@ -139,17 +141,17 @@ def dce_sink(val: PyTree, *, prevent_mlir_dce: bool = False) -> None:
 def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
     """Set how values are divided among devices, even in the middle of a compiled function.
 
-    Under `toile.jit`, it sets the sharding of an intermediate result. Elsewhere, it moves the
-    values at once.
+    Under `toile.jit`, this function sets the sharding of an intermediate result. Elsewhere, it
+    moves the values immediately.
 
     Args:
-        x: array, number, or a tree of them.
-        shardings: a `Sharding`, or a tree of shardings with the structure of `x` or a prefix of it.
-            If a mesh is set (`toile.set_mesh`), a sharding can also be a `PartitionSpec` for this
-            mesh, or None to put the whole array on each device.
+        x: array or number, or a tree of them.
+        shardings: a `Sharding`, or a tree of shardings whose structure is the structure of `x` or a
+            prefix of it. If a mesh is set (`toile.set_mesh`), a sharding can also be a
+            `PartitionSpec` for this mesh, or None to put the whole array on every device.
 
     Returns:
-        A tree of the same values with these shardings.
+        A tree of the same values, divided among devices as requested.
 
     Raises:
         RuntimeError: a `PartitionSpec` is given and no mesh is set.
@@ -177,9 +179,9 @@ def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
-    """Mark a function with a name, so that a compiler can replace it with its own version.
+    """Give a function a name, so that a compiler can substitute its own version.
 
-    toile replaces nothing: the returned function calls `decomposition`.
+    toile never replaces the function: the returned function calls `decomposition`.
 
     Args:
         decomposition: the function.
@@ -203,16 +205,16 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
 class Token:
     """A placeholder for a point in the order of side effects.
 
-    JAX orders side effects by passing tokens to functions, which return new ones. In toile, tokens
-    have no effect; they exist so that code written this way runs. A token is a tree without leaves,
-    so traced functions can accept and return it.
+    JAX orders side effects by passing tokens to functions, which return new tokens. In toile,
+    tokens have no effect and exist only for compatibility with JAX. A token is a tree without
+    leaves, so traced functions can accept and return it.
 
     >>> isinstance(lax.create_token(), lax.Token)
     True
     """
 
     def block_until_ready(self) -> Token:
-        """Return the token at once, because there is nothing to wait for."""
+        """Return the token immediately, because there is nothing to wait for."""
         return self
 
 

@@ -1,7 +1,7 @@
 """Random bits from raw states: Philox and Threefry with the results of JAX's `rng_bit_generator`.
 
-User code should call `toile.random`, whose "rbg" keys are such states. May import the engine,
-primitives, control, `_operands` and this package's shapes and elementwise functions.
+User code should call `toile.random`, whose keys of kind "rbg" are such states. May import the
+engine, primitives, control, `_operands` and this package's shapes and elementwise functions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["RandomAlgorithm", "rng_bit_generator", "rng_uniform"]
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """The generators that `rng_bit_generator` offers; the default is Philox."""
+    """The generators that `rng_bit_generator` can use; the default is Philox."""
 
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1
@@ -59,15 +59,15 @@ def rng_uniform(a: ArrayLike, b: ArrayLike, shape: ShapeLike) -> Array:
 
     Args:
         a: lower bound, included: a scalar of an integer or float dtype.
-        b: upper bound, excluded: a scalar of the same dtype.
+        b: upper bound, excluded: a scalar of the same dtype as `a`.
         shape: shape of the result.
 
     Returns:
-        An array of the bounds' dtype.
+        An array with the bounds' dtype.
 
     Differences:
-        A compiled function returns the same numbers in every call: those that were drawn when it
-        was traced.
+        A compiled function returns the same numbers each time it is called: the numbers that were
+        drawn when it was traced.
 
     >>> x = lax.rng_uniform(0.0, 1.0, (1000,))
     >>> bool((x >= 0).all() and (x < 1).all())
@@ -101,18 +101,18 @@ def rng_bit_generator(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike = np.ui
                       out_sharding: ShardingLike | None = None) -> tuple[Array, Array]:
     """Draw random bits from a state, and return the next state.
 
-    Prefer `toile.random.bits`, whose keys of kind "rbg" contain such states.
+    Prefer `toile.random.bits`. Its keys of kind "rbg" contain such states.
 
     Args:
-        key: the state: a key of 64 bits and a counter of 64 bits, as uint32 of shape (4,) or
-            uint64 of shape (2,).
-        shape: shape of the bits.
+        key: the state: a key of 64 bits and a counter of 64 bits, in a uint32 array of shape (4,)
+            or a uint64 array of shape (2,).
+        shape: shape of the array of bits.
         dtype: unsigned integer dtype of the bits.
         algorithm: `RandomAlgorithm.RNG_PHILOX`, which is the default, or `RNG_THREE_FRY`.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        A pair: the next state, with the shape and dtype of `key`, and the bits.
+        A pair: the next state, with the shape and dtype of `key`, and an array of bits.
 
     >>> state = jnp.array([1, 2, 3, 4], dtype=jnp.uint32)
     >>> state, bits = lax.rng_bit_generator(state, (2,))

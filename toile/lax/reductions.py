@@ -1,8 +1,8 @@
-"""Reductions over axes: common ones, positions of extrema, cumulative and user-defined ones.
+"""Reductions over axes: sums, extrema and their positions, cumulative and user-defined reductions.
 
-`reduce` accepts any function. A plain sum, product, extremum or bitwise operation becomes that
-reduction; any other function combines the elements in a balanced tree that keeps their order. May
-import the engine, primitives, `_operands` and `_computations`.
+`reduce` accepts any function. A plain sum, product, extremum or bitwise operation is replaced with
+the specialized reduction; any other function combines the elements in a balanced tree that keeps
+their order. May import the engine, primitives, `_operands` and `_computations`.
 """
 # mypy: disable-error-code="empty-body"
 
@@ -85,14 +85,14 @@ def _placed(kind: Any) -> Callable[[F], F]:
 def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Multiply the elements along some axes.
 
-    The product of no elements is 1.
+    If there are no elements, the result is 1.
 
     Args:
         operand: array of a numeric dtype (not bool).
         axes: the axes to reduce, distinct and non-negative.
 
     Returns:
-        An array of the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without these axes.
 
     >>> lax.reduce_prod(jnp.array([[1, 2], [3, 4]]), (1,))
     Array([ 2, 12], dtype=int32)
@@ -104,16 +104,16 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int], *,
                out_sharding: ShardingLike | None = None) -> Array:
     """Find the largest element along some axes.
 
-    The result is NaN where an element is NaN. If there are no elements, it is the lowest value of
-    the dtype (-inf for floats).
+    The result is NaN where an element is NaN. If there are no elements, the result is the lowest
+    value of the dtype (-inf for floats).
 
     Args:
         operand: array of any dtype.
         axes: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array of the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without these axes.
 
     >>> lax.reduce_max(jnp.array([[1, 5], [4, 3]]), (1,))
     Array([5, 4], dtype=int32)
@@ -125,16 +125,16 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int], *,
                out_sharding: ShardingLike | None = None) -> Array:
     """Find the smallest element along some axes.
 
-    The result is NaN where an element is NaN. If there are no elements, it is the highest value of
-    the dtype (inf for floats).
+    The result is NaN where an element is NaN. If there are no elements, the result is the highest
+    value of the dtype (inf for floats).
 
     Args:
         operand: array of any dtype.
         axes: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array of the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without these axes.
 
     >>> lax.reduce_min(jnp.array([[1, 5], [4, 3]]), (1,))
     Array([1, 3], dtype=int32)
@@ -143,7 +143,7 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int], *,
 
 @_reduction(reductions.ReduceAnd)
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Compute the bitwise and of the elements along some axes.
+    """Compute the bitwise "and" of the elements along some axes.
 
     For bool arrays, the result is True if all elements are True.
 
@@ -152,7 +152,7 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
         axes: the axes to reduce, distinct and non-negative.
 
     Returns:
-        An array of the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without these axes.
 
     >>> lax.reduce_and(jnp.array([[True, True], [True, False]]), (1,))
     Array([ True, False], dtype=bool)
@@ -161,7 +161,7 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 @_reduction(reductions.ReduceOr)
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Compute the bitwise or of the elements along some axes.
+    """Compute the bitwise "or" of the elements along some axes.
 
     For bool arrays, the result is True if any element is True.
 
@@ -170,7 +170,7 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
         axes: the axes to reduce, distinct and non-negative.
 
     Returns:
-        An array of the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without these axes.
 
     >>> lax.reduce_or(jnp.array([[False, True], [False, False]]), (1,))
     Array([ True, False], dtype=bool)
@@ -179,7 +179,7 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 @_reduction(reductions.ReduceXor)
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Compute the bitwise exclusive or of the elements along some axes.
+    """Compute the bitwise "exclusive or" of the elements along some axes.
 
     For bool arrays, the result is True if the number of True elements is odd.
 
@@ -188,7 +188,7 @@ def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
         axes: the axes to reduce, distinct and non-negative.
 
     Returns:
-        An array of the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without these axes.
 
     >>> lax.reduce_xor(jnp.array([[0b1100, 0b1010]]), (1,))
     Array([6], dtype=int32)
@@ -202,11 +202,11 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int], *,
     Args:
         operand: array of a numeric dtype (not bool).
         axes: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array of the dtype of `operand`, without these axes. Narrow integers may wrap around;
-        `jnp.sum` widens them.
+        An array with the dtype of `operand`, without these axes. Sums of narrow integers may wrap
+        around; `jnp.sum` widens the integers first.
 
     >>> lax.reduce_sum(jnp.array([[1, 2], [3, 4]]), (1,))
     Array([3, 7], dtype=int32)
@@ -225,23 +225,23 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
            dimensions: Sequence[int], out_sharding: ShardingLike | None = None) -> PyTree:
     """Combine the elements along some axes with a given function.
 
-    The elements are combined in pairs, as a tree, so `computation` must be associative:
+    The elements are combined in a balanced tree, so `computation` must be associative:
     `computation(a, computation(b, c))` must equal `computation(computation(a, b), c)`. The order of
     the elements is kept. A sum, product, maximum, minimum or bitwise operation, such as `lax.add`
     or `lambda a, b: a + b`, is recognized and replaced with the specialized reduction.
 
     Args:
         operands: an array, or a tree of arrays of the same shape that are reduced together.
-        init_values: for each array, a scalar of its dtype, which is combined with the elements. It
-            is usually the identity, such as 0 for a sum. If there are no elements, it is the
-            result.
+        init_values: for each array, a scalar of its dtype, which is combined with the elements. The
+            scalar is usually the identity element, such as 0 for a sum. If there are no elements,
+            the result is this scalar.
         computation: an associative function that combines two scalars, or two trees of scalars,
             into one. It is traced once, and applied to many elements at a time.
         dimensions: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array, or a tree of arrays, of the dtypes of `operands` and without these axes.
+        An array, or a tree of arrays, with the dtypes of `operands` and without these axes.
 
     >>> lax.reduce(jnp.array([[1, 2], [3, 4]]), 1, lambda a, b: a * b, (1,))
     Array([ 2, 12], dtype=int32)
@@ -311,7 +311,7 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Find the position of the largest element along an axis.
 
     If the largest element occurs several times, the first position is returned. NaN counts as the
-    largest.
+    largest value.
 
     Args:
         operand: array of a bool, integer or float dtype.
@@ -319,7 +319,7 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
         index_dtype: integer dtype of the result.
 
     Returns:
-        An array of `index_dtype`, without this axis.
+        An array of dtype `index_dtype`, without this axis.
 
     >>> lax.argmax(jnp.array([[1, 5, 2], [4, 3, 4]]), 1, jnp.int32)
     Array([1, 0], dtype=int32)
@@ -331,7 +331,7 @@ def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Find the position of the smallest element along an axis.
 
     If the smallest element occurs several times, the first position is returned. NaN counts as the
-    smallest.
+    smallest value.
 
     Args:
         operand: array of a bool, integer or float dtype.
@@ -339,7 +339,7 @@ def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
         index_dtype: integer dtype of the result.
 
     Returns:
-        An array of `index_dtype`, without this axis.
+        An array of dtype `index_dtype`, without this axis.
 
     >>> lax.argmin(jnp.array([[1, 5, 2], [4, 3, 3]]), 1, jnp.int32)
     Array([0, 1], dtype=int32)
@@ -368,11 +368,11 @@ def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, non-negative; the first one by default.
+        axis: the axis to accumulate along, non-negative; the first axis by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> lax.cumsum(jnp.array([1, 2, 3]))
     Array([1, 3, 6], dtype=int32)
@@ -385,11 +385,11 @@ def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, non-negative; the first one by default.
+        axis: the axis to accumulate along, non-negative; the first axis by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> lax.cumprod(jnp.array([1, 2, 3, 4]))
     Array([ 1,  2,  6, 24], dtype=int32)
@@ -404,11 +404,11 @@ def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, non-negative; the first one by default.
+        axis: the axis to accumulate along, non-negative; the first axis by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> lax.cummax(jnp.array([1, 3, 2, 4]))
     Array([1, 3, 3, 4], dtype=int32)
@@ -423,11 +423,11 @@ def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, non-negative; the first one by default.
+        axis: the axis to accumulate along, non-negative; the first axis by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> lax.cummin(jnp.array([3, 1, 2, 0]))
     Array([3, 1, 1, 0], dtype=int32)
@@ -438,15 +438,15 @@ def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Compute the logarithm of the cumulative sum of exponentials along an axis.
 
-    The result does not overflow, even where the exponentials would.
+    The result does not overflow, even where the exponentials would overflow.
 
     Args:
         operand: array of a float or complex dtype.
-        axis: the axis to accumulate along, non-negative; the first one by default.
+        axis: the axis to accumulate along, non-negative; the first axis by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> lax.cumlogsumexp(jnp.array([0.0, 0.0, 100.0]))
     Array([  0.       ,   0.6931472, 100.       ], dtype=float32)

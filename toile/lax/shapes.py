@@ -1,4 +1,4 @@
-"""Functions of shape: reshape, broadcast, transpose, slice, pad, join, split, and filled arrays.
+"""Functions that change shapes or build arrays: reshape, broadcast, transpose, slice, pad, full.
 
 Axes must be non-negative unless a docstring says otherwise, and every size is a Python integer. May
 import the engine, primitives, `_operands` and the conversions.
@@ -57,16 +57,17 @@ _operand = operand  # the public functions call their first parameter `operand`
 
 def reshape(operand: ArrayLike, new_sizes: ShapeLike, dimensions: Sequence[int] | None = None, *,
             out_sharding: ShardingLike | None = None) -> Array:
-    """Arrange the elements of an array in another shape, in row-major order.
+    """Rearrange the elements of an array into another shape, in row-major order.
 
     Args:
         operand: array to reshape.
         new_sizes: the new shape, with the same number of elements. A size of -1 is not accepted.
-        dimensions: a permutation of the axes to apply first; None keeps their order.
-        out_sharding: accepted for code written for JAX, and ignored.
+        dimensions: a permutation of the axes, which is applied first; None keeps the order of the
+            axes.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array of shape `new_sizes` and of the dtype of `operand`.
+        An array of shape `new_sizes` with the dtype of `operand`.
 
     >>> lax.reshape(jnp.array([[1, 2, 3], [4, 5, 6]]), (3, 2))
     Array([[1, 2],
@@ -92,7 +93,7 @@ def transpose(operand: ArrayLike, permutation: Sequence[int] | np.ndarray) -> Ar
             `operand`.
 
     Returns:
-        An array of the dtype of `operand`.
+        An array with the dtype of `operand`.
 
     >>> lax.transpose(jnp.zeros((2, 3, 5)), (2, 0, 1)).shape
     (5, 2, 3)
@@ -112,7 +113,7 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
         dimensions: the axes to reverse, distinct and non-negative.
 
     Returns:
-        An array of the shape and dtype of `operand`.
+        An array with the shape and dtype of `operand`.
 
     >>> lax.rev(jnp.array([[1, 2], [3, 4]]), (1,))
     Array([[2, 1],
@@ -182,7 +183,7 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
     Args:
         operand: array whose axes are merged.
         start_dimension: the first axis to merge; negative values count from the end.
-        stop_dimension: the axis after the last one to merge, as in a Python slice; None merges all
+        stop_dimension: the axis after the last axis to merge, as in a Python slice; None merges all
             axes from `start_dimension` on.
 
     Returns:
@@ -214,10 +215,10 @@ def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions:
         shape: shape of the result.
         broadcast_dimensions: for each axis of `operand`, the corresponding axis of the result. The
             two sizes must be equal, or the size in `operand` must be 1.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array of shape `shape` and of the dtype of `operand`.
+        An array of shape `shape` with the dtype of `operand`.
 
     >>> lax.broadcast_in_dim(jnp.array([1, 2]), (2, 3), (0,))
     Array([[1, 1, 1],
@@ -243,7 +244,7 @@ def broadcast(operand: ArrayLike, sizes: Sequence[int], *,
     Args:
         operand: array to repeat.
         sizes: sizes of the new axes.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array of shape `(*sizes, *operand.shape)`.
@@ -264,7 +265,7 @@ def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
     """Insert leading axes of size 1 until an array has a given number of axes.
 
     Args:
-        x: array; if it already has `rank` axes or more, it is returned unchanged.
+        x: array to reshape; if it already has `rank` axes or more, it is returned unchanged.
         rank: number of axes of the result.
 
     Returns:
@@ -279,14 +280,14 @@ def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
 
 
 def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
-    """Broadcast an array to the shape of another, by NumPy's rules.
+    """Broadcast an array to the shape of another array, by NumPy's rules.
 
     Args:
         arr: array to repeat.
-        like_arr: array with the shape of the result.
+        like_arr: array whose shape is the shape of the result.
 
     Returns:
-        An array of the dtype of `arr`.
+        An array with the dtype of `arr`.
 
     >>> lax.broadcast_like(jnp.array([1, 2]), jnp.zeros((3, 2)))
     Array([[1, 2],
@@ -364,7 +365,7 @@ def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Seque
     """Read a block of an array at a fixed position.
 
     Along each axis, the result is `operand[start:limit:stride]`, but indices that are negative or
-    out of range raise an error. For positions that are computed, use `lax.dynamic_slice`.
+    out of range raise an error. If the position is a traced value, use `lax.dynamic_slice`.
 
     Args:
         operand: array to read.
@@ -373,7 +374,7 @@ def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Seque
         strides: distance between elements along each axis; None for 1.
 
     Returns:
-        An array of the dtype of `operand`.
+        An array with the dtype of `operand`.
 
     >>> lax.slice(jnp.arange(12).reshape(3, 4), (1, 0), (3, 4), (1, 2))
     Array([[ 4,  6],
@@ -400,7 +401,7 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
         axis: the axis to slice; negative axes count from the end.
 
     Returns:
-        An array of the dtype of `operand`.
+        An array with the dtype of `operand`.
 
     >>> lax.slice_in_dim(jnp.arange(6), 1, -1, 2)
     Array([1, 3], dtype=int32)
@@ -431,8 +432,8 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
         keepdims: whether to keep the axis, with size 1.
 
     Returns:
-        An array of the dtype of `operand`, with size 1 along the axis; without the axis if
-        `keepdims` is False.
+        An array with the dtype of `operand`. The axis has size 1, or is removed if `keepdims` is
+        False.
 
     >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), -1, keepdims=False)
     Array([3, 4], dtype=int32)
@@ -478,7 +479,7 @@ def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
 
     Args:
         x: array to split.
-        axis: the axis to split, which the slices do not have; negative axes count from the end.
+        axis: the axis to split, which is removed from the slices; negative axes count from the end.
 
     Returns:
         A tuple of arrays, one for each position along the axis.
@@ -498,12 +499,12 @@ def concatenate(operands: Sequence[ArrayLike] | Array | np.ndarray, dimension: i
     """Join arrays along an axis.
 
     Args:
-        operands: at least one array. All must have the same dtype, and the same sizes along the
-            other axes.
+        operands: the arrays, at least one. All must have the same dtype, and the same sizes along
+            the other axes.
         dimension: the axis to join along, non-negative.
 
     Returns:
-        An array of the operands' dtype.
+        An array with the operands' dtype.
 
     >>> lax.concatenate([jnp.array([1, 2]), jnp.array([3])], 0)
     Array([1, 2, 3], dtype=int32)
@@ -521,11 +522,11 @@ def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
     """Join arrays along a new axis.
 
     Args:
-        operands: at least one array, all of the same shape and dtype.
+        operands: the arrays, at least one. All must have the same shape and dtype.
         axis: position of the new axis in the result; negative axes count from the end.
 
     Returns:
-        An array of the operands' dtype.
+        An array with the operands' dtype.
 
     >>> lax.stack([jnp.array([1, 2]), jnp.array([3, 4])], 1)
     Array([[1, 3],
@@ -549,11 +550,11 @@ def pad(operand: ArrayLike, padding_value: ArrayLike,
         operand: array to pad.
         padding_value: the value of the new elements, a scalar of the dtype of `operand`.
         padding_config: for each axis, a triple `(before, after, between)`: the number of elements
-            to add at its start, at its end, and between every two neighboring elements. The first
-            two may be negative, to remove elements.
+            to add at its start, at its end, and between every two neighboring elements. If `before`
+            or `after` is negative, elements are removed.
 
     Returns:
-        An array of the dtype of `operand`.
+        An array with the dtype of `operand`.
 
     >>> lax.pad(jnp.array([1, 2, 3]), 0, [(2, 1, 1)])
     Array([0, 0, 1, 0, 2, 0, 3, 0], dtype=int32)
@@ -584,9 +585,9 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
 
     Args:
         shape: shape of the array.
-        fill_value: the value, a scalar.
+        fill_value: the value of all elements, a scalar.
         dtype: dtype of the array; None for the dtype of the value.
-        sharding: sharding of the array; None for the default device.
+        sharding: sharding of the array; None puts it on the default device.
 
     Returns:
         A new array.
@@ -621,11 +622,11 @@ def _keys(name: str, shape: tuple[int, ...], fill_value: Any, dtype: Any) -> Any
 def full_like(x: ArrayLike | ShapeDtypeStruct, fill_value: ArrayLike,
               dtype: DTypeLike | None = None, shape: ShapeLike | None = None,
               sharding: Sharding | None = None) -> Array:
-    """Create an array of the shape and dtype of another, filled with one value.
+    """Create an array with the shape and dtype of another array, filled with one value.
 
     Args:
         x: array, number, or anything with a shape and a dtype.
-        fill_value: the value, a scalar.
+        fill_value: the value of all elements, a scalar.
         dtype: dtype of the result; None for the dtype of `x`.
         shape: shape of the result; None for the shape of `x`.
         sharding: sharding of the result; None for the sharding of `x`.
@@ -658,12 +659,12 @@ def full_like(x: ArrayLike | ShapeDtypeStruct, fill_value: ArrayLike,
 def empty(shape: ShapeLike, dtype: DTypeLike, *, out_sharding: ShardingLike | None = None) -> Array:
     """Create an array whose values are unspecified.
 
-    In toile, they are zeros.
+    In toile, the values are zeros.
 
     Args:
         shape: shape of the array.
         dtype: dtype of the array.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         A new array.
@@ -681,9 +682,9 @@ def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int, *,
     Args:
         dtype: dtype of the array.
         shape: shape of the array.
-        dimension: the axis along which the values increase, non-negative. Along the other axes,
-            they are constant.
-        out_sharding: accepted for code written for JAX, and ignored.
+        dimension: the axis along which the values increase, non-negative. Along the other axes, the
+            values are constant.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         A new array.
@@ -721,7 +722,7 @@ def shape_as_value(shape: Sequence[int]) -> Array:
     """Convert a shape to an array of integers.
 
     Args:
-        shape: the sizes.
+        shape: the shape, a sequence of sizes.
 
     Returns:
         A vector of integers of the default dtype.

@@ -1,7 +1,7 @@
 """Sorting, and finding the largest elements.
 
-NaN is last in `sort` and the largest in `top_k`. `approx_max_k` and `approx_min_k` are exact. May
-import the engine, primitives, `_operands` and this package's shapes.
+In `sort`, NaN comes last; in `top_k`, NaN is the largest value. `approx_max_k` and `approx_min_k`
+are exact. May import the engine, primitives, `_operands` and this package's shapes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _operand = operand
 
 def sort(operand: ArrayLike | Sequence[ArrayLike], dimension: int = -1, is_stable: bool = True,
          num_keys: int = 1) -> Any:
-    """Sort an array along an axis, or several arrays together.
+    """Sort one array, or several arrays together, along an axis.
 
     If several arrays are given, the first `num_keys` of them are the keys, and all arrays are
     reordered in the same way. NaN comes last, after inf. Complex numbers are ordered by their real
@@ -32,7 +32,7 @@ def sort(operand: ArrayLike | Sequence[ArrayLike], dimension: int = -1, is_stabl
 
     Args:
         operand: an array, or a sequence of arrays of the same shape.
-        dimension: the axis to sort along, the last one by default; negative axes count from the
+        dimension: the axis to sort along, the last axis by default; negative axes count from the
             end.
         is_stable: whether elements with equal keys keep their order.
         num_keys: number of arrays that are keys. Elements with equal first keys are ordered by
@@ -65,8 +65,8 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1,
 
     Args:
         keys: array to sort; NaN comes last.
-        values: array of the same shape.
-        dimension: the axis to sort along, the last one by default; negative axes count from the
+        values: array to reorder, of the same shape as `keys`.
+        dimension: the axis to sort along, the last axis by default; negative axes count from the
             end.
         is_stable: whether elements with equal keys keep their order.
 
@@ -83,16 +83,16 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1,
 def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True) -> list[Array]:
     """Find the `k` largest elements along an axis, in descending order, and their positions.
 
-    NaN counts as the largest. Equal elements are returned in the order of their positions.
+    NaN counts as the largest value. Equal elements are returned in the order of their positions.
 
     Args:
         operand: array to search.
         k: number of elements to find, at most the size of the axis.
-        axis: the axis to search, the last one by default; negative axes count from the end.
+        axis: the axis to search, the last axis by default; negative axes count from the end.
         is_stable: ignored, because equal elements always keep their order.
 
     Returns:
-        A list of two arrays that have size `k` along the axis: the elements, in the dtype of
+        A list of two arrays that have size `k` along the axis: the elements, with the dtype of
         `operand`, and their positions, as int32.
 
     >>> lax.top_k(jnp.array([10, 40, 20, 30]), 2)
@@ -130,10 +130,12 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
     Args:
         operand: array of a float dtype.
         k: number of elements to find, at least 1 and at most the size of the axis.
-        reduction_dimension: the axis to search; the last one by default.
-        recall_target: fraction of the elements that must be found; ignored, because all are found.
+        reduction_dimension: the axis to search; the last axis by default.
+        recall_target: fraction of the `k` elements that must be found; ignored, because all of them
+            are found.
         reduction_input_size_override: ignored.
-        aggregate_to_topk: whether to return only `k` elements; if False, all are returned.
+        aggregate_to_topk: whether to return only `k` elements; if False, all elements of the axis
+            are returned.
 
     Returns:
         A list of two arrays: the elements in descending order, and their positions, as int32.
@@ -156,10 +158,12 @@ def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
     Args:
         operand: array of a float dtype.
         k: number of elements to find, at least 1 and at most the size of the axis.
-        reduction_dimension: the axis to search; the last one by default.
-        recall_target: fraction of the elements that must be found; ignored, because all are found.
+        reduction_dimension: the axis to search; the last axis by default.
+        recall_target: fraction of the `k` elements that must be found; ignored, because all of them
+            are found.
         reduction_input_size_override: ignored.
-        aggregate_to_topk: whether to return only `k` elements; if False, all are returned.
+        aggregate_to_topk: whether to return only `k` elements; if False, all elements of the axis
+            are returned.
 
     Returns:
         A list of two arrays: the elements in ascending order, and their positions, as int32.

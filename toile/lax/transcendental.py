@@ -23,7 +23,7 @@ def exp(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.exp(jnp.array([0.0, 1.0])).round(4)
     Array([1.    , 2.7183], dtype=float32)
@@ -39,7 +39,7 @@ def exp2(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.exp2(jnp.array([0.0, 3.0])).round(4)
     Array([1., 8.], dtype=float32)
@@ -55,7 +55,7 @@ def expm1(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> 
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.expm1(jnp.array([0.0, 1.0])).round(4)
     Array([0.    , 1.7183], dtype=float32)
@@ -66,14 +66,14 @@ def expm1(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> 
 def log(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the natural logarithm of each element.
 
-    For real numbers, 0 gives -inf and a negative number gives NaN.
+    For real numbers, the result is -inf at 0 and NaN for negative numbers.
 
     Args:
         x: array or number of a float or complex dtype.
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.log(jnp.array([1.0, 10.0])).round(4)
     Array([0.    , 2.3026], dtype=float32)
@@ -84,14 +84,14 @@ def log(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
 def log1p(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute `log(1 + x)`, accurately even where `x` is close to 0.
 
-    For real numbers, -1 gives -inf and a number below -1 gives NaN.
+    For real numbers, the result is -inf at -1 and NaN below -1.
 
     Args:
         x: array or number of a float or complex dtype.
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.log1p(jnp.array([0.0, 1.0])).round(4)
     Array([0.    , 0.6931], dtype=float32)
@@ -102,14 +102,14 @@ def log1p(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> 
 def log2(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the logarithm to base 2 of each element.
 
-    For real numbers, 0 gives -inf and a negative number gives NaN.
+    For real numbers, the result is -inf at 0 and NaN for negative numbers.
 
     Args:
         x: array or number of a float or complex dtype.
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.log2(jnp.array([1.0, 8.0])).round(4)
     Array([0., 3.], dtype=float32)
@@ -125,7 +125,7 @@ def logistic(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) 
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.logistic(jnp.array([0.0, 2.0])).round(4)
     Array([0.5   , 0.8808], dtype=float32)
@@ -136,14 +136,14 @@ def logistic(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) 
 def sqrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the square root of each element.
 
-    A negative real number gives NaN; for complex numbers, the result is the principal root.
+    For negative real numbers, the result is NaN. For complex numbers, it is the principal root.
 
     Args:
         x: array or number of a float or complex dtype.
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.sqrt(jnp.array([4.0, 2.0])).round(4)
     Array([2.    , 1.4142], dtype=float32)
@@ -154,14 +154,14 @@ def sqrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 def rsqrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute `1 / sqrt(x)` for each element.
 
-    For real numbers, 0 gives inf and a negative number gives NaN.
+    For real numbers, the result is inf at 0 and NaN for negative numbers.
 
     Args:
         x: array or number of a float or complex dtype.
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.rsqrt(jnp.array([4.0, 0.0])).round(4)
     Array([0.5, inf], dtype=float32)
@@ -177,7 +177,7 @@ def cbrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.cbrt(jnp.array([-8.0, 27.0])).round(4)
     Array([-2.,  3.], dtype=float32)
@@ -193,7 +193,7 @@ def sin(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.sin(jnp.array([0.0, 1.0])).round(4)
     Array([0.    , 0.8415], dtype=float32)
@@ -209,7 +209,7 @@ def cos(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.cos(jnp.array([0.0, 1.0])).round(4)
     Array([1.    , 0.5403], dtype=float32)
@@ -225,7 +225,7 @@ def tan(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.tan(jnp.array([0.0, 1.0])).round(4)
     Array([0.    , 1.5574], dtype=float32)
@@ -241,7 +241,7 @@ def tanh(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.tanh(jnp.array([0.0, 1.0])).round(4)
     Array([0.    , 0.7616], dtype=float32)
@@ -252,13 +252,14 @@ def tanh(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 def asin(x: ArrayLike) -> Array:
     """Compute the inverse sine of each element.
 
-    For real numbers in [-1, 1], the result is an angle in [-pi/2, pi/2]; for others, it is NaN.
+    For real numbers in [-1, 1], the result is an angle in [-pi/2, pi/2]; for other real numbers, it
+    is NaN.
 
     Args:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.asin(jnp.array([0.0, 1.0])).round(4)
     Array([0.    , 1.5708], dtype=float32)
@@ -269,13 +270,14 @@ def asin(x: ArrayLike) -> Array:
 def acos(x: ArrayLike) -> Array:
     """Compute the inverse cosine of each element.
 
-    For real numbers in [-1, 1], the result is an angle in [0, pi]; for others, it is NaN.
+    For real numbers in [-1, 1], the result is an angle in [0, pi]; for other real numbers, it is
+    NaN.
 
     Args:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.acos(jnp.array([0.0, 1.0])).round(4)
     Array([1.5708, 0.    ], dtype=float32)
@@ -292,7 +294,7 @@ def atan(x: ArrayLike) -> Array:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.atan(jnp.array([0.0, 1.0])).round(4)
     Array([0.    , 0.7854], dtype=float32)
@@ -307,7 +309,7 @@ def sinh(x: ArrayLike) -> Array:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.sinh(jnp.array([0.0, 1.0])).round(4)
     Array([0.    , 1.1752], dtype=float32)
@@ -322,7 +324,7 @@ def cosh(x: ArrayLike) -> Array:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.cosh(jnp.array([0.0, 1.0])).round(4)
     Array([1.    , 1.5431], dtype=float32)
@@ -337,7 +339,7 @@ def asinh(x: ArrayLike) -> Array:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.asinh(jnp.array([0.0, 1.0])).round(4)
     Array([0.    , 0.8814], dtype=float32)
@@ -348,13 +350,13 @@ def asinh(x: ArrayLike) -> Array:
 def acosh(x: ArrayLike) -> Array:
     """Compute the inverse hyperbolic cosine of each element.
 
-    A real number below 1 gives NaN.
+    For real numbers below 1, the result is NaN.
 
     Args:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.acosh(jnp.array([1.0, 2.0])).round(4)
     Array([0.   , 1.317], dtype=float32)
@@ -371,7 +373,7 @@ def atanh(x: ArrayLike) -> Array:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.atanh(jnp.array([0.0, 0.5])).round(4)
     Array([0.    , 0.5493], dtype=float32)
@@ -382,16 +384,16 @@ def atanh(x: ArrayLike) -> Array:
 def atan2(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute the angle whose tangent is `x / y`, in the quadrant of the point (y, x).
 
-    The angle is in [-pi, pi]. Note the order of the arguments: the first one, `x`, is the y
+    The angle is in [-pi, pi]. Note the order of the arguments: the first argument, `x`, is the y
     coordinate of the point.
 
     Args:
         x: y coordinates of the points.
-        y: x coordinates of the points, of the same float or complex dtype. The shapes must be
-            equal, except that axes of size 1 and operands of rank 0 are broadcast.
+        y: x coordinates of the points, of the same float or complex dtype as `x`. The shapes must
+            be equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.atan2(1.0, jnp.array([1.0, -1.0])).round(4)
     Array([0.7854, 2.3562], dtype=float32)
@@ -406,7 +408,7 @@ def one_minus_square(x: ArrayLike) -> Array:
         x: array or number of a numeric dtype (not bool).
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.one_minus_square(jnp.array([0.5, 2.0]))
     Array([ 0.75, -3.  ], dtype=float32)
@@ -419,13 +421,13 @@ def one_minus_square(x: ArrayLike) -> Array:
 def erf(x: ArrayLike) -> Array:
     """Compute the error function of each element.
 
-    It is the integral of `2 / sqrt(pi) * exp(-t**2)` from 0 to `x`.
+    The error function is the integral of `2 / sqrt(pi) * exp(-t**2)` from 0 to `x`.
 
     Args:
         x: array or number of a float dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.erf(jnp.array([0.0, 1.0])).round(4)
     Array([0.    , 0.8427], dtype=float32)
@@ -434,14 +436,14 @@ def erf(x: ArrayLike) -> Array:
 
 @accurate(special.erfc)
 def erfc(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
-    """Compute `1 - erf(x)`, accurately even where `x` is large.
+    """Compute `1 - erf(x)`, accurately even where the result is close to 0.
 
     Args:
         x: array or number of a float dtype.
         accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.erfc(jnp.array([0.0, 1.0])).round(4)
     Array([1.    , 0.1573], dtype=float32)
@@ -450,7 +452,7 @@ def erfc(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 
 @unary(special.erf_inv)
 def erf_inv(x: ArrayLike) -> Array:
-    """Compute the inverse of the error function of each element.
+    """Compute the inverse error function of each element.
 
     The result is ±inf at ±1, and NaN outside [-1, 1].
 
@@ -458,7 +460,7 @@ def erf_inv(x: ArrayLike) -> Array:
         x: array or number of a float dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.erf_inv(jnp.array([0.0, 0.5, 1.0])).round(4)
     Array([0.    , 0.4769,    inf], dtype=float32)
@@ -467,13 +469,13 @@ def erf_inv(x: ArrayLike) -> Array:
 
 @unary(special.lgamma)
 def lgamma(x: ArrayLike) -> Array:
-    """Compute the logarithm of the absolute value of the gamma function of each element.
+    """Compute the logarithm of the absolute value of the gamma function at each element.
 
     Args:
         x: array or number of a float dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.lgamma(jnp.array([1.0, 5.0])).round(4)
     Array([0.    , 3.1781], dtype=float32)
@@ -488,7 +490,7 @@ def digamma(x: ArrayLike) -> Array:
         x: array or number of a float dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.digamma(jnp.array([1.0, 5.0])).round(4)
     Array([-0.5772,  1.5061], dtype=float32)
@@ -497,13 +499,13 @@ def digamma(x: ArrayLike) -> Array:
 
 @unary(special.bessel_i0e)
 def bessel_i0e(x: ArrayLike) -> Array:
-    """Compute the modified Bessel function of order 0 times `exp(-|x|)`.
+    """Compute the modified Bessel function of the first kind of order 0, times `exp(-|x|)`.
 
     Args:
         x: array or number of a float dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.bessel_i0e(jnp.array([0.0, 1.0])).round(4)
     Array([1.    , 0.4658], dtype=float32)
@@ -512,13 +514,13 @@ def bessel_i0e(x: ArrayLike) -> Array:
 
 @unary(special.bessel_i1e)
 def bessel_i1e(x: ArrayLike) -> Array:
-    """Compute the modified Bessel function of order 1 times `exp(-|x|)`.
+    """Compute the modified Bessel function of the first kind of order 1, times `exp(-|x|)`.
 
     Args:
         x: array or number of a float dtype.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> lax.bessel_i1e(jnp.array([0.0, 1.0])).round(4)
     Array([0.    , 0.2079], dtype=float32)
@@ -529,12 +531,13 @@ def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
     """Compute the derivative of order `m` of the digamma function.
 
     Args:
-        m: orders of the derivative, of a float dtype; 0 gives the digamma function itself.
-        x: points at which to evaluate the derivative, of the same dtype. The shapes must be equal,
-            except that axes of size 1 and operands of rank 0 are broadcast.
+        m: orders of the derivatives, of a float dtype. The derivative of order 0 is the digamma
+            function itself.
+        x: points at which to evaluate the derivatives, of the same dtype as `m`. The shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.polygamma(1.0, jnp.array([1.0, 2.0])).round(4)
     Array([1.6449, 0.6449], dtype=float32)
@@ -547,11 +550,12 @@ def zeta(x: ArrayLike, q: ArrayLike) -> Array:
 
     Args:
         x: exponents, of a float dtype.
-        q: shifts, of the same dtype; 1 gives the Riemann zeta function. The shapes must be equal,
-            except that axes of size 1 and operands of rank 0 are broadcast.
+        q: shifts, of the same dtype as `x`. If `q` is 1, the result is the Riemann zeta function.
+            The shapes must be equal, except that axes of size 1 and operands of rank 0 are
+            broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.zeta(jnp.array([2.0, 4.0]), 1.0).round(4)
     Array([1.6449, 1.0823], dtype=float32)
@@ -562,16 +566,16 @@ def zeta(x: ArrayLike, q: ArrayLike) -> Array:
 def igamma(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized lower incomplete gamma function.
 
-    It is the integral of `t**(a - 1) * exp(-t)` from 0 to `x`, divided by the gamma function of
-    `a`. This is the probability that a Gamma(a) variable is less than `x`.
+    The result is the integral of `t**(a - 1) * exp(-t)` from 0 to `x`, divided by the gamma
+    function of `a`. This is the probability that a Gamma(a) variable is less than `x`.
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
-        x: upper ends of the integrals, of the same dtype. The shapes must be equal, except that
-            axes of size 1 and operands of rank 0 are broadcast.
+        x: upper limits of the integrals, of the same dtype as `a`. The shapes must be equal, except
+            that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.igamma(1.0, jnp.array([0.5, 2.0])).round(4)
     Array([0.3935, 0.8647], dtype=float32)
@@ -582,15 +586,15 @@ def igamma(a: ArrayLike, x: ArrayLike) -> Array:
 def igammac(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized upper incomplete gamma function, `1 - igamma(a, x)`.
 
-    It is accurate even where it is close to 0.
+    The result is accurate even where it is close to 0.
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
-        x: lower ends of the integrals, of the same dtype. The shapes must be equal, except that
-            axes of size 1 and operands of rank 0 are broadcast.
+        x: lower limits of the integrals, of the same dtype as `a`. The shapes must be equal, except
+            that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.igammac(1.0, jnp.array([0.5, 2.0])).round(4)
     Array([0.6065, 0.1353], dtype=float32)
@@ -603,11 +607,11 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
-        x: upper ends of the integrals, of the same dtype. The shapes must be equal, except that
-            axes of size 1 and operands of rank 0 are broadcast.
+        x: upper limits of the integrals, of the same dtype as `a`. The shapes must be equal, except
+            that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.igamma_grad_a(1.0, jnp.array([0.5, 2.0])).round(4)
     Array([-0.4895, -0.2208], dtype=float32)
@@ -616,16 +620,17 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 
 
 def random_gamma_grad(*args: ArrayLike) -> Array:
-    """Compute the derivative of samples from a gamma distribution with respect to its shape.
+    """Differentiate samples from a gamma distribution with respect to its shape parameter.
 
     A sample `x` from Gamma(a) is treated as a function of `a` at a fixed quantile.
 
     Args:
-        args: two operands: the shape parameters `a` and the samples `x`, of one float dtype. Their
-            shapes must be equal, except that axes of size 1 and operands of rank 0 are broadcast.
+        args: two operands: the shape parameters `a` and the samples `x`, both of the same float
+            dtype. Their shapes must be equal, except that axes of size 1 and operands of rank 0 are
+            broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.random_gamma_grad(1.0, jnp.array([0.5, 2.0])).round(4)
     Array([0.807 , 1.6317], dtype=float32)
@@ -636,15 +641,15 @@ def random_gamma_grad(*args: ArrayLike) -> Array:
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized incomplete beta function.
 
-    It is the probability that a Beta(a, b) variable is less than `x`.
+    The result is the probability that a Beta(a, b) variable is less than `x`.
 
     Args:
-        a, b: shape parameters, positive numbers of one float dtype.
-        x: numbers in [0, 1], of the same dtype. The three shapes must be equal, except that axes of
-            size 1 and operands of rank 0 are broadcast.
+        a, b: shape parameters, positive numbers of the same float dtype.
+        x: numbers in [0, 1], of the same dtype as `a` and `b`. The three shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
-        An array of the operands' dtype and common shape.
+        An array with the operands' dtype and common shape.
 
     >>> lax.betainc(1.0, 2.0, jnp.array([0.25, 0.5])).round(4)
     Array([0.4375, 0.75  ], dtype=float32)

@@ -1,4 +1,4 @@
-"""Reductions over sliding windows, and the computation of their padding.
+"""Reductions over sliding windows, and the amount of padding that they need.
 
 Neighboring windows are `window_strides` apart on the dilated and padded operand. Gaps and padding
 do not contribute to the results. Common computations have specialized operations; all others fold
@@ -45,10 +45,10 @@ _FLOAT = np.dtype(np.float32)
 
 def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
                     window_strides: Sequence[int], padding: str | Pairs) -> list[tuple[int, int]]:
-    """Compute how many elements a padding mode adds at the start and at the end of each axis.
+    """Compute how many elements a padding mode adds at the start and end of each axis.
 
     Args:
-        in_shape: sizes of the axes that windows slide along.
+        in_shape: sizes of the axes along which windows slide.
         window_shape: size of a window along each of these axes.
         window_strides: distance between neighboring windows along each axis.
         padding: "VALID" adds no padding. "SAME" pads so that there are `ceil(size / stride)`
@@ -100,20 +100,22 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
                   window_dimensions: Sequence[int], window_strides: Sequence[int] | None = None,
                   padding: str | Pairs = "VALID", base_dilation: Sequence[int] | None = None,
                   window_dilation: Sequence[int] | None = None) -> PyTree:
-    """Combine the elements of each window that slides over an array, as in pooling.
+    """Combine the elements in a window that slides over an array, as in pooling.
 
-    The computation `lax.max` performs max pooling, and `lax.add` sum pooling. A window has a size
-    along every axis of the array; use 1 for the batch and channel axes.
+    The computation `lax.max` performs max pooling, and `lax.add` performs sum pooling. A window has
+    a size along every axis of the array, including the batch and channel axes, for which the size
+    is usually 1.
 
     Args:
         operand: an array, or a tree of arrays of the same shape that are reduced together.
         init_value: for each array, a scalar of its dtype, which is combined with the elements of
-            each window. It is usually the identity, such as 0 for a sum or `-jnp.inf` for a
-            maximum.
+            each window. The scalar is usually the identity element, such as 0 for a sum or
+            `-jnp.inf` for a maximum.
         computation: an associative function that combines two scalars, or two trees of scalars,
             into one. Sums, products, maxima, minima, bitwise "and" and bitwise "or" are recognized
-            and run fast, for example `lax.max` or `lambda a, b: a + b`. Other functions are applied
-            to the elements of a window one after the other, for all windows at once.
+            and run fast, whether they are written as `lax.add` or as `lambda a, b: a + b`. Other
+            functions are applied to the elements of a window one after the other, for all windows
+            at once.
         window_dimensions: size of a window along each axis.
         window_strides: distance between neighboring windows along each axis; None for 1.
         padding: "VALID" uses only windows that are entirely inside the array. "SAME" pads so that
@@ -126,7 +128,8 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
             for 1.
 
     Returns:
-        An array, or a tree of arrays, with one element for each window and the dtypes of `operand`.
+        An array, or a tree of arrays, with one element for each window. The dtypes are those of
+        `operand`.
 
     >>> x = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
     >>> lax.reduce_window(x, 0, lax.add, (2, 2), (1, 2))
@@ -180,7 +183,7 @@ def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: S
     """Compute the shape of the result of `reduce_window`.
 
     Args:
-        operand_shape: shape of the array that windows slide over.
+        operand_shape: shape of the array over which windows slide.
         window_dimensions: size of a window along each axis.
         window_strides: distance between neighboring windows along each axis.
         padding: a pair `(before, after)` for each axis.
@@ -188,7 +191,7 @@ def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: S
         window_dilation: distance between elements of a window along each axis; None for 1.
 
     Returns:
-        The shape, one size for each axis.
+        The shape, a tuple with one size for each axis.
 
     >>> lax.reduce_window_shape_tuple((8, 8), (2, 3), (2, 1), ((0, 0), (1, 1)))
     (4, 8)

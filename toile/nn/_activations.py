@@ -96,10 +96,11 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
 
     Args:
         x: array or number.
-        b: smoothness of the corner; 0 gives `relu`. It is broadcast against `x`.
+        b: smoothness of the corner; with 0, the function equals `relu`. It is broadcast against
+            `x`.
 
     Returns:
-        An array of the shape that the two broadcast to; integers become floats.
+        An array with the shape that the two arguments broadcast to; integers become floats.
 
     >>> toile.nn.squareplus(jnp.array([-3.0, 0.0, 3.0]))
     Array([0.30277562, 1.        , 3.3027756 ], dtype=float32)
@@ -126,7 +127,7 @@ def softplus(x: ArrayLike) -> Array:
 def sparse_plus(x: ArrayLike) -> Array:
     """Compute a smooth form of `relu` that is exactly 0 below -1 and exactly `x` above 1.
 
-    Between -1 and 1 it is `(x + 1)**2 / 4`.
+    Between -1 and 1, it is `(x + 1)**2 / 4`.
 
     Args:
         x: array or number.
@@ -142,7 +143,7 @@ def sparse_plus(x: ArrayLike) -> Array:
 
 
 def soft_sign(x: ArrayLike) -> Array:
-    """Compute `x / (|x| + 1)`, which approaches -1 and 1 more slowly than `tanh`.
+    """Compute `x / (|x| + 1)`, which approaches -1 and 1 more slowly than `tanh` does.
 
     Args:
         x: array or number.
@@ -161,7 +162,7 @@ def sigmoid(x: ArrayLike) -> Array:
     """Compute the logistic function `1 / (1 + exp(-x))`.
 
     Args:
-        x: array or number of a floating or complex dtype.
+        x: array or number of a floating-point or complex dtype.
 
     Returns:
         An array of the same shape and dtype, with values in [0, 1] for real numbers.
@@ -178,7 +179,7 @@ def sigmoid(x: ArrayLike) -> Array:
 def sparse_sigmoid(x: ArrayLike) -> Array:
     """Compute `(x + 1) / 2`, limited to the interval from 0 to 1.
 
-    It is the derivative of `sparse_plus`.
+    The result is the derivative of `sparse_plus`.
 
     Args:
         x: array or number.
@@ -196,7 +197,7 @@ def silu(x: ArrayLike) -> Array:
     """Compute `x * sigmoid(x)`, also called swish.
 
     Args:
-        x: array or number of a floating or complex dtype.
+        x: array or number of a floating-point or complex dtype.
 
     Returns:
         An array of the same shape and dtype.
@@ -246,7 +247,7 @@ def log_sigmoid(x: ArrayLike) -> Array:
 
 
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
-    """Compute the exponential linear unit: `x` if positive, otherwise `alpha * (exp(x) - 1)`.
+    """Compute the exponential linear unit: `x` if `x > 0`, otherwise `alpha * (exp(x) - 1)`.
 
     Args:
         x: array or number.
@@ -254,7 +255,7 @@ def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
             broadcast against `x`.
 
     Returns:
-        An array of the shape that the two broadcast to; integers become floats.
+        An array with the shape that the two arguments broadcast to; integers become floats.
 
     >>> toile.nn.elu(jnp.array([-2.0, 0.0, 2.0]))
     Array([-0.86466473,  0.        ,  2.        ], dtype=float32)
@@ -266,9 +267,9 @@ def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 
 
 def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
-    """Compute `x` if positive, otherwise `alpha * (exp(x / alpha) - 1)`, a variant of `elu`.
+    """Compute a variant of `elu`: `x` if `x > 0`, otherwise `alpha * (exp(x / alpha) - 1)`.
 
-    Unlike `elu`, it is continuously differentiable for every `alpha`.
+    Unlike `elu`, this function is continuously differentiable for every `alpha`.
 
     Args:
         x: array or number.
@@ -276,7 +277,7 @@ def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
             broadcast against `x`.
 
     Returns:
-        An array of the shape that the two broadcast to; integers become floats.
+        An array with the shape that the two arguments broadcast to; integers become floats.
 
     >>> toile.nn.celu(jnp.array([-2.0, 0.0, 2.0]), alpha=0.5)
     Array([-0.49084216,  0.        ,  2.        ], dtype=float32)
@@ -287,8 +288,8 @@ def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 def selu(x: ArrayLike) -> Array:
     """Compute the scaled exponential linear unit: `elu` with fixed constants.
 
-    The constants are chosen so that, in deep networks with suitable initial weights, activations
-    keep mean 0 and variance 1.
+    The constants are chosen so that, in deep networks with suitable initial weights, the
+    activations keep a mean of 0 and a variance of 1.
 
     Args:
         x: array or number.
@@ -309,10 +310,11 @@ def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Array:
 
     Args:
         x: array or number.
-        negative_slope: factor for negative elements. It is broadcast against `x`.
+        negative_slope: factor by which negative elements are multiplied. It is broadcast against
+            `x`.
 
     Returns:
-        An array of the shape that the two broadcast to; integers become floats.
+        An array with the shape that the two arguments broadcast to; integers become floats.
 
     >>> toile.nn.leaky_relu(jnp.array([-2.0, 0.0, 2.0]))
     Array([-0.02,  0.  ,  2.  ], dtype=float32)
@@ -324,7 +326,7 @@ def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Array:
 def hard_tanh(x: ArrayLike) -> Array:
     """Limit each element to the interval from -1 to 1.
 
-    The gradient is 1 inside the interval and at its ends, and 0 outside.
+    The gradient is 1 inside the interval and at its ends, and 0 outside it.
 
     Args:
         x: array or number.
@@ -380,7 +382,7 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
 
     Args:
         x: array or number.
-        approximate: whether to use an approximation with tanh, whose error is less than 0.001. In
+        approximate: whether to use an approximation by `tanh`, whose error is less than 0.001. In
             other libraries, the exact function is often the default.
 
     Returns:
@@ -402,11 +404,11 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
     """Compute a gated linear unit: the first half of `x` times the sigmoid of the second half.
 
     Args:
-        x: array of a floating dtype.
+        x: array of a floating-point dtype.
         axis: axis along which `x` is halved; its size must be even.
 
     Returns:
-        An array of the shape of `x` with `axis` half as long.
+        An array with the shape of `x`, except that `axis` is half as long.
 
     Raises:
         AssertionError: the size of `axis` is odd.
@@ -423,7 +425,7 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
 
 @custom_jvp
 def log1mexp(x: ArrayLike) -> Array:
-    """Compute `log(1 - exp(-x))` for positive `x`, accurately for small and large `x`.
+    """Compute `log(1 - exp(-x))` for positive `x`, accurately even where `x` is small or large.
 
     The result is -inf where `x` is 0, and NaN where `x` is negative.
 

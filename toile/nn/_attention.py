@@ -53,8 +53,8 @@ def dot_product_attention(
     """Compute scaled dot-product attention.
 
     For each head, the result is `softmax(scale * query @ key.T + bias) @ value`. Logits are
-    computed in float32. All masks are combined; if all keys of a query are masked, its result is
-    the mean of the values.
+    computed in float32. All masks are combined. If all keys are masked for a query, the result for
+    that query is the mean of the values.
 
     In the shapes below, B is the batch size, T the number of queries, S the number of keys, N the
     number of query heads, K the number of key and value heads, and H the size of a head. N is a
@@ -65,25 +65,26 @@ def dot_product_attention(
         key: array of shape (B, S, K, H).
         value: array of shape (B, S, K, H).
         bias: array that is added to the logits; it must broadcast to (B, N, T, S).
-        mask: boolean array that broadcasts to (B, N, T, S); a query attends to a key only where it
-            is True.
-        scale: factor for the products of queries and keys; None for `1 / sqrt(H)`.
+        mask: boolean array that broadcasts to (B, N, T, S); a query attends to a key only where the
+            mask is True.
+        scale: factor by which the inner products of queries and keys are multiplied; None for
+            `1 / sqrt(H)`.
         is_causal: whether query `i` attends only to keys 0 to `i`.
         query_seq_lengths: int32 array of shape (B,) with the number of queries in each sequence.
-            The results for later queries are 0.
+            The results for all further queries are 0.
         key_value_seq_lengths: int32 array of shape (B,) with the number of keys in each sequence.
-            Later keys are ignored.
-        local_window_size: a pair `(left, right)`, the number of keys before and after its own
-            position that a query attends to. A single number applies to both sides. None means
-            that there is no window.
-        implementation: accepted for code written for JAX. It does not choose a kernel, but "cudnn"
-            raises an error for right windows that cuDNN does not support.
-        return_residual: whether to also return the logarithm of the sum of the exponentials of the
-            logits.
+            All further keys are ignored.
+        local_window_size: a pair `(left, right)`: a query attends only to the key at its own
+            position, the `left` keys before it and the `right` keys after it. A single number
+            applies to both sides. None means that there is no such limit.
+        implementation: accepted for compatibility with JAX. It does not select a kernel, but with
+            "cudnn", an error is raised if cuDNN does not support the right side of the window.
+        return_residual: whether to also return, for each query and head, the logarithm of the sum
+            of the exponentials of the logits.
 
     Returns:
-        An array of the shape of `query`. With `return_residual`, a pair of this array and the
-        logarithms, an array of shape (B, T, N) through which no gradient passes.
+        An array with the shape of `query`. With `return_residual`, a pair: this array, and the
+        logarithms in an array of shape (B, T, N), through which no gradient flows.
 
     Raises:
         ValueError: shapes or dtypes do not match.

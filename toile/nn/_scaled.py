@@ -29,14 +29,15 @@ DotDimensionNumbers: TypeAlias = tuple[AxesOfBoth, AxesOfBoth]
 
 @dataclass
 class BlockScaleConfig:
-    """The quantization of one operand: its element type, scale type and block size.
+    """A description of how one operand is quantized: element type, scale type and block size.
 
     Args:
         mode: "mxfp8" or "nvfp4".
         block_size: number of elements along the contracted axis that share a scale.
         data_type: dtype to which elements are rounded.
         scale_type: dtype to which scales are rounded.
-        global_scale: additional factor for the whole array, for "nvfp4"; None otherwise.
+        global_scale: in mode "nvfp4", an additional factor by which the whole array is multiplied;
+            None in mode "mxfp8".
         infer_only: ignored.
     """
 
@@ -56,8 +57,8 @@ def get_scaled_dot_general_config(
     Args:
         mode: "mxfp8" for 8-bit elements in blocks of 32, or "nvfp4" for 4-bit elements in blocks of
             16.
-        global_scale: factor for the whole array in mode "nvfp4", a float32 array of shape (1,);
-            None for 1.
+        global_scale: in mode "nvfp4", a factor by which the whole array is multiplied, as a float32
+            array of shape (1,); None for 1.
 
     Returns:
         The configuration of one operand.
@@ -83,10 +84,10 @@ def scaled_matmul(
     lhs: Array, rhs: Array, lhs_scales: Array, rhs_scales: Array,
     preferred_element_type: DTypeLike = np.float32
 ) -> Array:
-    """Multiply batches of block-scaled matrices: `lhs` times the transpose of `rhs`.
+    """Multiply batches of block-scaled matrices: `lhs` times the transposes of `rhs`.
 
-    Each row is divided into blocks of equal size, one for each of its scales, and all elements of a
-    block are multiplied by its scale. Products are computed in float32.
+    Each row is divided into blocks of equal size, each of which has its own scale. All elements of
+    a block are multiplied by the block's scale. Products are computed in float32.
 
     Args:
         lhs: array of shape (B, M, K).
@@ -99,7 +100,7 @@ def scaled_matmul(
         An array of shape (B, M, N).
 
     Raises:
-        ValueError: an array does not have three axes, or sizes do not match.
+        ValueError: an array does not have three axes, or the sizes do not match.
 
     >>> x, y = jnp.ones((1, 2, 4)), jnp.ones((1, 3, 4))
     >>> scales = jnp.full((1, 2, 2), 10.0), jnp.ones((1, 3, 2))  # two blocks of two elements
@@ -149,7 +150,7 @@ def scaled_dot_general(
             `((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))`.
         preferred_element_type: dtype of the result; None for the dtype that the operands promote
             to.
-        configs: three results of `get_scaled_dot_general_config`, for `lhs`, `rhs` and the
+        configs: three configurations from `get_scaled_dot_general_config`, for `lhs`, `rhs` and the
             cotangent; None for no quantization.
         implementation: ignored; a value other than None causes a DeprecationWarning.
 

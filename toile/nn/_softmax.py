@@ -43,20 +43,21 @@ def logsumexp(
 ) -> Array | tuple[Array, Array]:
     """Compute the logarithm of a sum of exponentials, `log(sum(b * exp(a)))`, without overflow.
 
-    The logarithm of an empty sum is -inf.
+    If there are no elements, the result is -inf.
 
     Args:
         a: array of exponents.
         axis: axis or axes to sum over; None for all.
-        b: factors for the exponentials, broadcast against `a`; None for 1. With factors, the sum
-            may be negative; its logarithm is then NaN unless `return_sign` is True.
-        keepdims: whether to keep the axes summed over, with size 1.
+        b: factors by which the exponentials are multiplied, broadcast against `a`; None for 1. If
+            factors are negative, the sum may be negative; its logarithm is then NaN unless
+            `return_sign` is True.
+        keepdims: whether to keep the axes that are summed over, with size 1.
         return_sign: whether to also return the sign of the sum.
         where: boolean array that selects the elements to include; None for all.
 
     Returns:
-        An array with the remaining axes of `a`. With `return_sign`, a pair: the logarithm of the
-        absolute value of the sum, and the sign of the sum.
+        An array without the axes that are summed over. With `return_sign`, a pair: the logarithm of
+        the absolute value of the sum, and the sign of the sum.
 
     >>> toile.nn.logsumexp(jnp.array([1000.0, 1000.0]))
     Array(1000.6932, dtype=float32)
@@ -106,10 +107,10 @@ def logmeanexp(
         x: array of exponents.
         axis: axis or axes to average over; None for all.
         where: boolean array that selects the elements to include; None for all.
-        keepdims: whether to keep the axes averaged over, with size 1.
+        keepdims: whether to keep the axes that are averaged over, with size 1.
 
     Returns:
-        An array with the remaining axes of `x`.
+        An array without the axes that are averaged over.
 
     >>> toile.nn.logmeanexp(jnp.array([1000.0, 1000.0]))
     Array(1000., dtype=float32)
@@ -121,15 +122,15 @@ def logmeanexp(
 def log_softmax(
     x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Compute the logarithm of the softmax, even where the softmax itself underflows.
+    """Compute the logarithm of the softmax, accurately even where the softmax underflows to 0.
 
     Args:
-        x: array of logits of a floating dtype.
+        x: array of logits of a floating-point dtype.
         axis: axis or axes along which the exponentials of the results sum to 1.
         where: boolean array that selects the elements to include; None for all.
 
     Returns:
-        An array of the shape of `x`. Excluded elements are -inf.
+        An array with the shape of `x`. Excluded elements are -inf.
 
     >>> toile.nn.log_softmax(jnp.array([0.0, 1.0, 1000.0]))
     Array([-1000.,  -999.,     0.], dtype=float32)
@@ -146,8 +147,8 @@ def log_softmax(
 def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
     """Turn logits into probabilities: `exp(x)` divided by its sum along an axis.
 
-    The maximum is subtracted first, so that nothing overflows. Where all logits are -inf, or one is
-    inf or NaN, the results are NaN.
+    The maximum is subtracted first, so that the exponentials do not overflow. Where all logits are
+    -inf, or any logit is inf or NaN, the results are NaN.
 
     Args:
         x: array of logits.
@@ -155,7 +156,7 @@ def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -
         where: boolean array that selects the elements to include; None for all.
 
     Returns:
-        An array of the shape of `x`. Excluded elements are 0.
+        An array with the shape of `x`. Excluded elements are 0.
 
     >>> toile.nn.softmax(jnp.array([[0.0, 0.0], [1.0, 3.0]]))
     Array([[0.5       , 0.5       ],
@@ -200,11 +201,11 @@ def standardize(
         where: boolean array that selects the elements to include in the mean and variance; None for
             all.
         algorithm: how the variance is computed. "fast" subtracts the squared mean from the mean of
-            the squares, which loses digits where the mean is large; "stable" averages squared
-            deviations.
+            the squares, which loses precision where the mean is large compared with the deviations;
+            "stable" averages the squared deviations.
 
     Returns:
-        An array of the shape of `x`: `(x - mean) / sqrt(variance + epsilon)`.
+        An array with the shape of `x`: `(x - mean) / sqrt(variance + epsilon)`.
 
     >>> toile.nn.standardize(jnp.array([1.0, 2.0, 3.0]))
     Array([-1.2247359,  0.       ,  1.2247359], dtype=float32)
@@ -236,12 +237,12 @@ def one_hot(
         x: array of integers; other dtypes cause a DeprecationWarning.
         num_classes: length of the vectors.
         dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
-        axis: position of the new axis in the result. If it is the name of a mapped axis, which must
-            have size `num_classes`, the vectors extend along that axis instead.
-        out_sharding: accepted for code written for JAX, and ignored.
+        axis: position of the new axis in the result. If `axis` is the name of a mapped axis, which
+            must have size `num_classes`, the vectors extend along that axis instead.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with one more axis than `x`, or with the axes of `x` if `axis` is a name.
+        An array with one more axis than `x`, or with the same axes as `x` if `axis` is a name.
 
     >>> toile.nn.one_hot(jnp.array([0, 2, 5]), 3)
     Array([[1., 0., 0.],

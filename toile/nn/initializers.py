@@ -58,7 +58,7 @@ class Initializer(Protocol):
             key: random key.
             shape: shape of the result.
             dtype: dtype of the result; None for the default dtype of the initializer.
-            out_sharding: sharding of the result; None for the default device.
+            out_sharding: sharding of the result; None puts it on the default device.
 
         Returns:
             The initial value.
@@ -91,7 +91,7 @@ def zeros(
         key: not used; may be None.
         shape: shape of the result.
         dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding of the result; None for the default device.
+        out_sharding: sharding of the result; None puts it on the default device.
 
     Returns:
         An array of zeros.
@@ -113,7 +113,7 @@ def ones(
         key: not used; may be None.
         shape: shape of the result.
         dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding of the result; None for the default device.
+        out_sharding: sharding of the result; None puts it on the default device.
 
     Returns:
         An array of ones.
@@ -139,10 +139,10 @@ def _initializer(draw: Callable[..., Array], dtype: DTypeLike | None) -> Initial
 
 
 def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
-    """Build an initializer that fills arrays with a value.
+    """Build an initializer that fills arrays with a constant value.
 
     Args:
-        value: number, or array that broadcasts to the shape of the parameter.
+        value: a number, or an array that broadcasts to the shape of the parameter.
         dtype: default dtype of the arrays; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
@@ -181,8 +181,8 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
 
     Args:
         stddev: standard deviation.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -205,8 +205,8 @@ def truncated_normal(
     """Build an initializer that draws from a normal distribution restricted to an interval.
 
     Standard normal numbers between `lower` and `upper` are multiplied by `stddev`. The restriction
-    makes the standard deviation of the result smaller than `stddev`: 0.88 times `stddev` by
-    default.
+    makes the standard deviation of the results smaller than `stddev`: by default, it is 0.88 times
+    `stddev`.
 
     Args:
         stddev: standard deviation before the restriction.
@@ -257,31 +257,31 @@ def variance_scaling(
     in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
     batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer whose variance is inversely proportional to the size of a layer.
+    """Build an initializer that draws numbers with a variance inversely proportional to layer size.
 
-    The variance is `scale / n`. Depending on `mode`, `n` is the number of inputs of a unit
-    ("fan_in"), its number of outputs ("fan_out"), the mean of both ("fan_avg") or their geometric
-    mean ("fan_geo_avg"). The sizes of all other axes, such as the window of a convolution, multiply
-    both numbers; only `batch_axis` is left out.
+    The variance is `scale / n`. Depending on `mode`, `n` is the number of inputs ("fan_in"), the
+    number of outputs ("fan_out"), the mean of these numbers ("fan_avg") or their geometric mean
+    ("fan_geo_avg"). Both numbers are multiplied by the sizes of all other axes, such as the window
+    axes of a convolution, but not by the size of `batch_axis`.
 
     Args:
-        scale: numerator of the variance, positive.
-        mode: the meaning of `n`, see above.
-        distribution: "truncated_normal", which is truncated at two standard deviations and has the
-            stated variance after truncation; "normal"; or "uniform", which is symmetric around 0.
-        in_axis: axis or axes of the inputs in the shape of the parameter.
-        out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
-            outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        scale: positive numerator of the variance.
+        mode: the meaning of `n` (see above).
+        distribution: "truncated_normal" for a normal distribution that is truncated at two standard
+            deviations and has the variance `scale / n` after truncation, "normal", or "uniform" for
+            a uniform distribution that is symmetric around 0.
+        in_axis: axis or axes of the parameter that correspond to the inputs.
+        out_axis: axis or axes that correspond to the outputs.
+        batch_axis: axis or axes of independent copies, which count as neither inputs nor outputs.
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
 
     Raises:
-        ValueError: the initializer is called, and the mode or distribution is unknown, or the shape
-            has fewer than two axes and `in_axis` is the default.
+        ValueError: raised when the initializer is called, if the mode or distribution is unknown,
+            or if the shape has fewer than two axes although `in_axis` has its default value.
 
     >>> init = toile.nn.initializers.variance_scaling(2.0, "fan_in", "normal")
     >>> w = init(key(0), (50, 200))
@@ -356,16 +356,16 @@ def glorot_uniform(
 ) -> Initializer:
     """Build an initializer that draws uniform numbers with variance `2 / (inputs + outputs)`.
 
-    It keeps the variance of activations and gradients similar across layers. It is also called
-    Xavier uniform initialization, and equals `variance_scaling(1.0, "fan_avg", "uniform")`.
+    The initializer keeps the variance of activations and gradients similar across layers. It is
+    also called Xavier uniform initialization, and equals
+    `variance_scaling(1.0, "fan_avg", "uniform")`.
 
     Args:
-        in_axis: axis or axes of the inputs in the shape of the parameter.
-        out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
-            outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        in_axis: axis or axes of the parameter that correspond to the inputs.
+        out_axis: axis or axes that correspond to the outputs.
+        batch_axis: axis or axes of independent copies, which count as neither inputs nor outputs.
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -388,12 +388,11 @@ def glorot_normal(
     `variance_scaling(1.0, "fan_avg", "truncated_normal")`.
 
     Args:
-        in_axis: axis or axes of the inputs in the shape of the parameter.
-        out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
-            outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        in_axis: axis or axes of the parameter that correspond to the inputs.
+        out_axis: axis or axes that correspond to the outputs.
+        batch_axis: axis or axes of independent copies, which count as neither inputs nor outputs.
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -412,16 +411,15 @@ def lecun_uniform(
 ) -> Initializer:
     """Build an initializer that draws uniform numbers with variance `1 / inputs`.
 
-    It keeps the variance of activations similar across layers. It equals
+    The initializer keeps the variance of activations similar across layers. It equals
     `variance_scaling(1.0, "fan_in", "uniform")`.
 
     Args:
-        in_axis: axis or axes of the inputs in the shape of the parameter.
-        out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
-            outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        in_axis: axis or axes of the parameter that correspond to the inputs.
+        out_axis: axis or axes that correspond to the outputs.
+        batch_axis: axis or axes of independent copies, which count as neither inputs nor outputs.
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -443,12 +441,11 @@ def lecun_normal(
     across layers. It equals `variance_scaling(1.0, "fan_in", "truncated_normal")`.
 
     Args:
-        in_axis: axis or axes of the inputs in the shape of the parameter.
-        out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
-            outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        in_axis: axis or axes of the parameter that correspond to the inputs.
+        out_axis: axis or axes that correspond to the outputs.
+        batch_axis: axis or axes of independent copies, which count as neither inputs nor outputs.
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -466,16 +463,15 @@ def he_uniform(
 ) -> Initializer:
     """Build an initializer that draws uniform numbers with variance `2 / inputs`.
 
-    It suits layers that are followed by `relu`. It is also called Kaiming uniform initialization,
-    and equals `variance_scaling(2.0, "fan_in", "uniform")`.
+    The initializer suits layers that are followed by `relu`. It is also called Kaiming uniform
+    initialization, and equals `variance_scaling(2.0, "fan_in", "uniform")`.
 
     Args:
-        in_axis: axis or axes of the inputs in the shape of the parameter.
-        out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
-            outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        in_axis: axis or axes of the parameter that correspond to the inputs.
+        out_axis: axis or axes that correspond to the outputs.
+        batch_axis: axis or axes of independent copies, which count as neither inputs nor outputs.
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -498,12 +494,11 @@ def he_normal(
     `variance_scaling(2.0, "fan_in", "truncated_normal")`.
 
     Args:
-        in_axis: axis or axes of the inputs in the shape of the parameter.
-        out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which count neither as inputs nor as
-            outputs.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        in_axis: axis or axes of the parameter that correspond to the inputs.
+        out_axis: axis or axes that correspond to the outputs.
+        batch_axis: axis or axes of independent copies, which count as neither inputs nor outputs.
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -531,10 +526,10 @@ def orthogonal(
     any other matrix has orthonormal columns.
 
     Args:
-        scale: factor for the matrix.
+        scale: factor by which the matrix is multiplied.
         column_axis: the axis that indexes the columns.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`.
@@ -568,21 +563,22 @@ def delta_orthogonal(
 ) -> Initializer:
     """Build an initializer for convolution kernels that are 0 except at the center of the window.
 
-    The matrix from input to output features at the center is orthogonal.
+    At the center, the matrix that maps input features to output features is orthogonal.
 
     Args:
-        scale: factor for the matrix.
-        column_axis: the axis that indexes the columns of the matrix, one of the last two.
-        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
-            types are enabled).
+        scale: factor by which the matrix is multiplied.
+        column_axis: the axis that indexes the columns of the matrix, which must be one of the last
+            two axes.
+        dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
+            64-bit types are enabled).
 
     Returns:
         An initializer: a function `init(key, shape, dtype=dtype, out_sharding=None)`. The shape
         must have one to three window axes, followed by the input and output axes.
 
     Raises:
-        ValueError: the initializer is called with a different number of axes, or with more inputs
-            than outputs.
+        ValueError: the initializer is called with a shape that has a different number of axes, or
+            more inputs than outputs.
 
     >>> w = toile.nn.initializers.delta_orthogonal()(key(0), (3, 3, 2, 4))
     >>> jnp.allclose(w[1, 1] @ w[1, 1].T, jnp.eye(2), atol=1e-5)

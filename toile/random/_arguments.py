@@ -142,7 +142,7 @@ _FLOATS = {np.float32: np.dtype("float32")}  # exact scalar types that need no f
 
 
 def float_dtype(name: str, dtype: Any, allow_complex: bool = False) -> np.dtype[Any]:
-    """The requested floating dtype; None means float32, or float64 under x64."""
+    """The requested floating-point dtype; None means float32, or float64 under x64."""
     if dtype is None:
         return dtypes.default_float_dtype()
     if type(dtype) is type and dtype in _FLOATS:
@@ -169,7 +169,7 @@ def check_castable(name, dtype, *parameters):
 
 
 def inexact(*xs: Any) -> list[Array]:
-    """The arguments as arrays, promoted together to a floating dtype."""
+    """The arguments as arrays, promoted together to a floating-point dtype."""
     dtype, weak = dtypes.lattice_result_type(*xs)
     dtype = dtypes.default_float_dtype() if weak else dtypes.to_inexact_dtype(dtype)
     return [jnp.asarray(x, dtype=dtype) for x in xs]

@@ -38,9 +38,9 @@ def bits(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
+        shape: shape of the result; `()` for a single number.
         dtype: unsigned integer dtype; None for uint32 (uint64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -71,11 +71,11 @@ def uniform(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
         minval: lower bound, included; its shape must broadcast to `shape`.
         maxval: upper bound, excluded; its shape must broadcast to `shape`.
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -145,17 +145,18 @@ def bernoulli(
 
     Args:
         key: random key; do not use it again.
-        p: probability of True, of a floating dtype.
+        p: probability of True, of a floating-point dtype.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
-        mode: "low" compares `p` with one uniform number of the same dtype, which is accurate to
-            about 1e-7 in float32. "high" uses twice as many random bits, for smaller probabilities.
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        mode: "low" compares `p` with one uniform number of the same dtype, so that probabilities
+            are accurate to about 1e-7 in float32. "high" uses twice as many random bits, which
+            makes small probabilities more accurate.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         A boolean array.
 
     Raises:
-        TypeError: `p` is not of a floating dtype.
+        TypeError: `p` does not have a floating-point dtype.
 
     >>> toile.random.bernoulli(key(1), 0.5, (4,))
     Array([ True, False,  True,  True], dtype=bool)
@@ -197,11 +198,11 @@ def randint(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
+        shape: shape of the result; `()` for a single number.
         minval: lower bound, included; its shape must broadcast to `shape`.
         maxval: upper bound, excluded; its shape must broadcast to `shape`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -324,7 +325,7 @@ def permutation(
         axis: the axis along which to shuffle.
         independent: whether to shuffle each vector along `axis` independently. By default, whole
             slices are moved.
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array with the shape and dtype of `x`, or of shape `(n,)` for an integer `n`.
@@ -369,24 +370,26 @@ def choice(
     p: ArrayLike | None = None, axis: int = 0,
     mode: Literal["highest", "high", "low"] | None = None
 ) -> Array:
-    """Draw elements of an array, or integers from 0 to `a - 1`, with or without replacement.
+    """Draw elements from an array, or integers from 0 to `a - 1`, with or without replacement.
 
     Args:
         key: random key; do not use it again.
-        a: array to choose slices from along `axis`, or an integer `n` for `jnp.arange(n)`.
-        shape: shape of the array of choices, as a tuple; `()` gives a single choice.
-        replace: whether an element can be chosen several times.
+        a: array from which slices along `axis` are chosen, or an integer `n` for `jnp.arange(n)`.
+        shape: shape of the array of choices, as a tuple; `()` for a single choice.
+        replace: whether an element can be chosen more than once.
         p: weights of the elements, a vector that need not sum to 1; None for equal probabilities.
         axis: axis of `a` along which elements are chosen.
-        mode: precision of the Gumbel noise, as in `gumbel`. Noise is used only with weights and
-            without replacement.
+        mode: precision of the Gumbel noise, as in `gumbel`. Noise is used only if weights are given
+            and `replace` is False.
 
     Returns:
-        An array of the dtype of `a`. Its shape is the shape of `a` with `axis` replaced by `shape`.
+        An array with the dtype of `a`. Its shape is the shape of `a` with `axis` replaced by
+        `shape`.
 
     Raises:
         TypeError: `shape` is a number.
-        ValueError: `replace` is False and `shape` has more elements than there are to choose from.
+        ValueError: `replace` is False, and `shape` requests more elements than there are to choose
+            from.
 
     >>> toile.random.choice(key(0), jnp.array([10, 20, 30]), (4,))
     Array([20, 10, 30, 20], dtype=int32)

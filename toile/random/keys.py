@@ -1,8 +1,8 @@
 """Random keys: how they are created, split, and converted to and from words.
 
 A key is one element of dtype `key<fry>`. Functions also accept the older form, raw uint32 words of
-shape (..., 2); if they are called with a raw key, they return raw keys. Threefry-2x32 is the
-generator unless `impl` or `jax_default_prng_impl` of `toile.config` names another.
+shape (..., 2); functions that are called with a raw key return raw keys. Threefry-2x32 is the
+generator unless `impl` or `jax_default_prng_impl` in `toile.config` names another generator.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def key_dtype(impl_spec: GeneratorLike | None = None) -> dtypes.KeyDType:
     """Return the dtype of the keys of a random number generator.
 
     Args:
-        impl_spec: name or dtype of the generator; None for the default one.
+        impl_spec: name of the generator or dtype of its keys; None for the default generator.
 
     Returns:
-        The extended dtype of such keys. It has no NumPy equivalent.
+        The dtype of these keys, an extended dtype that has no NumPy equivalent.
 
     >>> toile.random.key_dtype("rbg")
     key<rbg>
@@ -107,15 +107,15 @@ def key(
         seed: integer. If 64-bit types are not enabled, only the low 32 bits of a Python integer are
             used.
         impl: name of the generator, one of `"threefry2x32"`, `"threefry4x32"`, `"philox2x32"`,
-            `"philox4x32"`, `"rbg"` and `"unsafe_rbg"`; None for the default one, which is
-            `"threefry2x32"` unless `toile.config` names another.
+            `"philox4x32"`, `"rbg"` and `"unsafe_rbg"`; None for the default generator, which is
+            `"threefry2x32"` unless `toile.config` names another generator.
         dtype: dtype of the key, which is another way to name the generator.
 
     Returns:
         A key: an array of shape () with a key dtype.
 
     Raises:
-        TypeError: the seed is not an integer, or is an array with axes.
+        TypeError: the seed is not an integer, or it is an array that is not a scalar.
 
     >>> k = toile.random.key(0)
     >>> k.shape, k.dtype
@@ -135,11 +135,11 @@ def PRNGKey(seed: ArrayLike, *, impl: GeneratorLike | None = None) -> Array:
     Args:
         seed: integer. If 64-bit types are not enabled, only the low 32 bits of a Python integer are
             used.
-        impl: name of the generator; None for the default one. Raw words do not record the
+        impl: name of the generator; None for the default generator. Raw words do not record the
             generator, so random functions treat them as keys of the default generator.
 
     Returns:
-        A uint32 array, of shape (2,) for the default generator.
+        A uint32 array, whose shape is (2,) for the default generator.
 
     >>> toile.random.PRNGKey(42)
     Array([ 0, 42], dtype=uint32)
@@ -181,8 +181,8 @@ def split(key: Array, num: int | Sequence[int] = 2) -> Array:
         num: number of new keys, or the shape of the array of keys.
 
     Returns:
-        An array of keys, of shape `(num,)` or, if `num` is a sequence, of shape `num`. Iterating
-        over the array yields single keys.
+        An array of keys, whose shape is `(num,)` or, if `num` is a sequence, `num`. Iterating over
+        the array yields single keys.
 
     >>> k1, k2 = toile.random.split(key(0))
     >>> toile.random.normal(k1) == toile.random.normal(k2)
@@ -197,11 +197,11 @@ def split(key: Array, num: int | Sequence[int] = 2) -> Array:
 
 
 def fold_in(key: Array, data: ArrayLike) -> Array:
-    """Create a new key from a key and an integer, such as the number of a step or device.
+    """Create a new key from a key and an integer, such as a step number or a device index.
 
     Args:
-        key: random key. It may be combined with many integers, but must not be used to draw numbers
-            as well.
+        key: random key. The key may be combined with many integers, but it must not also be used to
+            draw numbers.
         data: integer scalar, which must fit in uint32.
 
     Returns:
@@ -223,7 +223,7 @@ def fold_in(key: Array, data: ArrayLike) -> Array:
 
 
 def key_data(keys: Array) -> Array:
-    """Return the words that make up keys, for example to store them.
+    """Return the words of which keys consist, for example to store them.
 
     `wrap_key_data` turns words back into keys.
 
@@ -231,8 +231,8 @@ def key_data(keys: Array) -> Array:
         keys: array of random keys.
 
     Returns:
-        A uint32 array with the shape of `keys` and one more axis, of size 2 for the default
-        generator.
+        A uint32 array with the shape of `keys` and an additional last axis, which has size 2 for
+        the default generator.
 
     >>> toile.random.key_data(key(42))
     Array([ 0, 42], dtype=uint32)
@@ -248,11 +248,11 @@ def wrap_key_data(
 
     Args:
         key_bits_array: uint32 array whose last axis contains the words of a key.
-        impl: name of the generator that the words belong to; None for the default one.
+        impl: name of the generator that the words belong to; None for the default generator.
         dtype: dtype of the keys, which is another way to name the generator.
 
     Returns:
-        An array of keys, of the shape of the words without their last axis.
+        An array of keys, whose shape is that of the words without their last axis.
 
     Raises:
         TypeError: the words are not uint32, or the last axis does not have the size of a key.
@@ -293,8 +293,8 @@ def key_impl(keys: Array) -> str:
 def clone(key: Array) -> Array:
     """Return a copy of a key, for deliberate reuse.
 
-    If the flag `jax_debug_key_reuse` is set, a second use of a key raises an error, but a clone may
-    be used once more. If the flag is not set, `clone` returns the key unchanged.
+    If the flag `jax_debug_key_reuse` is set, a second use of a key raises an error, but a clone of
+    the key may be used once more. If the flag is not set, `clone` returns the key unchanged.
 
     Args:
         key: random key.

@@ -33,16 +33,16 @@ def poisson(
 
     Args:
         key: random key; do not use it again.
-        lam: mean of the distribution. Where it is negative or NaN, the result is -1.
+        lam: mean of the distribution. Where `lam` is negative or NaN, the result is -1.
         shape: shape of the result, to which `lam` must broadcast; None for the shape of `lam`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
 
     Differences:
-        JAX draws Poisson numbers only with Threefry keys; toile accepts keys of all generators.
+        JAX's function accepts only Threefry keys; toile accepts keys of all generators.
 
     >>> toile.random.poisson(key(0), 3.0, (4,))
     Array([0, 0, 4, 4], dtype=int32)
@@ -128,14 +128,14 @@ def binomial(
 
     Args:
         key: random key; do not use it again.
-        n: number of trials; fractions are rounded down.
+        n: number of trials; a number that is not an integer is rounded down.
         p: probability of success.
         shape: shape of the result, to which `n` and `p` must broadcast; None for the shape that
             they broadcast to.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
-        An array of whole numbers in a floating dtype.
+        An array of whole numbers with a floating-point dtype.
 
     >>> toile.random.binomial(key(0), 10, 0.3, (4,))
     Array([2., 2., 1., 2.], dtype=float32)
@@ -240,15 +240,17 @@ def multinomial(
     key: Array, n: ArrayLike, p: ArrayLike, *, shape: Sequence[int] | None = None,
     dtype: DTypeLike | None = None, unroll: int | bool = 1
 ) -> Array:
-    """Draw how often each of several outcomes occurs in `n` independent trials.
+    """Draw the number of times that each outcome occurs in `n` independent trials.
 
     Args:
         key: random key; do not use it again.
-        n: number of trials, broadcast to the shape of the result without its last axis.
-        p: probabilities of the outcomes along the last axis. They are divided by their sum.
-        shape: shape of the result with the axis of outcomes last; None for the shape of `p`.
+        n: number of trials, which is broadcast to the shape of the result without its last axis.
+        p: probabilities of the outcomes, along the last axis. They are divided by their sum.
+        shape: shape of the result, whose last axis is the axis of outcomes; None for the shape of
+            `p`.
         dtype: dtype of the counts; None for float32 (float64 if 64-bit types are enabled).
-        unroll: number of outcomes that each iteration of the loop draws (see `lax.scan`).
+        unroll: number of outcomes that are processed in each iteration of the loop, as in
+            `lax.scan`.
 
     Returns:
         An array of counts, which sum to `n` along the last axis.

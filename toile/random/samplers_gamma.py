@@ -1,8 +1,8 @@
 """Gamma numbers and the samplers built on them.
 
 Marsaglia and Tsang's rejection method runs for all elements at once. Each element has its own key,
-so its number does not depend on how many rounds the others take. Derivatives with respect to the
-shape parameter pass through the sample (implicit reparametrization).
+so its number does not depend on how many rounds the other elements need. Derivatives with respect
+to the shape parameter pass through the sample (implicit reparametrization).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def gamma(
 
     Args:
         key: random key; do not use it again.
-        a: shape parameter of the distribution, positive.
+        a: positive shape parameter of the distribution.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -61,14 +61,14 @@ def loggamma(
 ) -> Array:
     """Draw logarithms of gamma-distributed numbers.
 
-    For small `a`, gamma numbers may underflow to 0, but their logarithms do not.
+    For small `a`, gamma-distributed numbers may underflow to 0, but their logarithms remain finite.
 
     Args:
         key: random key; do not use it again.
-        a: shape parameter of the distribution, positive.
+        a: positive shape parameter of the distribution.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -219,11 +219,11 @@ def beta(
 
     Args:
         key: random key; do not use it again.
-        a, b: parameters of the distribution, positive.
+        a, b: positive parameters of the distribution.
         shape: shape of the result, to which `a` and `b` must broadcast; None for the shape that
             they broadcast to.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -251,11 +251,11 @@ def dirichlet(
 
     Args:
         key: random key; do not use it again.
-        alpha: concentration of each outcome along the last axis, positive.
+        alpha: positive concentrations of the outcomes, along the last axis.
         shape: shape of the result without its last axis, to which `alpha.shape[:-1]` must
             broadcast; None for `alpha.shape[:-1]`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, alpha.shape[-1])`, whose vectors along the last axis sum to 1.
@@ -306,10 +306,10 @@ def chisquare(
 
     Args:
         key: random key; do not use it again.
-        df: degrees of freedom, positive; fractions are allowed.
+        df: degrees of freedom, a positive number, which need not be an integer.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -332,17 +332,17 @@ def f(
 ) -> Array:
     """Draw floats from the F distribution.
 
-    This is the distribution of the ratio of two independent chi-square numbers, each divided by its
-    degrees of freedom.
+    This is the distribution of the ratio of two independent chi-square variables, each divided by
+    its degrees of freedom.
 
     Args:
         key: random key; do not use it again.
-        dfnum: degrees of freedom of the numerator, positive.
-        dfden: degrees of freedom of the denominator, positive.
+        dfnum: degrees of freedom of the numerator, a positive number.
+        dfden: degrees of freedom of the denominator, a positive number.
         shape: shape of the result, to which `dfnum` and `dfden` must broadcast; None for the shape
             that they broadcast to.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -367,10 +367,10 @@ def t(
 
     Args:
         key: random key; do not use it again.
-        df: degrees of freedom, positive; fractions are allowed.
+        df: degrees of freedom, a positive number, which need not be an integer.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -395,10 +395,10 @@ def generalized_normal(
 
     Args:
         key: random key; do not use it again.
-        p: exponent, positive; its shape must broadcast to `shape`.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        p: positive exponent, whose shape must broadcast to `shape`.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -429,9 +429,9 @@ def ball(
         key: random key; do not use it again.
         d: number of dimensions.
         p: exponent of the norm, a positive number.
-        shape: shape of the array of points; `()` gives a single point.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the array of points; `()` for a single point.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, d)`.

@@ -29,9 +29,9 @@ def exponential(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -55,16 +55,16 @@ def gumbel(
     """Draw floats from the standard Gumbel distribution.
 
     The density is `exp(-x - exp(-x))`. The index of the maximum of `logits` plus Gumbel noise is a
-    sample of the categorical distribution (see `categorical`).
+    sample from the categorical distribution (see `categorical`).
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        mode: how many random bits are used for each number. "low", the default, is the fastest, but
-            its float32 numbers do not exceed about 16. "high" and "highest" use more bits, and
-            reach farther into the upper tail.
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        mode: how many random bits are used for each number. "low", the default, is the fastest
+            mode, but its float32 numbers do not exceed about 16. "high" and "highest" use more bits
+            and reach farther into the upper tail.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -90,16 +90,16 @@ def categorical(
         axis: the axis of the outcomes in `logits`.
         shape: shape of the result, to which the shape of `logits` without `axis` must broadcast.
             None draws one index for each vector of logits.
-        replace: whether an outcome can be drawn several times. If False, the draws along the
+        replace: whether an outcome can be drawn more than once. If False, the draws along the
             leading axes of `shape` are distinct.
         mode: precision of the Gumbel noise that is added to the logits, as in `gumbel`.
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An integer array of indices along `axis`.
 
     Raises:
-        ValueError: `replace` is False and more draws are requested than there are outcomes.
+        ValueError: `replace` is False, and more draws are requested than there are outcomes.
 
     >>> logits = jnp.log(jnp.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))
     >>> toile.random.categorical(key(0), logits)
@@ -142,9 +142,9 @@ def laplace(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -168,9 +168,9 @@ def logistic(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -193,9 +193,9 @@ def cauchy(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -219,16 +219,16 @@ def pareto(
 
     Args:
         key: random key; do not use it again.
-        b: exponent, positive.
+        b: positive exponent.
         shape: shape of the result, to which `b` must broadcast; None for the shape of `b`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
 
     Differences:
-        `numpy.random.Generator.pareto` subtracts 1 from these numbers.
+        The numbers that `numpy.random.Generator.pareto` draws are smaller by 1.
 
     >>> x = toile.random.pareto(key(0), jnp.array([1.0, 3.0]), (50, 2))
     >>> x.shape
@@ -250,18 +250,19 @@ def weibull_min(
     For scale 1, the density is `c * x**(c - 1) * exp(-x**c)` for `x >= 0`, where `c` is
     `concentration`.
 
-    Numbers of shape `shape` are drawn first, and the parameters are broadcast against them.
-    Therefore, with arrays of parameters and `shape=()`, all results come from a single draw.
+    First, an array of shape `shape` is drawn, and then the parameters are broadcast against it.
+    Therefore, if the parameters are arrays and `shape` is `()`, all results come from a single
+    draw.
 
     Args:
         key: random key; do not use it again.
-        scale: factor that multiplies the numbers.
-        concentration: exponent `c`, positive.
-        shape: shape of the independent numbers.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        scale: factor by which the numbers are multiplied.
+        concentration: positive exponent `c`.
+        shape: shape of the array of independent draws.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
-        An array of the shape to which `shape` and the shapes of the parameters broadcast.
+        An array with the shape to which `shape` and the shapes of the parameters broadcast.
 
     >>> toile.random.weibull_min(key(0), 1.0, jnp.array([0.5, 2.0]), (5, 2)).shape
     (5, 2)
@@ -276,15 +277,16 @@ def geometric(
 ) -> Array:
     """Draw integers from the geometric distribution.
 
-    Each is the number of independent trials up to and including the first success, where `p` is the
-    probability of success. The probability of `k` is `p * (1 - p)**(k - 1)` for `k = 1, 2, ...`.
+    Each integer is the number of independent trials up to and including the first success, where
+    `p` is the probability of success. The probability of `k` is `p * (1 - p)**(k - 1)` for
+    `k = 1, 2, ...`.
 
     Args:
         key: random key; do not use it again.
         p: probability of success in one trial.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -319,12 +321,12 @@ def triangular(
     Args:
         key: random key; do not use it again.
         left: lower end of the interval.
-        mode: position of the peak, between `left` and `right`. This is not checked.
+        mode: position of the peak, which must be between `left` and `right`; this is not checked.
         right: upper end of the interval.
         shape: shape of the result, to which the parameters must broadcast; None for the shape that
             they broadcast to.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.

@@ -36,9 +36,10 @@ def normal(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
+            enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -95,8 +96,8 @@ def truncated_normal(
         upper: upper end of the interval.
         shape: shape of the result, to which `lower` and `upper` must broadcast; None for the shape
             that they broadcast to.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -154,8 +155,9 @@ def lognormal(
         key: random key; do not use it again.
         sigma: standard deviation of the logarithm, 1 by default.
         shape: shape of the result, to which `sigma` must broadcast; None for the shape of `sigma`.
-        dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
+            enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype: `exp(sigma * x)` for standard normal `x`.
@@ -178,14 +180,14 @@ def multivariate_normal(
     Args:
         key: random key; do not use it again.
         mean: means, of shape (..., n).
-        cov: covariance matrices, of shape (..., n, n), symmetric and positive semidefinite. This is
-            not checked.
+        cov: covariance matrices, of shape (..., n, n), which must be symmetric and positive
+            semidefinite; this is not checked.
         shape: shape of the result without its last axis, to which the leading axes of `mean` and
             `cov` must broadcast; None for the shape that they broadcast to.
-        dtype: floating dtype of the noise; None for the dtype of `mean` and `cov`.
-        method: factorization of `cov`. "cholesky" is the fastest, but the result is NaN if `cov` is
+        dtype: floating-point dtype of the noise; None for the dtype of `mean` and `cov`.
+        method: how `cov` is factored. "cholesky" is the fastest, but the result is NaN if `cov` is
             not positive definite. "svd" and "eigh" also work for singular matrices.
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, n)`.
@@ -244,9 +246,9 @@ def maxwell(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        shape: shape of the result; `()` for a single number.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -269,9 +271,9 @@ def rademacher(
 
     Args:
         key: random key; do not use it again.
-        shape: shape of the result; `()` gives a single number.
+        shape: shape of the result; `()` for a single number.
         dtype: dtype of the result; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -294,16 +296,16 @@ def double_sided_maxwell(
 ) -> Array:
     """Draw floats from the double-sided Maxwell distribution.
 
-    A result is `loc` plus `scale` times a Maxwell number with a random sign. If `loc` is 0 and
-    `scale` is 1, the density is `x**2 * exp(-x**2 / 2) / sqrt(2 * pi)`.
+    A result is `loc` plus `scale` times a Maxwell-distributed number with a random sign. If `loc`
+    is 0 and `scale` is 1, the density is `x**2 * exp(-x**2 / 2) / sqrt(2 * pi)`.
 
     Args:
         key: random key; do not use it again.
         loc: center of the distribution.
-        scale: factor that multiplies the numbers.
+        scale: factor by which the numbers are multiplied.
         shape: shape of the leading axes of the result. If it is `()`, the leading axes have the
             shape that the parameters broadcast to, as in JAX.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
         An array whose shape is `shape` followed by the shape that the parameters broadcast to.
@@ -330,10 +332,10 @@ def rayleigh(
 
     Args:
         key: random key; do not use it again.
-        scale: factor that multiplies the numbers, positive.
+        scale: positive factor by which the numbers are multiplied.
         shape: shape of the result, to which `scale` must broadcast; None for the shape of `scale`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -356,10 +358,10 @@ def wald(
 
     Args:
         key: random key; do not use it again.
-        mean: mean of the distribution, positive.
+        mean: positive mean of the distribution.
         shape: shape of the result, to which `mean` must broadcast; None for the shape of `mean`.
-        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -384,15 +386,16 @@ def orthogonal(
     key: Array, n: int, shape: ShapeLike = (), dtype: DTypeLike | None = None,
     m: int | None = None, *, out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw matrices uniformly from the orthogonal group, or the unitary group for complex dtypes.
+    """Draw matrices uniformly from the orthogonal group (the unitary group for complex dtypes).
 
     Args:
         key: random key; do not use it again.
         n: number of rows.
-        shape: shape of the array of matrices; `()` gives a single matrix.
-        dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
+        shape: shape of the array of matrices; `()` for a single matrix.
+        dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
+            enabled).
         m: number of columns; None for `n`.
-        out_sharding: accepted for code written for JAX; only its type is checked.
+        out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, n, m)`. Its matrices have orthonormal columns, or orthonormal

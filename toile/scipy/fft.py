@@ -68,11 +68,11 @@ def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
         type: type of the transform; only 2 is supported.
         n: length to which `x` is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
-        norm: `"ortho"` for an orthogonal transform, which divides the result by `√(2n)` and its
-            first element by another `√2`. None and `"backward"` mean no scaling.
+        norm: `"ortho"` for an orthogonal transform: the result is divided by `√(2n)`, and its first
+            element is also divided by `√2`. None and `"backward"` mean no scaling.
 
     Returns:
-        An array with size `n` along `axis`, of a floating or complex dtype.
+        An array of a floating-point or complex dtype, with size `n` along `axis`.
 
     Raises:
         NotImplementedError: `type` is not 2.
@@ -97,7 +97,7 @@ def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
 
 def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
          norm: Literal["backward", "ortho"] | None = None) -> Array:
-    """Compute the inverse of `dct`, the discrete cosine transform of type 2 along an axis.
+    """Compute the inverse of the discrete cosine transform of type 2 (`dct`) along an axis.
 
     Args:
         x: array, real or complex.
@@ -107,7 +107,7 @@ def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
         norm: scaling that was used in the forward transform; see `dct`.
 
     Returns:
-        An array with size `n` along `axis`, of a floating or complex dtype.
+        An array of a floating-point or complex dtype, with size `n` along `axis`.
 
     Raises:
         NotImplementedError: `type` is not 2.
@@ -166,7 +166,7 @@ def dctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike
         norm: scaling of the result; see `dct`.
 
     Returns:
-        An array with the sizes `s` along `axes`, of a floating or complex dtype.
+        An array of a floating-point or complex dtype, with the sizes `s` along `axes`.
 
     Raises:
         NotImplementedError: `type` is not 2.
@@ -177,7 +177,7 @@ def dctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike
 
 def idctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike = None,
           norm: Literal["backward", "ortho"] | None = None) -> Array:
-    """Compute the inverse of `dctn`, the discrete cosine transform along several axes.
+    """Compute the inverse of the discrete cosine transform of type 2 (`dctn`) along several axes.
 
     Args:
         x: array, real or complex.
@@ -188,7 +188,7 @@ def idctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLik
         norm: scaling that was used in the forward transform; see `dct`.
 
     Returns:
-        An array with the sizes `s` along `axes`, of a floating or complex dtype.
+        An array of a floating-point or complex dtype, with the sizes `s` along `axes`.
 
     Raises:
         NotImplementedError: `type` is not 2.

@@ -31,26 +31,27 @@ class RegularGridInterpolator:
     """A function that interpolates values on a rectangular grid.
 
     The coordinates along each axis of the grid need not be evenly spaced. Call the interpolator
-    with points to get the interpolated values. The interpolator is a pytree of its arrays.
+    with points to get the interpolated values. The interpolator is a pytree whose leaves are its
+    arrays.
 
     Args:
-        points: for each axis of the grid, a vector with its coordinates in ascending order.
+        points: for each axis of the grid, a vector of coordinates in ascending order.
         values: values at the grid points: an array whose first axes are the axes of the grid. Other
             axes are kept in the results.
         method: `"linear"` for linear interpolation, or `"nearest"` for the value at the nearest
             grid point.
         bounds_error: must be False; other values are not supported.
-        fill_value: result for points outside the grid. With None, `"linear"` extrapolates and
+        fill_value: result for points outside the grid. If None, `"linear"` extrapolates and
             `"nearest"` uses the nearest grid point.
 
     Raises:
         NotImplementedError: `bounds_error` is True.
-        ValueError: `method` is invalid, there are more `points` than axes of `values`, or
+        ValueError: `method` is invalid, `points` contains more vectors than `values` has axes, or
             `fill_value` is complex and `values` is not.
 
     Differences:
-        In SciPy, `bounds_error` is True by default, and descending coordinates and splines are
-        supported.
+        In SciPy, `bounds_error` is True by default, and descending coordinates and spline methods
+        are supported.
 
     >>> from toile.scipy.interpolate import RegularGridInterpolator
     >>> grid = jnp.array([0.0, 1.0, 3.0])
@@ -84,14 +85,14 @@ class RegularGridInterpolator:
         """Interpolate at the given points.
 
         Args:
-            xi: the points: an array whose last axis has one coordinate for each axis of the grid,
-                or a tuple with one array of coordinates for each axis of the grid. The arrays of a
-                tuple are broadcast against each other.
+            xi: the points: an array whose last axis contains one coordinate for each axis of the
+                grid, or a tuple with one array of coordinates for each axis of the grid. The arrays
+                of a tuple are broadcast against each other.
             method: `"linear"` or `"nearest"`; None for the method of the interpolator.
 
         Returns:
-            An array with the shape of `xi` without its last axis, followed by the axes of the
-            values that are not axes of the grid.
+            An array whose shape is the shape of `xi` without its last axis, followed by the axes of
+            the values that are not axes of the grid.
 
         Raises:
             ValueError: `method` is invalid, or the points have the wrong number of

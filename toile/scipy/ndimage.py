@@ -57,15 +57,15 @@ def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: i
         input: array whose values are interpolated.
         coordinates: one array of indices for each axis of `input`. The arrays are broadcast
             against each other.
-        order: 0 for the value at the nearest index, where halves are rounded away from 0, or 1 for
-            linear interpolation.
-        mode: how an array `a b c d` is continued outside its bounds. `"constant"` uses `cval`,
-            `"nearest"` repeats the edge elements (`a a a | a b c d | d d d`), `"wrap"` repeats the
-            array (`b c d | a b c d | a b c`), `"mirror"` reflects it about the edge elements
-            (`d c b | a b c d | c b a`), and `"reflect"` reflects it about the edges
-            (`c b a | a b c d | d c b`).
+        order: 0 for the value at the nearest index, or 1 for linear interpolation. For order 0, an
+            index halfway between two integers is rounded away from 0.
+        mode: how the array is continued outside its bounds, shown here for an array `a b c d`.
+            `"constant"` uses `cval`, `"nearest"` repeats the edge elements
+            (`a a a | a b c d | d d d`), `"wrap"` repeats the array (`b c d | a b c d | a b c`),
+            `"mirror"` reflects it about the edge elements (`d c b | a b c d | c b a`), and
+            `"reflect"` reflects it about the edges (`c b a | a b c d | d c b`).
         cval: value outside the array for `mode="constant"`. Up to a distance of 1 from the edge,
-            linear interpolation mixes it with the edge element.
+            linear interpolation mixes this value with the edge element.
 
     Returns:
         An array with the shape that the coordinates broadcast to and the dtype of `input`. If
@@ -73,11 +73,12 @@ def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: i
 
     Raises:
         NotImplementedError: `order` is not 0 or 1, or `mode` is not supported.
-        ValueError: the number of coordinate arrays is not the number of axes of `input`.
+        ValueError: the number of coordinate arrays differs from the number of axes of `input`.
 
     Differences:
-        SciPy also has splines of higher order. With `"constant"`, it returns `cval` for every index
-        outside the array, without interpolation. Its `"wrap"` has a period that is shorter by 1.
+        SciPy also supports splines of higher order. With `"constant"`, it returns `cval` for every
+        index outside the array, without interpolation. With `"wrap"`, it repeats the array with a
+        period that is shorter by 1.
 
     >>> from toile.scipy import ndimage
     >>> x = jnp.array([0.0, 10.0, 20.0])

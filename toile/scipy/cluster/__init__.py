@@ -1,4 +1,4 @@
-"""Clustering: find the nearest code of each observation (`vq`)."""
+"""Clustering: find the code nearest to each observation (`vq`)."""
 
 from toile.scipy.cluster import vq
 

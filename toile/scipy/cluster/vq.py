@@ -11,7 +11,7 @@ __all__ = ["vq"]
 
 
 def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
-    """Find the nearest code of each observation, by Euclidean distance.
+    """Find the code nearest to each observation, by Euclidean distance.
 
     Args:
         obs: matrix with one observation in each row, or a vector of scalar observations.
@@ -20,10 +20,11 @@ def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple
 
     Returns:
         A tuple `(code, distance)`: for each observation, the index of the nearest code and the
-        distance to it. If several codes are equally near, the first one is chosen.
+        distance to that code. If several codes are equally near, the first of them is chosen.
 
     Raises:
-        ValueError: the arguments have different numbers of dimensions, or more than 2.
+        ValueError: the arguments differ in their number of dimensions, or have more than 2
+            dimensions.
 
     >>> from toile.scipy.cluster.vq import vq
     >>> vq(jnp.array([0.0, 5.0, 3.0]), jnp.array([1.0, 4.0]))

@@ -1,8 +1,8 @@
 """Factorizations and the solvers that use them.
 
-The functions are thin wrappers of `lax.linalg` with SciPy's argument names and shapes. They convert
-their arguments to a floating-point dtype. A right-hand side of rank 1 is one vector, and one of
-higher rank is a matrix or a batch of matrices.
+The functions are thin wrappers around `lax.linalg` with SciPy's argument names and shapes. They
+convert their arguments to a floating-point dtype. A right-hand side of rank 1 is one vector, and a
+right-hand side of higher rank is a matrix or a batch of matrices.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
     with `a = L Lᴴ`.
 
     Args:
-        a: matrices of shape `(..., n, n)`. Only the triangle that `lower` selects is read.
+        a: matrices of shape `(..., n, n)`. Only the triangle selected by `lower` is read.
         lower: whether the factor is lower triangular.
         overwrite_a, check_finite: ignored.
 
     Returns:
-        The factors, with the shape of `a`. The factor of a matrix that is not positive definite
-        is NaN.
+        The factors, with the shape of `a`. If a matrix is not positive definite, its factor
+        contains NaN.
 
     Differences:
         SciPy raises an error if the matrix is not positive definite. In `toile.numpy.linalg`, the
@@ -61,15 +61,16 @@ def cho_factor(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
     """Compute the Cholesky factor of a Hermitian positive definite matrix for use in `cho_solve`.
 
     Args:
-        a: matrices of shape `(..., n, n)`. Only the triangle that `lower` selects is read.
+        a: matrices of shape `(..., n, n)`. Only the triangle selected by `lower` is read.
         lower: whether the factor is lower triangular.
         overwrite_a, check_finite: ignored.
 
     Returns:
-        A tuple `(factor, lower)`. The factor of a matrix that is not positive definite is NaN.
+        A tuple `(factor, lower)`. If a matrix is not positive definite, its factor contains NaN.
 
     Differences:
-        SciPy leaves arbitrary values in the other triangle of the factor. In toile they are 0.
+        In the triangle that does not contain the factor, SciPy leaves arbitrary values. In toile,
+        these values are 0.
     """
     return cholesky(a, lower=lower), lower
 
@@ -137,12 +138,12 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
     """Solve `a x = b` for a triangular matrix `a`.
 
     Args:
-        a: matrices of shape `(..., n, n)`. Only the triangle that `lower` selects is read.
+        a: matrices of shape `(..., n, n)`. Only the triangle selected by `lower` is read.
         b: right-hand side, a vector of length `n` or matrices of shape `(..., n, k)`.
         trans: system to solve: `a x = b` (0 or `"N"`), `aᵀ x = b` (1 or `"T"`) or `aᴴ x = b` (2 or
             `"C"`).
         lower: whether `a` is lower triangular.
-        unit_diagonal: whether to assume that the diagonal is 1. It is then not read.
+        unit_diagonal: whether to assume that all diagonal elements are 1. They are then not read.
         overwrite_b, debug, check_finite: ignored.
 
     Returns:
@@ -153,7 +154,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
         ValueError: `trans` is invalid.
 
     Differences:
-        SciPy raises an error if the matrix is singular. In toile the result contains inf or NaN.
+        SciPy raises an error if the matrix is singular. In toile, the result contains inf or NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.solve_triangular(jnp.array([[2.0, 1.0], [0.0, 4.0]]), jnp.array([4.0, 8.0]))
@@ -230,7 +231,8 @@ def eigh(a: ArrayLike, b: None = None, lower: bool = True, eigvals_only: bool = 
     """Compute the eigenvalues and eigenvectors of a Hermitian matrix.
 
     Args:
-        a: matrices of shape `(..., n, n)`. The mean of `a` and `aᴴ` is used, which is Hermitian.
+        a: matrices of shape `(..., n, n)`. Each matrix is first replaced with the mean of itself
+            and its adjoint, which is Hermitian.
         b: must be None; other values are not supported.
         lower: ignored, because both triangles of `a` are read.
         eigvals_only: whether to return only the eigenvalues.
@@ -264,7 +266,7 @@ def schur(a: ArrayLike, output: Literal["real", "complex"] = "real") -> tuple[Ar
     """Compute the Schur decomposition of a square matrix: `a = Z T Zᴴ` with unitary `Z`.
 
     Args:
-        a: matrices of shape `(..., n, n)`, of a floating or complex dtype.
+        a: matrices of shape `(..., n, n)`, of a floating-point or complex dtype.
         output: `"complex"` for a complex `T`, which is upper triangular. With `"real"`, the `T` of
             a real matrix is real, and has a 2 × 2 block on its diagonal for each pair of complex
             eigenvalues.
@@ -276,7 +278,7 @@ def schur(a: ArrayLike, output: Literal["real", "complex"] = "real") -> tuple[Ar
         ValueError: `output` is invalid.
 
     Differences:
-        SciPy also accepts integers and has more arguments, for example for sorting.
+        SciPy also accepts integers and has more arguments, for example to sort the eigenvalues.
     """
     if output not in ("real", "complex"):
         raise ValueError("Expected 'output' to be either 'real' or 'complex', got "
@@ -295,7 +297,7 @@ def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False,
     All elements of `H` below its first subdiagonal are 0.
 
     Args:
-        a: matrices of shape `(..., n, n)`, of a floating or complex dtype. Integers are not
+        a: matrices of shape `(..., n, n)`, of a floating-point or complex dtype. Integers are not
             accepted.
         calc_q: whether to return `Q`.
         overwrite_a, check_finite: ignored.
@@ -327,8 +329,8 @@ def lu_factor(a: ArrayLike, overwrite_a: bool = False,
 
     Returns:
         A tuple `(lu, pivots)`. The upper triangle of `lu` is `U`, and the part below it is `L`,
-        whose diagonal of ones is not stored. `pivots[i]` is the row with which row `i` was
-        swapped.
+        whose diagonal of ones is not stored. In step `i` of the factorization, rows `i` and
+        `pivots[i]` were swapped.
     """
     (a,) = inexact("lu_factor", jnp.asarray(a))
     packed, pivots, _ = lax.linalg.lu(a)
@@ -422,8 +424,8 @@ def qr(a: ArrayLike, overwrite_a: bool = False, lwork: int | None = None,
             magnitude. The decomposition is then `a[:, p] = Q R`.
 
     Returns:
-        A tuple `(Q, R)`, or `(R,)` for `mode="r"`. With `pivoting`, the tuple has the permutation
-        `p` as its last element.
+        A tuple `(Q, R)`, or `(R,)` for `mode="r"`. With `pivoting`, the permutation `p` is the last
+        element of the tuple.
 
     Raises:
         ValueError: `mode` is invalid.
@@ -445,11 +447,11 @@ def qr_multiply(a: ArrayLike, c: ArrayLike, mode: Literal["right", "left"] = "ri
         c: matrix or vector to multiply by `Q`.
         mode: `"left"` to compute `Q c`, `"right"` to compute `c Q`.
         pivoting: whether to permute the columns of `a`, as in `qr`.
-        conjugate: whether to replace `Q` by its complex conjugate.
+        conjugate: whether to replace `Q` with its complex conjugate.
         overwrite_a, overwrite_c: ignored.
 
     Returns:
-        A tuple `(product, R)`. With `pivoting`, it has the permutation as its last element.
+        A tuple `(product, R)`. With `pivoting`, the permutation is the last element of the tuple.
 
     Raises:
         ValueError: `mode` is invalid, or the shapes do not match.
@@ -490,9 +492,9 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
         lower: whether to read the lower triangle of `a` if `assume_a` is `"pos"`; otherwise
             ignored.
         overwrite_a, overwrite_b, debug, check_finite: ignored.
-        assume_a: `"pos"` if `a` is Hermitian and positive definite, for which the faster Cholesky
-            factorization is used. The other values, for general, symmetric and Hermitian matrices,
-            all use the same method.
+        assume_a: `"pos"` if `a` is Hermitian and positive definite, so that the faster Cholesky
+            factorization can be used. For all other values (general, symmetric and Hermitian
+            matrices), the same method is used.
 
     Returns:
         The solution. It has the shape of `b`, except that the batch axes of `a` and `b` are
@@ -502,7 +504,7 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
         ValueError: `assume_a` is invalid.
 
     Differences:
-        SciPy raises an error if the matrix is singular. In toile the result contains inf or NaN.
+        SciPy raises an error if the matrix is singular. In toile, the result contains inf or NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.solve(jnp.array([[0.0, 2.0], [1.0, 0.0]]), jnp.array([4.0, 3.0]))
@@ -586,14 +588,14 @@ def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
         side: side of `p` in the product: `"right"` for `a = u p`, `"left"` for `a = p u`.
         method: `"qdwh"` for an iterative method, or `"svd"` for the singular value decomposition.
             `"qdwh"` requires `m >= n` for `side="right"` and `m < n` for `side="left"`.
-        eps: precision of the iteration; None for the machine epsilon of the dtype.
-        max_iterations: largest number of iterations; None means 10.
+        eps: relative precision of the iteration; None for the machine epsilon of the dtype.
+        max_iterations: maximum number of iterations; None means 10.
 
     Returns:
         A tuple `(u, p)`.
 
     Raises:
-        NotImplementedError: `method` is `"qdwh"`, which does not support this shape with this
+        NotImplementedError: `method` is `"qdwh"`, and the shape of `a` is not supported with this
             `side`.
         ValueError: `a` has fewer than two dimensions, or `side` or `method` is invalid.
     """
@@ -650,7 +652,7 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Arra
     """Convert a real Schur form to a complex Schur form, whose `T` is upper triangular.
 
     Args:
-        T, Z: real Schur form of matrices of shape `(..., n, n)`, which `schur` returns.
+        T, Z: real Schur form, as returned by `schur`: arrays of shape `(..., n, n)`.
         check_finite: ignored.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Matrix functions (exponential, square root, any analytic function) and Sylvester's equation.
+"""Matrix functions (exponential, square root, analytic functions) and Sylvester's equation.
 
 The exponential is computed by scaling the matrix, evaluating a Padé approximant, and squaring the
 result repeatedly. The other functions use the complex Schur form.
@@ -80,8 +80,8 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
     Args:
         A: matrices of shape `(..., n, n)`.
         upper_triangular: whether `A` is known to be upper triangular, which saves work.
-        max_squarings: largest number of squarings. If the norm of a matrix is so large that it
-            needs more, the result is NaN.
+        max_squarings: maximum number of squarings. If the norm of a matrix is so large that more
+            squarings would be needed, the result is NaN.
 
     Returns:
         The exponentials, with the shape of `A`.
@@ -128,7 +128,7 @@ def _expm(a, upper_triangular, limit):
 
 def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None,
                  compute_expm: bool = True) -> tuple[Array, Array] | Array:
-    """Compute the exponential of a square matrix and its derivative in a given direction.
+    """Compute the exponential of a square matrix, and its derivative in a given direction.
 
     Args:
         A: matrices of shape `(..., n, n)`.
@@ -231,7 +231,7 @@ def funm(A: ArrayLike, func: Callable[[Array], Array],
     Parlett's recurrence, which is inaccurate if eigenvalues are close to each other.
 
     Args:
-        A: one matrix of shape `(n, n)`, of a floating or complex dtype.
+        A: one matrix of shape `(n, n)`, of a floating-point or complex dtype.
         func: function to apply; it is called with the vector of eigenvalues.
         disp: if False, an estimate of the error is returned too.
 
@@ -312,8 +312,8 @@ def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *,
             decompositions. `"eigen"` is less accurate if `A` or `B` is close to a matrix that
             cannot be diagonalized.
         tol: tolerance for singular equations. If the sum of an eigenvalue of `A` and an eigenvalue
-            of `B` has a magnitude below `tol`, the result is NaN, because the solution is not
-            unique.
+            of `B` has a magnitude below `tol`, the result is NaN, because the equation has no
+            unique solution.
 
     Returns:
         The solution, with the shape of `C`. It is real if `A`, `B` and `C` are real.

@@ -24,7 +24,8 @@ def block_diag(*arrs: ArrayLike) -> Array:
     """Build a matrix with the given blocks along its diagonal and zeros elsewhere.
 
     Args:
-        arrs: blocks with at most two dimensions. A number or a vector is a block with one row.
+        arrs: blocks with at most two dimensions. A number or a vector is treated as a block with
+            one row.
 
     Returns:
         The matrix, with the dtype that the blocks promote to. It has shape `(1, 0)` if there are no
@@ -176,20 +177,20 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
 
 
 def companion(a: ArrayLike) -> Array:
-    """Build the companion matrix of a polynomial, whose eigenvalues are the polynomial's roots.
+    """Build a polynomial's companion matrix, whose eigenvalues are the polynomial's roots.
 
     Args:
-        a: coefficients along the last axis, highest power first. There must be at least 2, and the
-            first must not be 0.
+        a: coefficients along the last axis, highest power first. There must be at least two
+            coefficients, and the first must not be 0.
 
     Returns:
-        Matrices of shape `(..., n, n)` and a floating-point dtype, where `n` is the degree.
+        Matrices of shape `(..., n, n)` with a floating-point dtype, where `n` is the degree.
 
     Raises:
-        ValueError: there are fewer than 2 coefficients.
+        ValueError: there are fewer than two coefficients.
 
     Differences:
-        SciPy raises an error if the first coefficient is 0. In toile the result contains inf or
+        SciPy raises an error if the first coefficient is 0. In toile, the result contains inf or
         NaN.
 
     >>> from toile.scipy import linalg
@@ -222,16 +223,16 @@ def fiedler(a: ArrayLike) -> Array:
 
 
 def fiedler_companion(a: ArrayLike) -> Array:
-    """Build the Fiedler companion matrix of a polynomial, which has at most five nonzero diagonals.
+    """Build a polynomial's Fiedler companion matrix, which has at most five nonzero diagonals.
 
-    As for `companion`, the eigenvalues of the matrix are the roots of the polynomial.
+    As in `companion`, the eigenvalues of the matrix are the roots of the polynomial.
 
     Args:
-        a: coefficients along the last axis, highest power first. There must be at least 1, and the
-            first must not be 0.
+        a: coefficients along the last axis, highest power first. There must be at least one
+            coefficient, and the first must not be 0.
 
     Returns:
-        Matrices of shape `(..., n, n)` and a floating-point dtype, where `n` is the degree.
+        Matrices of shape `(..., n, n)` with a floating-point dtype, where `n` is the degree.
 
     Raises:
         ValueError: there are no coefficients.
@@ -266,7 +267,7 @@ def convolution_matrix(a: ArrayLike, n: int,
 
     Args:
         a: vectors along the last axis; leading axes are batch axes.
-        n: length of the vectors to convolve with `a`, which is the number of columns.
+        n: length of the vectors to convolve with `a`, and number of columns of the matrix.
         mode: part of the convolution that is computed, as in `toile.numpy.convolve`.
 
     Returns:
@@ -317,7 +318,7 @@ def hilbert(n: int) -> Array:
 
 
 def invhilbert(n: int) -> Array:
-    """Build the inverse of the Hilbert matrix of size `n`, using a formula for its elements.
+    """Build the inverse of the Hilbert matrix with `n` rows, using a formula for its elements.
 
     Args:
         n: number of rows and columns.
@@ -326,7 +327,7 @@ def invhilbert(n: int) -> Array:
         A matrix of shape `(n, n)`, of the default float dtype.
 
     Differences:
-        SciPy has an argument `exact`, which computes integers of any size.
+        SciPy has an argument `exact`, which requests exact integers of any size.
     """
     a = jnp.arange(n, dtype=default_float())
     i, j = a[:, None], a[None, :]
@@ -379,7 +380,7 @@ def pascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -
 
 
 def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -> Array:
-    """Build the inverse of the Pascal matrix of size `n`, using a formula for its elements.
+    """Build the inverse of the Pascal matrix with `n` rows, using a formula for its elements.
 
     Args:
         n: number of rows and columns.
@@ -404,11 +405,12 @@ def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None
 
 
 def helmert(n: int, full: bool = False) -> Array:
-    """Build a Helmert matrix, whose orthonormal rows compare each element with the ones before it.
+    """Build a Helmert matrix, whose orthonormal rows compare each element with those before it.
 
     Args:
         n: number of columns.
-        full: whether to add a constant first row, `1/√n`, which makes the matrix square.
+        full: whether to add a first row whose elements are all `1/√n`, which makes the matrix
+            square.
 
     Returns:
         A matrix of shape `(n - 1, n)`, or `(n, n)` if `full` is True, of the default float dtype.
@@ -463,7 +465,7 @@ def dft(n: int, scale: Literal["sqrtn", "n"] | None = None, *,
         n: length of the vectors.
         scale: `"sqrtn"` to divide the matrix by `√n`, which makes it unitary; `"n"` to divide it by
             `n`; None for no scaling.
-        dtype: complex dtype of the elements; None for the default.
+        dtype: complex dtype of the elements; None for the default complex dtype.
 
     Returns:
         A matrix of shape `(n, n)`.

@@ -135,12 +135,13 @@ def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False,
     """Compute the eigenvalues and eigenvectors of a Hermitian tridiagonal matrix.
 
     Args:
-        d: diagonal, a vector of length `n`. If it is complex, only the real part is used.
+        d: diagonal, a vector of length `n`. If `d` is complex, only its real part is used.
         e: elements above the diagonal, a vector of length `n - 1` with the dtype of `d`.
         eigvals_only: whether to return only the eigenvalues.
-        select: `"a"` to compute all eigenvalues, or `"i"` to compute those with the indices in
+        select: `"a"` to compute all eigenvalues, or `"i"` to compute those whose indices are in
             `select_range`.
-        select_range: first and last index. The smallest eigenvalue has index 0.
+        select_range: first and last index of the eigenvalues to compute. The smallest eigenvalue
+            has index 0.
         tol: absolute precision of the eigenvalues; None for the best precision that the dtype
             allows.
         key: random key, which determines the initial vectors of the iteration that finds the

@@ -26,13 +26,13 @@ class OptimizeResults(NamedTuple):
     Args:
         x: the point that was found.
         success: whether the algorithm converged.
-        status: reason why the algorithm stopped: 0 if it converged, 1 if it reached the limit on
-            iterations, and other numbers for other reasons, such as a failed line search.
+        status: the reason why the algorithm stopped: 0 if it converged, 1 if it reached the maximum
+            number of iterations, and other numbers for other reasons, such as a failed line search.
         fun: value of the function at `x`.
         jac: gradient at `x`.
         hess_inv: estimate of the inverse Hessian; None for the limited-memory method.
         nfev: number of evaluations of the function.
-        njev: number of evaluations of its gradient.
+        njev: number of evaluations of the gradient.
         nit: number of iterations.
     """
 
@@ -184,30 +184,32 @@ def minimize(fun: Callable[..., Array], x0: ArrayLike, args: tuple[Any, ...] = (
     Args:
         fun: a function `fun(x, *args)` that returns a scalar and can be differentiated.
         x0: vector to start from.
-        args: additional arguments of `fun`.
+        args: tuple of additional arguments for `fun`.
         method: `"BFGS"`, or `"l-bfgs-experimental-do-not-rely-on-this"` for limited-memory BFGS,
             which does not store a matrix.
         tol: ignored; use the option `gtol`.
-        options: dict of options. Both methods accept `maxiter` (largest number of iterations, by
-            default 200 times the length of `x0`), `gtol` (the algorithm stops if the norm of the
-            gradient is smaller, default 1e-5) and `norm` (order of that norm, default inf). BFGS
-            also accepts `line_search_maxiter` (default 10). Limited-memory BFGS also accepts
-            `maxcor` (number of steps to store, default 10), `ftol` (it stops if the function
-            decreases by less, default 2.2e-9), `maxfun` and `maxgrad` (limits on evaluations, by
-            default none) and `maxls` (largest number of steps in a line search, default 20). If
-            `maxfun` or `maxgrad` is given, `maxiter` is unlimited by default.
+        options: dict of options. Both methods accept `maxiter` (maximum number of iterations, by
+            default 200 times the length of `x0`), `gtol` (the algorithm stops when the norm of the
+            gradient is below this number, by default 1e-5) and `norm` (order of that norm, by
+            default inf). BFGS also accepts `line_search_maxiter` (maximum number of steps in a line
+            search, by default 10). Limited-memory BFGS also accepts `maxcor` (number of steps to
+            store, by default 10), `ftol` (the algorithm stops when a step decreases the function by
+            less than this number, by default 2.2e-9), `maxfun` and `maxgrad` (maximum numbers of
+            evaluations of the function and of its gradient, by default unlimited) and `maxls`
+            (maximum number of steps in a line search, by default 20). If `maxfun` or `maxgrad` is
+            given, `maxiter` is unlimited by default.
 
     Returns:
-        An `OptimizeResults`, a named tuple that contains the point `x`, the value `fun` there, and
-        `success`, among others.
+        An `OptimizeResults`, a named tuple whose fields include the point `x`, the function's value
+        `fun` at that point, and `success`.
 
     Raises:
         TypeError: `args` is not a tuple.
         ValueError: `method` is invalid.
 
     Differences:
-        SciPy has more methods, bounds and constraints. It computes gradients by finite differences
-        if they are not given.
+        SciPy supports more methods, as well as bounds and constraints. It computes gradients by
+        finite differences if they are not given, whereas toile differentiates `fun` automatically.
 
     >>> from toile.scipy.optimize import minimize
     >>> result = minimize(lambda x: jnp.sum((x - 1) ** 2), jnp.zeros(2), method="BFGS")

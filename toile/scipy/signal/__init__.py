@@ -1,7 +1,7 @@
 """Signal processing, with the names of `jax.scipy.signal`.
 
-The package contains convolution (direct or by FFT), short-time Fourier transforms, estimates of
-spectral density, and detrending.
+The package contains functions for convolution (directly or by FFT), short-time Fourier transforms,
+estimates of spectral density, and detrending.
 """
 
 from toile.scipy.signal._convolution import (

@@ -21,24 +21,24 @@ _MODES = ("same", "full", "valid")
 
 
 def _ordered(in1, in2):
-    """Return whether `in1` is at least as large as `in2` in all dimensions, and the reverse."""
+    """Return whether `in1` is at least as large as `in2` in all dimensions, and vice versa."""
     pairs = list(zip(in1.shape, in2.shape))
     return all(a >= b for a, b in pairs), all(a <= b for a, b in pairs)
 
 
 def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
                 axes: AxisLike = None) -> Array:
-    """Convolve two arrays by fast Fourier transforms, which is faster if both are large.
+    """Convolve two arrays by fast Fourier transforms, which is efficient if both arrays are large.
 
     Args:
         in1, in2: arrays with the same number of dimensions.
-        mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
-            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        mode: part of the convolution to return: all of it (`"full"`), the central part, with the
+            shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         axes: axes to convolve along; None for all. The other axes are batch axes, which must have
             equal sizes.
 
     Returns:
-        An array of a floating or complex dtype.
+        An array of a floating-point or complex dtype.
 
     Raises:
         ValueError: the shapes do not match, or `mode` is invalid.
@@ -129,20 +129,21 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
     Args:
         in1, in2: arrays with the same number of dimensions. Unless `method` is `"fft"`, one must be
             at least as large as the other in every dimension.
-        mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
-            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
-        method: `"fft"` to use `fftconvolve`; `"auto"` and `"direct"` compute sums of products.
-        precision: precision of the products, as in `lax.conv_general_dilated`. It is ignored if
-            `method` is `"fft"`.
+        mode: part of the convolution to return: all of it (`"full"`), the central part, with the
+            shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        method: `"fft"` to use `fftconvolve`; `"auto"` or `"direct"` to compute the sums directly.
+        precision: precision of the multiplications, as in `lax.conv_general_dilated`. It is ignored
+            if `method` is `"fft"`.
 
     Returns:
-        An array of a floating or complex dtype.
+        An array of a floating-point or complex dtype.
 
     Raises:
         ValueError: the shapes do not match, or `mode` or `method` is invalid.
 
     Differences:
-        In SciPy, `"auto"` chooses the faster method, and integers remain integers.
+        In SciPy, `"auto"` chooses the faster method, and the result for integer arrays is an
+        integer array.
 
     >>> from toile.scipy import signal
     >>> signal.convolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))
@@ -158,25 +159,26 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
 def correlate(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
               method: Literal["auto", "direct", "fft"] = "auto",
               precision: PrecisionLike = None) -> Array:
-    """Cross-correlate two arrays: convolve `in1` with the reversed conjugate of `in2`.
+    """Cross-correlate two arrays: convolve `in1` with the reversed complex conjugate of `in2`.
 
     Args:
         in1, in2: arrays with the same number of dimensions. Unless `method` is `"fft"`, one must be
             at least as large as the other in every dimension.
-        mode: part of the correlation to return: all of it (`"full"`), the center with the shape of
-            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
-        method: `"fft"` to use `fftconvolve`; `"auto"` and `"direct"` compute sums of products.
-        precision: precision of the products, as in `lax.conv_general_dilated`. It is ignored if
-            `method` is `"fft"`.
+        mode: part of the correlation to return: all of it (`"full"`), the central part, with the
+            shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        method: `"fft"` to use `fftconvolve`; `"auto"` or `"direct"` to compute the sums directly.
+        precision: precision of the multiplications, as in `lax.conv_general_dilated`. It is ignored
+            if `method` is `"fft"`.
 
     Returns:
-        An array of a floating or complex dtype.
+        An array of a floating-point or complex dtype.
 
     Raises:
         ValueError: the shapes do not match, or `mode` or `method` is invalid.
 
     Differences:
-        In SciPy, `"auto"` chooses the faster method, and integers remain integers.
+        In SciPy, `"auto"` chooses the faster method, and the result for integer arrays is an
+        integer array.
 
     >>> from toile.scipy import signal
     >>> signal.correlate(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))
@@ -199,14 +201,14 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
 
     Args:
         in1, in2: matrices. One must be at least as large as the other in both dimensions.
-        mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
-            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        mode: part of the convolution to return: all of it (`"full"`), the central part, with the
+            shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         boundary: must be `"fill"`; other values are not supported.
         fillvalue: must be 0; other values are not supported.
-        precision: precision of the products, as in `lax.conv_general_dilated`.
+        precision: precision of the multiplications, as in `lax.conv_general_dilated`.
 
     Returns:
-        A matrix of a floating or complex dtype.
+        A matrix of a floating-point or complex dtype.
 
     Raises:
         NotImplementedError: `boundary` is not `"fill"`, or `fillvalue` is not 0.
@@ -219,18 +221,18 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
 def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
                 boundary: Literal["fill"] = "fill", fillvalue: float = 0,
                 precision: PrecisionLike = None) -> Array:
-    """Cross-correlate two matrices: convolve `in1` with the reversed conjugate of `in2`.
+    """Cross-correlate two matrices: convolve `in1` with the reversed complex conjugate of `in2`.
 
     Args:
         in1, in2: matrices. One must be at least as large as the other in both dimensions.
-        mode: part of the correlation to return: all of it (`"full"`), the center with the shape of
-            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        mode: part of the correlation to return: all of it (`"full"`), the central part, with the
+            shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         boundary: must be `"fill"`; other values are not supported.
         fillvalue: must be 0; other values are not supported.
-        precision: precision of the products, as in `lax.conv_general_dilated`.
+        precision: precision of the multiplications, as in `lax.conv_general_dilated`.
 
     Returns:
-        A matrix of a floating or complex dtype.
+        A matrix of a floating-point or complex dtype.
 
     Raises:
         NotImplementedError: `boundary` is not `"fill"`, or `fillvalue` is not 0.

@@ -30,8 +30,8 @@ def detrend(data: ArrayLike, axis: int = -1, type: Literal["linear", "constant"]
         data: array of samples.
         axis: axis of the samples.
         type: `"linear"` to subtract the least-squares line, `"constant"` to subtract the mean.
-        bp: indices that divide the signal into pieces. A separate line is subtracted from each
-            piece. It is used only for `"linear"`.
+        bp: indices at which the signal is divided into pieces. A separate line is subtracted from
+            each piece. `bp` is used only for `"linear"`.
         overwrite_data: must be None; other values are not supported.
 
     Returns:
@@ -182,7 +182,7 @@ def _is_onesided(signals, wanted):
 def _signals(x, y, axis):
     """Return one or two signals, with `axis` moved to the end.
 
-    Two signals get the same dtype, and the shorter one is padded with zeros."""
+    Two signals are converted to the same dtype, and the shorter signal is padded with zeros."""
     if y is None:
         (x,) = inexact("spectral_helper", x)
         return (jnp.moveaxis(x, axis, -1),)
@@ -267,27 +267,27 @@ def stft(x: ArrayLike, fs: ArrayLike = 1.0,
     Args:
         x: array of samples.
         fs: number of samples per unit of time.
-        window: an array of window values, or the name of a window. All names of SciPy's function
-            `get_window` are accepted; all except `"hann"` require SciPy.
-        nperseg: number of samples in a segment. If the window is an array, it must have this
-            length.
+        window: an array of window values, or the name of a window. All names that SciPy's function
+            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            installed.
+        nperseg: number of samples in a segment. If `window` is an array, it must have this length.
         noverlap: number of samples that neighboring segments share; None for half a segment.
         nfft: length of the Fourier transforms. Segments are padded with zeros to this length. None
             means the length of a segment.
         detrend: trend to subtract from each segment: none (False), the mean (`"constant"`) or a
             line (`"linear"`). It can also be a function that is applied to the segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
-            signals. For complex signals they are always returned.
+            signals. For complex signals, they are always returned.
         boundary: how to extend the signal by half a segment at both ends: with zeros (`"zeros"`),
-            with the end values (`"constant"`), by a mirror image (`"even"`), or by a mirror image
-            with the opposite sign, relative to the end values (`"odd"`). None means no extension.
+            with the end values (`"constant"`), by a mirror image (`"even"`), or by a point
+            reflection about the end values (`"odd"`). None means no extension.
         padded: whether to add zeros at the end until the last segment is complete.
         axis: axis of the samples.
 
     Returns:
         A tuple `(frequencies, times, transform)`. In the transform, `axis` is the axis of
-        frequencies, and a new last axis is the axis of segments. `times` are the middles of the
-        segments.
+        frequencies, and the segments are along a new last axis. `times` contains the midpoints of
+        the segments.
 
     Raises:
         ValueError: a length or an option is not valid.
@@ -313,40 +313,42 @@ def csd(x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0,
         detrend: str | Callable[[Array], Array] | Literal[False] = "constant",
         return_onesided: bool = True, scaling: Literal["density", "spectrum"] = "density",
         axis: int = -1, average: Literal["mean", "median"] = "mean") -> tuple[Array, Array]:
-    """Estimate the cross power spectral density of two signals by Welch's method.
+    """Estimate the cross-power spectral density of two signals by Welch's method.
 
     The signals are cut into overlapping segments. The Fourier transform of each segment of `y` is
-    multiplied by the conjugate transform of the segment of `x`, and the products are averaged.
+    multiplied by the complex conjugate of the transform of the corresponding segment of `x`, and
+    the products are averaged.
 
     Args:
-        x, y: arrays of samples. The shorter one is padded with zeros. If `y` is None, the result
+        x, y: arrays of samples. The shorter signal is padded with zeros. If `y` is None, the result
             is the same as that of `welch`.
         fs: number of samples per unit of time.
-        window: an array of window values, or the name of a window. All names of SciPy's function
-            `get_window` are accepted; all except `"hann"` require SciPy.
-        nperseg: number of samples in a segment. None means the length of the window if it is an
-            array, and otherwise the length of the signal.
+        window: an array of window values, or the name of a window. All names that SciPy's function
+            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            installed.
+        nperseg: number of samples in a segment. None means the length of the window if `window` is
+            an array, and otherwise the length of the signal.
         noverlap: number of samples that neighboring segments share; None for half a segment.
         nfft: length of the Fourier transforms. Segments are padded with zeros to this length. None
             means the length of a segment.
         detrend: trend to subtract from each segment: the mean (`"constant"`), a line (`"linear"`)
             or none (False). It can also be a function that is applied to the segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
-            signals. For complex signals they are always returned.
-        scaling: `"density"` for power per unit of frequency, `"spectrum"` for power.
+            signals. For complex signals, they are always returned.
+        scaling: `"density"` for the power per unit of frequency, `"spectrum"` for the power.
         axis: axis of the samples.
-        average: how to average the segments: `"mean"`, or `"median"`, which is corrected for its
-            bias.
+        average: how to average over the segments: `"mean"`, or `"median"`, which is corrected for
+            its bias.
 
     Returns:
-        A tuple `(frequencies, density)`. The density is complex, or real if `y` is None, and
-        `axis` is its axis of frequencies.
+        A tuple `(frequencies, density)`. The density is complex, or real if `y` is None; its
+        frequencies are along `axis`.
 
     Raises:
         ValueError: a length or an option is not valid.
 
     Differences:
-        In SciPy, segments have 256 samples by default.
+        In SciPy, `nperseg` is 256 by default.
     """
     frequencies, _, p = _spectral(x, y, fs, window, nperseg, noverlap, nfft, detrend,
                                   return_onesided, scaling, axis)
@@ -376,37 +378,37 @@ def welch(x: ArrayLike, fs: ArrayLike = 1.0,
           axis: int = -1, average: Literal["mean", "median"] = "mean") -> tuple[Array, Array]:
     """Estimate the power spectral density of a signal by Welch's method.
 
-    The signal is cut into overlapping segments, and the squared magnitudes of their Fourier
+    The signal is cut into overlapping segments, and the squared magnitudes of the segments' Fourier
     transforms are averaged.
 
     Args:
         x: array of samples.
         fs: number of samples per unit of time.
-        window: an array of window values, or the name of a window. All names of SciPy's function
-            `get_window` are accepted; all except `"hann"` require SciPy.
-        nperseg: number of samples in a segment. None means the length of the window if it is an
-            array, and otherwise the length of the signal.
+        window: an array of window values, or the name of a window. All names that SciPy's function
+            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            installed.
+        nperseg: number of samples in a segment. None means the length of the window if `window` is
+            an array, and otherwise the length of the signal.
         noverlap: number of samples that neighboring segments share; None for half a segment.
         nfft: length of the Fourier transforms. Segments are padded with zeros to this length. None
             means the length of a segment.
         detrend: trend to subtract from each segment: the mean (`"constant"`), a line (`"linear"`)
             or none (False). It can also be a function that is applied to the segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
-            signals. For complex signals they are always returned.
-        scaling: `"density"` for power per unit of frequency, `"spectrum"` for power.
+            signals. For complex signals, they are always returned.
+        scaling: `"density"` for the power per unit of frequency, `"spectrum"` for the power.
         axis: axis of the samples.
-        average: how to average the segments: `"mean"`, or `"median"`, which is corrected for its
-            bias.
+        average: how to average over the segments: `"mean"`, or `"median"`, which is corrected for
+            its bias.
 
     Returns:
-        A tuple `(frequencies, density)`. The density is real, and `axis` is its axis of
-        frequencies.
+        A tuple `(frequencies, density)`. The density is real; its frequencies are along `axis`.
 
     Raises:
         ValueError: a length or an option is not valid.
 
     Differences:
-        In SciPy, segments have 256 samples by default.
+        In SciPy, `nperseg` is 256 by default.
 
     >>> from toile.scipy import signal
     >>> wave = jnp.sin(2 * jnp.pi * 8 * jnp.arange(256) / 64)
@@ -456,20 +458,21 @@ def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
           freq_axis: int = -2) -> tuple[Array, Array]:
     """Reconstruct a signal from its short-time Fourier transform, as the inverse of `stft`.
 
-    The segments are transformed back, multiplied by the window and added. The sum is divided by the
-    sum of the squared windows. The arguments must be the same as those of `stft`.
+    The segments are transformed back, multiplied by the window and added, and the result is divided
+    by the sum of the squared windows. The arguments must match those that were passed to `stft`.
 
     Args:
-        Zxx: transform, which has an axis of frequencies and an axis of segments.
+        Zxx: the transform, an array with an axis of frequencies and an axis of segments.
         fs: number of samples per unit of time.
-        window: an array of window values, or the name of a window. All names of SciPy's function
-            `get_window` are accepted; all except `"hann"` require SciPy.
+        window: an array of window values, or the name of a window. All names that SciPy's function
+            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            installed.
         nperseg: number of samples in a segment; None to infer it from the number of frequencies.
         noverlap: number of samples that neighboring segments share; None or 0 for half a segment.
         nfft: length of the Fourier transforms; None to infer it from the number of frequencies.
-        input_onesided: whether the transform contains no negative frequencies.
-        boundary: whether the signal was extended at its ends. Half a segment is then removed at
-            both ends.
+        input_onesided: whether negative frequencies were left out of the transform.
+        boundary: whether the signal was extended at its ends. If True, half a segment is removed
+            from each end of the result.
         time_axis: axis of the segments.
         freq_axis: axis of the frequencies.
 
@@ -477,10 +480,10 @@ def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
         A tuple `(times, signal)`. `times` has the length of the first axis of the signal.
 
     Raises:
-        ValueError: a length does not match, or the two axes are the same.
+        ValueError: a length does not match the transform, or the two axes are the same.
 
     Differences:
-        In SciPy, 0 for `noverlap` means no overlap.
+        In SciPy, `noverlap=0` means that segments do not overlap.
 
     >>> from toile.scipy import signal
     >>> _, _, z = signal.stft(jnp.arange(32.0), nperseg=16)

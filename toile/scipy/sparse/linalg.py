@@ -179,30 +179,30 @@ def cg(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None =
        M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
     """Solve `A x = b` by conjugate gradients, for Hermitian positive definite `A`.
 
-    Derivatives are those of the exact solution. They are computed by solving another linear system,
+    Derivatives are those of the exact solution: they are computed by solving another linear system,
     not by differentiating the iterations.
 
     Args:
         A: Hermitian positive definite matrix, or a linear function that multiplies its argument by
-            this matrix. Its argument and its result have the structure of `b`.
+            this matrix. The argument and the result of the function have the structure of `b`.
         b: right-hand side, an array or a pytree of arrays.
-        x0: initial solution, with the structure and shapes of `b`; None for zeros.
+        x0: initial guess, with the structure and shapes of `b`; None for zeros.
         tol, atol: tolerances. The iteration stops when the norm of the residual `b - A x` is at
             most `max(tol * norm(b), atol)`.
-        maxiter: largest number of iterations; None for 10 times the number of elements of `b`.
+        maxiter: maximum number of iterations; None for 10 times the number of elements of `b`.
         M: preconditioner, a matrix or a function that approximates the inverse of `A`; None for no
             preconditioner.
 
     Returns:
-        A tuple `(x, None)`, where `x` has the structure of `b`. The result does not say whether the
-        iteration converged.
+        A tuple `(x, None)`, where `x` has the structure of `b`. The result does not indicate
+        whether the iteration converged.
 
     Raises:
         TypeError: `A` or `M` is neither a matrix nor a function.
         ValueError: a matrix is not square, or `x0` does not match `b`.
 
     Differences:
-        Instead of None, SciPy returns a number that says whether the iteration converged.
+        Instead of None, SciPy returns a number that indicates whether the iteration converged.
 
     >>> from toile.scipy.sparse.linalg import cg
     >>> x, _ = cg(lambda x: 2 * x, jnp.array([2.0, 4.0]))
@@ -217,30 +217,30 @@ def bicgstab(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | 
              M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
     """Solve `A x = b` by the stabilized biconjugate gradient method, for general `A`.
 
-    Derivatives are those of the exact solution. They are computed by solving another linear system,
+    Derivatives are those of the exact solution: they are computed by solving another linear system,
     not by differentiating the iterations.
 
     Args:
-        A: square matrix, or a linear function that multiplies its argument by this matrix. Its
-            argument and its result have the structure of `b`.
+        A: square matrix, or a linear function that multiplies its argument by this matrix. The
+            argument and the result of the function have the structure of `b`.
         b: right-hand side, an array or a pytree of arrays.
-        x0: initial solution, with the structure and shapes of `b`; None for zeros.
+        x0: initial guess, with the structure and shapes of `b`; None for zeros.
         tol, atol: tolerances. The iteration stops when the norm of the residual `b - A x` is at
             most `max(tol * norm(b), atol)`.
-        maxiter: largest number of iterations; None for 10 times the number of elements of `b`.
+        maxiter: maximum number of iterations; None for 10 times the number of elements of `b`.
         M: preconditioner, a matrix or a function that approximates the inverse of `A`; None for no
             preconditioner.
 
     Returns:
-        A tuple `(x, None)`, where `x` has the structure of `b`. The result does not say whether the
-        iteration converged.
+        A tuple `(x, None)`, where `x` has the structure of `b`. The result does not indicate
+        whether the iteration converged.
 
     Raises:
         TypeError: `A` or `M` is neither a matrix nor a function.
         ValueError: a matrix is not square, or `x0` does not match `b`.
 
     Differences:
-        Instead of None, SciPy returns a number that says whether the iteration converged.
+        Instead of None, SciPy returns a number that indicates whether the iteration converged.
     """
     return _solve(_bicgstab, A, b, x0, tol, atol, maxiter, M, symmetric=False)
 
@@ -362,23 +362,25 @@ def gmres(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | Non
           solve_method: Literal["batched", "incremental"] = "batched") -> tuple[PyTree, Array]:
     """Solve `A x = b` by the generalized minimal residual method, for general `A`.
 
-    Derivatives are those of the exact solution. They are computed by solving another linear system,
+    Derivatives are those of the exact solution: they are computed by solving another linear system,
     not by differentiating the iterations.
 
     Args:
-        A: square matrix, or a linear function that multiplies its argument by this matrix. Its
-            argument and its result have the structure of `b`.
+        A: square matrix, or a linear function that multiplies its argument by this matrix. The
+            argument and the result of the function have the structure of `b`.
         b: right-hand side, an array or a pytree of arrays.
-        x0: initial solution, with the structure and shapes of `b`; None for zeros.
-        tol, atol: tolerances. The iteration stops when the norm of the residual `M (b - A x)` is at
-            most `max(tol * norm(b), atol)`.
+        x0: initial guess, with the structure and shapes of `b`; None for zeros.
+        tol, atol: tolerances. The iteration stops when the norm of the preconditioned residual
+            `M (b - A x)` is at most `max(tol * norm(b), atol)`.
         restart: number of basis vectors to build before the method restarts from the current
-            solution, at most the number of elements of `b`. All these vectors are kept in memory.
-        maxiter: largest number of restarts; None for 10 times the number of elements of `b`.
+            solution. It is limited to the number of elements of `b`. All of these vectors are kept
+            in memory.
+        maxiter: maximum number of restarts; None for 10 times the number of elements of `b`.
         M: preconditioner, a matrix or a function that approximates the inverse of `A`; None for no
             preconditioner.
         solve_method: `"batched"` to solve one least-squares problem per restart, or `"incremental"`
-            to update the problem with each vector, which can stop before the basis is complete.
+            to update the problem with each vector, which allows the method to stop before the basis
+            is complete.
 
     Returns:
         A tuple `(x, info)`. `x` has the structure of `b`. `info` is -1 if `x` contains NaN, and

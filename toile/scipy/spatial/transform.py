@@ -64,12 +64,12 @@ class Rotation(NamedTuple):
     """A rotation in three dimensions, or a batch of rotations.
 
     Rotations are created by the class methods `from_quat`, `from_euler`, `from_matrix` and so on.
-    The product `r1 * r2` rotates by `r2` first and then by `r1`. A batch can be indexed and has a
-    length. A `Rotation` is a named tuple of one array, and therefore a pytree.
+    The product `r1 * r2` rotates by `r2` first and then by `r1`. A batch supports indexing and
+    `len`. A `Rotation` is a named tuple of one array, and therefore a pytree.
 
     Args:
-        quat: unit quaternions `(x, y, z, w)`, of shape `(4,)` for one rotation or `(n, 4)` for a
-            batch. They are not normalized.
+        quat: unit quaternions `(x, y, z, w)`, with shape `(4,)` for one rotation or `(n, 4)` for a
+            batch. The constructor does not normalize them.
 
     Differences:
         SciPy's class has more methods, and its constructor normalizes quaternions.
@@ -99,11 +99,11 @@ class Rotation(NamedTuple):
         """Create a rotation from Euler angles.
 
         Args:
-            seq: one to three axes to rotate about, in order. Lowercase letters (`"xyz"`) are fixed
-                axes, and uppercase letters (`"XYZ"`) are axes that rotate with the object.
+            seq: one to three axes to rotate about, in order. Lowercase letters (`"xyz"`) denote
+                fixed axes, and uppercase letters (`"XYZ"`) denote axes that rotate with the object.
                 Neighboring letters must differ.
             angles: rotation angles, one for each letter of `seq` along the last axis. If `seq` is
-                one letter, it may be a number.
+                one letter, `angles` may be a number.
             degrees: whether the angles are in degrees; otherwise they are in radians.
 
         Returns:
@@ -129,14 +129,14 @@ class Rotation(NamedTuple):
         """Create a rotation from a rotation matrix.
 
         Args:
-            matrix: rotation matrices of shape `(3, 3)` or `(n, 3, 3)`. They must be orthogonal,
-                which is not checked.
+            matrix: rotation matrices of shape `(3, 3)` or `(n, 3, 3)`. The matrices must be
+                orthogonal; this is not checked.
 
         Returns:
             One rotation, or a batch of `n` rotations.
 
         Differences:
-            SciPy replaces a matrix that is not orthogonal by a nearby orthogonal matrix.
+            SciPy replaces a matrix that is not orthogonal with a nearby orthogonal matrix.
         """
         m = jnp.asarray(matrix)
         diagonal = jnp.diagonal(m, axis1=-2, axis2=-1)
@@ -160,7 +160,7 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_mrp(cls, mrp: ArrayLike) -> Rotation:
-        """Create a rotation from modified Rodrigues parameters, the axis times `tan(angle / 4)`.
+        """Create a rotation from modified Rodrigues parameters: the axis times `tan(angle / 4)`.
 
         Args:
             mrp: vectors of shape `(3,)` or `(n, 3)`.
@@ -246,8 +246,8 @@ class Rotation(NamedTuple):
 
         Args:
             vectors: vectors of shape `(3,)` or `(n, 3)`. Vectors and rotations are broadcast
-                against each other: one rotation is applied to all vectors, and one vector is
-                rotated by all rotations of a batch.
+                against each other: a single rotation is applied to all vectors, and a single vector
+                is rotated by all rotations of a batch.
             inverse: whether to apply the inverse rotation.
 
         Returns:
@@ -267,8 +267,8 @@ class Rotation(NamedTuple):
             degrees: whether the angles are in degrees; otherwise they are in radians.
 
         Returns:
-            An array of angles of shape `(3,)` or `(n, 3)`. They are at least -π and less than π, or
-            the corresponding range in degrees.
+            An array of angles of shape `(3,)` or `(n, 3)`. The angles are at least -π and less than
+            π or, in degrees, at least -180 and less than 180.
 
         Raises:
             ValueError: `seq` is not a valid sequence of axes.
@@ -303,8 +303,8 @@ class Rotation(NamedTuple):
             degrees: whether the angles are in degrees; otherwise they are in radians.
 
         Returns:
-            An array of shape `(3,)` or `(n, 3)`. The angles, which are the lengths of the vectors,
-            are from 0 to π, or to 180 in degrees.
+            An array of shape `(3,)` or `(n, 3)`. The length of a vector is the angle, which is
+            between 0 and π or, in degrees, between 0 and 180.
         """
         quat = jnp.where(self.quat[..., 3:] < 0, -self.quat, self.quat)
         angle = 2.0 * jnp.arctan2(_norm(quat[..., :3]), quat[..., 3:])
@@ -318,8 +318,8 @@ class Rotation(NamedTuple):
         """Return the quaternion of the rotation.
 
         Args:
-            canonical: whether to choose the sign so that the first nonzero number of `(w, x, y, z)`
-                is positive. If False, the sign is arbitrary.
+            canonical: whether to choose the sign so that the first nonzero component of
+                `(w, x, y, z)` is positive. If False, the sign is arbitrary.
             scalar_first: whether the order is `(w, x, y, z)`; otherwise it is `(x, y, z, w)`.
 
         Returns:
@@ -347,7 +347,7 @@ class Rotation(NamedTuple):
             One rotation.
 
         Raises:
-            TypeError: this is a single rotation and not a batch.
+            TypeError: the object is a single rotation and not a batch.
             ValueError: the numbers of weights and rotations differ.
         """
         dtype = self.quat.dtype
@@ -366,7 +366,7 @@ class Rotation(NamedTuple):
 
     @property
     def single(self) -> bool:
-        """Whether this is a single rotation and not a batch."""
+        """Whether the object is a single rotation and not a batch."""
         return self.quat.ndim == 1
 
 
@@ -408,16 +408,16 @@ def _euler(quat, axes, extrinsic):
 class Slerp(NamedTuple):
     """A function that interpolates between rotations with constant angular velocity.
 
-    Create it with `Slerp.init`, and call it with times to get the interpolated rotations.
+    Create an instance with `Slerp.init`, and call it with times to get the interpolated rotations.
 
     Args:
-        times: times of the rotations.
+        times: the times at which the rotations are given.
         timedelta: differences between consecutive times.
         rotations: rotations at all times except the last.
         rotvecs: rotation vectors from each rotation to the next.
 
     Differences:
-        SciPy's class is created by its constructor, `Slerp(times, rotations)`.
+        SciPy's instances are created with the constructor, `Slerp(times, rotations)`.
 
     >>> from toile.scipy.spatial.transform import Rotation, Slerp
     >>> ends = Rotation.from_euler("z", jnp.array([[0.0], [90.0]]), degrees=True)
@@ -432,7 +432,7 @@ class Slerp(NamedTuple):
 
     @classmethod
     def init(cls, times: ArrayLike, rotations: Rotation) -> Slerp:
-        """Create a function that interpolates between rotations at given times.
+        """Create a function that interpolates between rotations given at certain times.
 
         Args:
             times: vector of ascending times.
@@ -465,8 +465,8 @@ class Slerp(NamedTuple):
         """Interpolate rotations at the given times.
 
         Args:
-            times: number or vector of times. They must lie between the first and the last time,
-                which is not checked.
+            times: number or vector of times. They must lie between the first and the last time;
+                this is not checked.
 
         Returns:
             One rotation, or a batch if `times` is a vector.

@@ -21,7 +21,7 @@ from toile.nn._promote import inexact, is_complex
 def i0e(x: ArrayLike) -> Array:
     """Compute the exponentially scaled modified Bessel function of order 0: `exp(-|x|) I₀(x)`.
 
-    It is finite for large `x`, where `i0` overflows.
+    The result is finite even for large `x`, where `i0` overflows.
 
     Args:
         x: real array or number.
@@ -48,7 +48,7 @@ def i0(x: ArrayLike) -> Array:
 def i1e(x: ArrayLike) -> Array:
     """Compute the exponentially scaled modified Bessel function of order 1: `exp(-|x|) I₁(x)`.
 
-    It is finite for large `x`, where `i1` overflows.
+    The result is finite even for large `x`, where `i1` overflows.
 
     Args:
         x: real array or number.
@@ -75,7 +75,7 @@ def i1(x: ArrayLike) -> Array:
 def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     """Compute the Bessel functions of the first kind up to order `v`: `J_0(z)`, ..., `J_v(z)`.
 
-    They are computed together by a recurrence that runs from order `n_iter` down to 0. In
+    All orders are computed together by a recurrence that runs from order `n_iter` down to 0. In
     `float32`, the recurrence overflows if `z` is small compared with `n_iter` (below about 3.5 if
     `n_iter` is 50), and the result is NaN. Use a smaller `n_iter` in that case. The result is also
     NaN at 0.
@@ -83,7 +83,8 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     Args:
         z: real array or number.
         v: highest order, a nonnegative integer.
-        n_iter: order at which the recurrence starts. It should be much larger than `v` and `z`.
+        n_iter: order at which the recurrence starts. It should be much larger than both `v` and
+            `z`.
 
     Returns:
         An array of shape `(v + 1, *z.shape)`, with a floating-point dtype.
@@ -144,13 +145,15 @@ def sph_harm_y(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, dif
 
     Args:
         n: degrees, a vector of nonnegative integers.
-        m: orders, integers with `|m| ≤ n`: an array with the shape of `n`, or one order for all.
+        m: orders, integers with `|m| ≤ n`: an array with the shape of `n`, or one order for all
+            elements.
         theta: polar angles, from 0 at the north pole to π: an array with the shape of `n`, or one
-            angle for all.
-        phi: azimuthal angles, from 0 to 2π: an array with the shape of `n`, or one angle for all.
+            angle for all elements.
+        phi: azimuthal angles, from 0 to 2π: an array with the shape of `n`, or one angle for all
+            elements.
         diff_n: must be None; other values are not supported.
-        n_max: upper bound of the degrees; None for the largest element of `n`. It is required under
-            `jit`. Degrees above it are treated as `n_max`.
+        n_max: upper bound on the degrees; None for the largest element of `n`. Under `jit`, a bound
+            is required. Degrees above the bound are replaced with `n_max`.
 
     Returns:
         A complex vector with the length of `n`.
@@ -160,7 +163,7 @@ def sph_harm_y(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, dif
         TypeError: `n` is a scalar.
 
     Differences:
-        SciPy accepts arrays of any shapes that can be broadcast.
+        SciPy accepts arrays of any shapes that broadcast against each other.
 
     >>> from toile.scipy import special
     >>> special.sph_harm_y(jnp.array([1]), jnp.array([0]), jnp.array([0.0]), jnp.array([0.0]))

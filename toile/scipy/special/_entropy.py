@@ -23,7 +23,7 @@ def expit(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        A floating-point array with the shape of `x`. For real `x`, its values are from 0 to 1.
+        A floating-point array with the shape of `x`. For real `x`, its values are between 0 and 1.
     """
     return lax.logistic(*inexact("expit", x))
 
@@ -33,7 +33,7 @@ def logit(x: ArrayLike) -> Array:
     """Compute the log-odds of a probability, `log(x / (1 - x))`, which is the inverse of `expit`.
 
     Args:
-        x: probabilities. The result is -inf at 0, inf at 1, and NaN for numbers outside this range.
+        x: probabilities. The result is -inf at 0, inf at 1, and NaN outside `[0, 1]`.
 
     Returns:
         A floating-point array with the shape of `x`.
@@ -86,11 +86,11 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute `x log(1 + y)`, which is 0 where `x` is 0, unless `y` is NaN.
 
-    It is accurate for small `y`.
+    The result is accurate even for small `y`.
 
     Args:
         x: factors, which are broadcast against `y`.
-        y: numbers; the logarithms of `1 + y` are computed.
+        y: numbers; the logarithms of `1 + y` are multiplied by `x`.
 
     Returns:
         An array with the shape that the arguments broadcast to and the floating-point dtype that
@@ -143,7 +143,7 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
         ValueError: an argument is complex.
 
     Differences:
-        SciPy returns NaN if an argument is NaN. toile returns inf.
+        If an argument is NaN, SciPy returns NaN, whereas toile returns inf.
     """
     p, q = real_inexact("rel_entr", p, q)
     both = (p > 0.0) & (q > 0.0)
@@ -156,9 +156,9 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """Compute the contribution of one outcome to a divergence: `p log(p / q) - p + q`.
 
-    Unlike `rel_entr`, it is never negative. If `p` and `q` are distributions, which sum to 1, the
-    sums of `kl_div` and of `rel_entr` are both the Kullback-Leibler divergence. The result is inf
-    wherever the result of `rel_entr` is inf.
+    Unlike the result of `rel_entr`, the result is never negative. If `p` and `q` are distributions,
+    each of which sums to 1, the sum of `kl_div` and the sum of `rel_entr` both equal the
+    Kullback-Leibler divergence. The result is inf wherever the result of `rel_entr` is inf.
 
     Args:
         p, q: probabilities or other nonnegative numbers, which are broadcast against each other.
@@ -196,9 +196,9 @@ def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
 
 
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """Compute the Box-Cox transformation of `1 + x`, accurately for small `x`.
+    """Compute the Box-Cox transformation of `1 + x`, accurately even for small `x`.
 
-    It is `((1 + x)^lmbda - 1) / lmbda`, or `log(1 + x)` where `lmbda` is 0.
+    The result is `((1 + x)^lmbda - 1) / lmbda`, or `log(1 + x)` where `lmbda` is 0.
 
     Args:
         x: numbers greater than -1. The result is NaN for smaller numbers.

@@ -38,7 +38,7 @@ def erf(x: ArrayLike) -> Array:
 
 
 def erfc(x: ArrayLike) -> Array:
-    """Compute the complementary error function, `1 - erf(x)`, accurately for large `x`.
+    """Compute the complementary error function, `1 - erf(x)`, accurately even for large `x`.
 
     Args:
         x: real array or number.
@@ -66,7 +66,7 @@ def erfinv(x: ArrayLike) -> Array:
 
 
 def erfcinv(y: ArrayLike) -> Array:
-    """Compute the inverse of the complementary error function `erfc`, accurately for small `y`.
+    """Compute the inverse of the complementary error function, accurately even for small `y`.
 
     Args:
         y: values of `erfc`, from 0 to 2. The result is inf at 0, -inf at 2, and NaN outside this
@@ -291,7 +291,7 @@ def ndtr(x: ArrayLike) -> Array:
         x: array or number of dtype `float32` or `float64`.
 
     Returns:
-        An array with the shape and dtype of `x`. Its values are from 0 to 1.
+        An array with the shape and dtype of `x`. Its values are between 0 and 1.
 
     Raises:
         TypeError: `x` has another dtype; integers are not converted.
@@ -313,7 +313,7 @@ def ndtri(p: ArrayLike) -> Array:
 
     Args:
         p: probabilities, of dtype `float32` or `float64`. The result is -inf at 0, inf at 1, and
-            NaN outside this range.
+            NaN outside `[0, 1]`.
 
     Returns:
         An array with the shape and dtype of `p`.
@@ -359,7 +359,7 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
 
     Args:
         x: array or number of dtype `float32` or `float64`.
-        series_order: number of terms of the asymptotic series, from 0 to 30. The series is used for
+        series_order: number of terms in the asymptotic series, from 0 to 30. The series is used for
             `x` below -10 (`float32`) or -20 (`float64`).
 
     Returns:
@@ -435,13 +435,13 @@ def _owens_t_jvp(primals, tangents):
 
 
 def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
-    """Compute Owen's T function, which is the probability that `X > h` and `0 < Y < a X`.
+    """Compute Owen's T function: the probability that `X > h` and `0 < Y < a X`.
 
     `X` and `Y` are independent standard normal variables.
 
     Args:
-        h: lower bound of `X`.
-        a: slope of the upper bound of `Y`. For negative `a`, the result is `-owens_t(h, -a)`.
+        h: lower bound on `X`.
+        a: slope of the upper bound on `Y`. For negative `a`, the result is `-owens_t(h, -a)`.
 
     Returns:
         An array with the shape that the arguments broadcast to and the floating-point dtype that

@@ -131,7 +131,7 @@ def expn(n: ArrayLike, x: ArrayLike) -> Array:
         ValueError: an argument is complex.
 
     Differences:
-        SciPy rounds `n` down to an integer. In toile the result is NaN or inexact where `n` is not
+        SciPy rounds `n` down to an integer. In toile, the result is NaN or inexact where `n` is not
         an integer.
     """
     n, x = real_inexact("expn", n, x)
@@ -168,7 +168,7 @@ def _expi_positive(x):
 def expi(x: ArrayLike) -> Array:
     """Compute the exponential integral Ei, the integral of `exp(t) / t` from minus infinity to `x`.
 
-    For positive `x`, the result is the principal value of the integral. It is -inf at 0.
+    For positive `x`, the result is the principal value of the integral. At 0, it is -inf.
 
     Args:
         x: real array or number.
@@ -220,7 +220,7 @@ def sici(x: ArrayLike) -> tuple[Array, Array]:
     """Compute the sine and cosine integrals.
 
     The sine integral is the integral of `sin(t) / t` from 0 to `x`. The cosine integral is minus
-    the integral of `cos(t) / t` from `|x|` to infinity. It is -inf at 0.
+    the integral of `cos(t) / t` from `|x|` to infinity. At 0, the cosine integral is -inf.
 
     Args:
         x: real array or number.
@@ -248,7 +248,7 @@ def _sici_jvp(primals, tangents):
 def spence(x: ArrayLike) -> Array:
     """Compute Spence's function, the integral of `log(t) / (1 - t)` from 1 to `x`.
 
-    It is the dilogarithm of `1 - x`.
+    The result is the dilogarithm of `1 - x`.
 
     Args:
         x: array or number of dtype `float32` or `float64`. The result is NaN for negative numbers.

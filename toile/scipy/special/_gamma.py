@@ -36,8 +36,8 @@ def gammasgn(x: ArrayLike) -> Array:
     """Compute the sign of the gamma function.
 
     Args:
-        x: real array or number. The result is NaN at negative integers. At 0.0 it is 1, and at -0.0
-            it is -1.
+        x: real array or number. The result is NaN at negative integers. At 0.0, it is 1, and at
+            -0.0, it is -1.
 
     Returns:
         A floating-point array with the shape of `x`, whose elements are 1, -1 or NaN.
@@ -77,8 +77,8 @@ def loggamma(x: ArrayLike) -> Array:
     """Compute the logarithm of the gamma function as an analytic function of `x`.
 
     Args:
-        x: array or number, real or complex. The result is NaN for real `x` up to 0, and for complex
-            `x` at 0 and at negative integers.
+        x: array or number, real or complex. For real `x`, the result is NaN where `x ≤ 0`. For
+            complex `x`, it is NaN at 0 and at negative integers.
 
     Returns:
         An array with the shape of `x`. It is complex if `x` is complex, and otherwise
@@ -218,12 +218,12 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
     """Compute the factorial as a float: `gamma(n + 1)`, or 0 if `n` is negative.
 
     Args:
-        n: array or number; it does not have to be an integer.
+        n: array or number, whose elements need not be integers.
         exact: must be False; other values are not supported.
 
     Returns:
-        A floating-point array with the shape of `n`. It is accurate to a few units in the last
-        place, even for small `n`.
+        A floating-point array with the shape of `n`. Even for small `n`, its elements are accurate
+        only to a few units in the last place.
 
     Raises:
         NotImplementedError: `exact` is True.
@@ -239,16 +239,16 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
 
     Args:
         N: number of items to choose from.
-        k: number of items that are chosen. The result is 0 where `k` is negative or greater than
-            `N`.
+        k: number of items to choose. The result is 0 where `k` is negative or greater than `N`.
         repetition: whether an item may be chosen more than once.
 
     Returns:
         An array with the shape that the arguments broadcast to and the floating-point dtype that
-        they promote to. It is accurate to a few units in the last place, even for small numbers.
+        they promote to. Even for small numbers, its elements are accurate only to a few units in
+        the last place.
 
     Differences:
-        SciPy has an argument `exact`, which computes integers of any size.
+        SciPy has an argument `exact`, which requests exact integers of any size.
     """
     N, k = inexact("comb", N, k)
     if repetition:
@@ -300,7 +300,7 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
     """Compute the polygamma function, which is the `n`-th derivative of `digamma`.
 
     Args:
-        n: orders of the derivative, of an integer dtype.
+        n: orders of the derivatives, of an integer dtype.
         x: real array or number, which is broadcast against `n`.
 
     Returns:
@@ -363,7 +363,8 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
 
     Args:
         x: exponents. The result is inf at 1 and NaN below 1.
-        q: base of the first term. It is required. With 1, the result is the Riemann zeta function.
+        q: base of the first term; this argument is required. If `q` is 1, the result is the Riemann
+            zeta function.
 
     Returns:
         An array with the shape that the arguments broadcast to and the floating-point dtype that
@@ -373,7 +374,7 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
         NotImplementedError: `q` is None.
 
     Differences:
-        In SciPy, None means 1, which is the Riemann zeta function.
+        In SciPy, None means 1, for which the result is the Riemann zeta function.
     """
     if q is None:
         raise NotImplementedError("Riemann zeta function not implemented; pass q != None to "
@@ -412,7 +413,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
 
     Args:
         z: first factor. For an integer `m`, the result is `z (z + 1) ... (z + m - 1)`.
-        m: number of factors; it does not have to be an integer.
+        m: number of factors, which need not be an integer.
 
     Returns:
         An array with the shape that the arguments broadcast to and the floating-point dtype that

@@ -238,9 +238,10 @@ def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
         they promote to.
 
     Differences:
-        SciPy's function is correct for all real `x`. toile sums the series below -1 too, although
-        it diverges there. The result is then correct only if `a` or `b` is a negative integer,
-        which makes the series finite. Above 1, the result is inf in most cases. For a negative
-        integer `c`, SciPy's result is finite if the series ends before its terms become infinite.
+        SciPy's function is correct for all real `x`. For `x` below -1, toile also sums the series,
+        although it diverges. The result is then correct only if `a` or `b` is a negative integer,
+        which makes the series finite. For `x` above 1, the result is inf in most cases. For a
+        negative integer `c`, SciPy's result is finite if the series ends before its terms become
+        infinite.
     """
     return _hyp2f1(*inexact_broadcast("hyp2f1", a, b, c, x))

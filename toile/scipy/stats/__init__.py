@@ -1,6 +1,6 @@
 """Probability distributions and statistics of samples, as in `jax.scipy.stats`.
 
-Each distribution is a module, which has some of the functions `pdf` and `logpdf` (`pmf` and
+Each distribution is a module that contains some of the functions `pdf` and `logpdf` (`pmf` and
 `logpmf` for discrete distributions), `cdf`, `logcdf`, `sf`, `logsf`, `ppf` and `isf`. Outside the
 support, the density is 0 and its logarithm is -inf. Parameters are not checked, unless a docstring
 says that the result is NaN for invalid parameters.

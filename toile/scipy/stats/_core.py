@@ -20,7 +20,7 @@ class ModeResult(NamedTuple):
 
     Args:
         mode: the most common values.
-        count: number of times that each of them occurs.
+        count: number of times that each of these values occurs.
     """
 
     mode: Array
@@ -51,7 +51,7 @@ def _mode(x):
 
 def mode(a: ArrayLike, axis: int | None = 0, nan_policy: Literal["propagate"] = "propagate",
          keepdims: bool = False) -> ModeResult:
-    """Find the most common value along an axis and count how often it occurs.
+    """Find the most common value along an axis and the number of times that it occurs.
 
     If several values are equally common, the smallest is returned. NaNs count as equal to each
     other and larger than any number.
@@ -113,10 +113,10 @@ def rankdata(a: ArrayLike,
 
     Args:
         a: array whose elements are ranked.
-        method: how to rank equal elements. They get the mean (`"average"`), the smallest (`"min"`)
-            or the largest (`"max"`) of the ranks that they would get if they were different.
-            `"dense"` is like `"min"`, but leaves no gaps after equal elements. `"ordinal"` gives
-            them different ranks, in their order in `a`.
+        method: how to rank equal elements. They receive the mean (`"average"`), the smallest
+            (`"min"`) or the largest (`"max"`) of the ranks that they would receive if they were
+            different. `"dense"` is like `"min"`, but leaves no gaps after equal elements.
+            `"ordinal"` assigns different ranks in the order in which the elements occur in `a`.
         axis: axis along which elements are ranked; None ranks the flattened array.
         nan_policy: only `"propagate"` is supported. If any element is NaN, all ranks are NaN.
 
@@ -148,11 +148,11 @@ def rankdata(a: ArrayLike,
 def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
         nan_policy: Literal["propagate", "omit"] = "propagate", *,
         keepdims: bool = False) -> Array:
-    """Compute the standard error of the mean, the standard deviation divided by `√n`.
+    """Compute the standard error of the mean of `n` samples: the standard deviation over `√n`.
 
     Args:
         a: array of samples.
-        axis: axis of the samples; None if all elements are samples.
+        axis: axis of the samples; None to treat all elements of `a` as samples.
         ddof: delta degrees of freedom. The divisor of the variance is the number of samples minus
             `ddof`.
         nan_policy: `"propagate"` to return NaN where a sample is NaN, `"omit"` to ignore NaNs.

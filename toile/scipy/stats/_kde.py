@@ -26,22 +26,22 @@ _FIELDS = ("neff", "dataset", "weights", "covariance", "inv_cov")
 
 @register_pytree_node_class
 class gaussian_kde:
-    """An estimate of a probability density, the average of normal densities around samples.
+    """An estimate of a probability density: the average of normal densities centered at samples.
 
-    Call the estimate with points to get the density there. It is an immutable pytree of arrays, so
-    that transformed functions can create it and accept it as an argument.
+    Call the estimate with points to get the density at these points. It is an immutable pytree of
+    arrays, so that transformed functions can create it and accept it as an argument.
 
     Args:
         dataset: samples, an array of shape `(d, n)` with `n` samples in `d` dimensions, or a vector
             of samples in one dimension.
-        bw_method: bandwidth. The covariance of the samples is multiplied by its square. It is a
-            number, the name of a rule (`"scott"` or `"silverman"`), or a function that is called
-            with the estimate and returns a number. None means `"scott"`.
+        bw_method: the bandwidth: a number, the name of a rule (`"scott"` or `"silverman"`), or a
+            function that is called with the estimate and returns a number. None means `"scott"`.
+            The covariance of the samples is multiplied by the square of the bandwidth.
         weights: weights of the samples, which are divided by their sum; None for equal weights.
 
     Differences:
-        SciPy's estimates can be changed with `set_bandwidth`. Its `resample` has an argument `size`
-        instead of a key and a shape.
+        SciPy's estimates can be changed with `set_bandwidth`. SciPy's `resample` has an argument
+        `size` instead of a key and a shape.
 
     >>> from toile.scipy.stats import gaussian_kde
     >>> estimate = gaussian_kde(jnp.array([0.0, 1.0, 2.0]))
@@ -102,7 +102,7 @@ class gaussian_kde:
         raise AttributeError(f"gaussian_kde is immutable: cannot set {name}")
 
     def tree_flatten(self) -> tuple[tuple[Array, ...], None]:
-        """Return the arrays of the estimate, and None because there is no static data."""
+        """Return the arrays of the estimate, and None in place of static data."""
         return tuple(getattr(self, name) for name in _FIELDS), None
 
     @classmethod
@@ -169,7 +169,7 @@ class gaussian_kde:
         return logsumexp(jnp.log(self.weights) + self._log_kernels(x), axis=-1)
 
     def _log_kernels(self, points):
-        """Compute the logarithm of the kernel of each sample (last axis) at each of the points."""
+        """Compute the logarithm of the kernel of each sample (last axis) at each point."""
         points = self._reshape_points(points)
         data, points, precision = inexact("gaussian_kde", self.dataset, points, self.inv_cov)
         whitening = cholesky(precision, lower=True)
@@ -215,7 +215,7 @@ class gaussian_kde:
         return _convolve(factor, norm, self.dataset, self.weights, center)
 
     def integrate_box_1d(self, low: ArrayLike, high: ArrayLike) -> Array:
-        """Compute the probability of an interval; the estimate must be one-dimensional.
+        """Integrate the density over an interval; the estimate must be one-dimensional.
 
         Args:
             low, high: numbers, the ends of the interval.
@@ -234,7 +234,7 @@ class gaussian_kde:
         return jnp.sum(self.weights * (ndtr(high) - ndtr(low)))
 
     def integrate_kde(self, other: gaussian_kde) -> Array:
-        """Integrate the product of this estimate and another one over all space.
+        """Integrate the product of this estimate and another estimate over all space.
 
         Args:
             other: another estimate, with the same number of dimensions.

@@ -23,8 +23,8 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -49,8 +49,8 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -74,8 +74,8 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -84,7 +84,8 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
 
     >>> from toile.scipy.stats import beta
     >>> beta.cdf(jnp.array([0.0, 0.5, 1.0]), 1, 1)
@@ -100,8 +101,8 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -110,7 +111,8 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return lax.log(cdf(x, a, b, loc, scale))
 
@@ -123,8 +125,8 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
 
     Args:
         x: points at which the function is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -133,7 +135,8 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     y, a, b = _standard("beta.sf", x, a, b, loc, scale)
     return betainc(b, a, 1 - y)
@@ -145,8 +148,8 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
-            interval, and a larger `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end,
+            `loc + scale`, and a larger `b` moves weight toward the lower end, `loc`.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -155,6 +158,7 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return lax.log(sf(x, a, b, loc, scale))

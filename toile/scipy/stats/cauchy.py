@@ -28,7 +28,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     y, scale = standardized("cauchy.logpdf", x, loc, scale)
     return -(jnp.log(np.pi * scale) + lax.log1p(y * y))
@@ -49,7 +49,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -69,7 +69,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return 0.5 + 1 / np.pi * jnp.arctan(standardized("cauchy.cdf", x, loc, scale)[0])
 
@@ -87,7 +87,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return lax.log(cdf(x, loc, scale))
 
@@ -95,7 +95,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the Cauchy distribution is greater than `x`.
 
-    The result is `1 - cdf`.
+    The result is 1 minus the result of `cdf`.
 
     Args:
         x: points at which the function is evaluated.
@@ -107,7 +107,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, loc, scale = inexact("cauchy.sf", x, loc, scale)
     return cdf(-x, -loc, scale)
@@ -126,7 +126,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, loc, scale = inexact("cauchy.logsf", x, loc, scale)
     return logcdf(-x, -loc, scale)
@@ -136,7 +136,7 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute upper quantiles of the Cauchy distribution, as the inverse of `sf`.
 
     The result is `loc - scale * tan(π (q - 1/2))`. It is inf at `q = 0`, -inf at `q = 1`, and NaN
-    outside this range.
+    where `q` is not in `[0, 1]`.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -148,7 +148,7 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     q, loc, scale = inexact("cauchy.isf", q, loc, scale)
     return lax.neg(ppf(q, lax.neg(loc), scale))
@@ -158,7 +158,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute quantiles of the Cauchy distribution, as the inverse of `cdf`.
 
     The result is `loc + scale * tan(π (q - 1/2))`. It is -inf at `q = 0`, inf at `q = 1`, and NaN
-    outside this range.
+    where `q` is not in `[0, 1]`.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -170,7 +170,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     q, loc, scale = inexact("cauchy.ppf", q, loc, scale)
     # tan(pi (q - 1/2)) is -1 / tan(pi q) and 1 / tan(pi (1 - q)), exact near q = 0 and q = 1.

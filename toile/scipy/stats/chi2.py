@@ -30,8 +30,9 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them. At
-        `x = loc` with `df = 2`, toile's result is NaN, while SciPy's is finite.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters. At `x = loc` with `df = 2`, toile's result is NaN, while SciPy's result is
+        finite.
     """
     x, df, loc, scale = inexact("chi2.logpdf", x, df, loc, scale)
     y = (x - loc) / scale
@@ -58,8 +59,9 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them. At
-        `x = loc` with `df = 2`, toile's result is NaN, while SciPy's is finite.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters. At `x = loc` with `df = 2`, toile's result is NaN, while SciPy's result is
+        finite.
     """
     return lax.exp(logpdf(x, df, loc, scale))
 
@@ -86,7 +88,8 @@ def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return gammainc(*_gamma_arguments("chi2.cdf", x, df, loc, scale))
 
@@ -105,7 +108,8 @@ def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return lax.log(cdf(x, df, loc, scale))
 
@@ -127,7 +131,8 @@ def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return gammaincc(*_gamma_arguments("chi2.sf", x, df, loc, scale))
 
@@ -146,6 +151,7 @@ def logsf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return lax.log(sf(x, df, loc, scale))

@@ -31,7 +31,8 @@ def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
         An array with the shape of `x` without its first axis.
 
     Raises:
-        ValueError: `alpha` is not a vector, or the number of proportions in `x` does not match.
+        ValueError: `alpha` is not a vector, or the number of proportions in `x` does not match
+            `alpha`.
 
     Differences:
         SciPy raises an error if `alpha` is invalid or if `x` is not on the simplex. toile does not
@@ -71,7 +72,8 @@ def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
         An array with the shape of `x` without its first axis.
 
     Raises:
-        ValueError: `alpha` is not a vector, or the number of proportions in `x` does not match.
+        ValueError: `alpha` is not a vector, or the number of proportions in `x` does not match
+            `alpha`.
 
     Differences:
         SciPy raises an error if `alpha` is invalid or if `x` is not on the simplex. toile does not

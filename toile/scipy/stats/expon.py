@@ -28,7 +28,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, loc, scale = inexact("expon.logpdf", x, loc, scale)
     return jnp.where(x < loc, -np.inf, -((x - loc) / scale + jnp.log(scale)))
@@ -50,7 +50,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -70,7 +70,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, loc, scale = inexact("expon.cdf", x, loc, scale)
     y = (loc - x) / scale
@@ -80,7 +80,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of `cdf`, the distribution function of the exponential distribution.
 
-    The result is -inf where `(x - loc) / scale` is smaller than the precision of the dtype.
+    The result is -inf where `(x - loc) / scale` is so small that `sf` is rounded to 1.
 
     Args:
         x: points at which the function is evaluated.
@@ -92,7 +92,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return lax.log1p(-sf(x, loc, scale))
 
@@ -112,7 +112,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, loc, scale = inexact("expon.logsf", x, loc, scale)
     y = (loc - x) / scale
@@ -134,7 +134,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return lax.exp(logsf(x, loc, scale))
 
@@ -142,8 +142,8 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute quantiles of the exponential distribution, as the inverse of `cdf`.
 
-    The result is `loc - scale * log(1 - q)`. It is `loc` at `q = 0`, inf at `q = 1`, and NaN
-    outside this range.
+    The result is `loc - scale * log(1 - q)`. It is `loc` at `q = 0`, inf at `q = 1`, and NaN where
+    `q` is not in `[0, 1]`.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -155,7 +155,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     q, loc, scale = inexact("expon.ppf", q, loc, scale)
     bad = jnp.isnan(q) | (q < 0) | (q > 1)

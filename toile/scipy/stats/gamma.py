@@ -31,7 +31,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
     Differences:
         SciPy returns NaN where `x` is NaN or a parameter is outside its range. toile checks
-        neither, and the density at NaN is 0.
+        neither; where `x` is NaN, the density is 0.
     """
     x, a, loc, scale = inexact("gamma.logpdf", x, a, loc, scale)
     ok = x >= loc
@@ -58,7 +58,7 @@ def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
     Differences:
         SciPy returns NaN where `x` is NaN or a parameter is outside its range. toile checks
-        neither, and the density at NaN is 0.
+        neither; where `x` is NaN, the density is 0.
     """
     return lax.exp(logpdf(x, a, loc, scale))
 
@@ -80,7 +80,8 @@ def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     x, a, loc, scale = inexact("gamma.cdf", x, a, loc, scale)
     return gammainc(a, clamp(0, (x - loc) / scale, np.inf))
@@ -100,7 +101,8 @@ def logcdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return lax.log(cdf(x, a, loc, scale))
 
@@ -122,7 +124,8 @@ def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     x, a, loc, scale = inexact("gamma.sf", x, a, loc, scale)
     y = (x - loc) / scale
@@ -143,6 +146,7 @@ def logsf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return lax.log(sf(x, a, loc, scale))

@@ -103,8 +103,8 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy's result is -inf at 0, inf at 1, and NaN where `scale` is not positive. toile does not
-        check `scale`.
+        SciPy's result is -inf at `p = 0`, inf at `p = 1`, and NaN where `scale` is not positive.
+        toile does not check `scale`.
     """
     p, loc, scale = inexact("gumbel_l.ppf", p, loc, scale)
     value = loc + scale * jnp.log(xlog1py(-1, -p))

@@ -103,8 +103,8 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy's result is -inf at 0, inf at 1, and NaN where `scale` is not positive. toile does not
-        check `scale`.
+        SciPy's result is -inf at `p = 0`, inf at `p = 1`, and NaN where `scale` is not positive.
+        toile does not check `scale`.
     """
     p, loc, scale = inexact("gumbel_r.ppf", p, loc, scale)
     value = loc - scale * jnp.log(xlogy(-1, p))
@@ -114,8 +114,8 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a right-skewed Gumbel variable is greater than `x`.
 
-    The result is computed as `1 - cdf(x)`, which is rounded to 0 far in the upper tail. Use
-    `exp(logsf(x))` there, which is accurate. The result is NaN where `scale` is not positive.
+    The result is computed as `1 - cdf(x)`, which is rounded to 0 far in the upper tail. There, use
+    `exp(logsf(x))`, which is accurate. The result is NaN where `scale` is not positive.
 
     Args:
         x: points at which the function is evaluated.

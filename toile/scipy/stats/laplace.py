@@ -26,7 +26,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, loc, scale = inexact("laplace.logpdf", x, loc, scale)
     return -(jnp.abs(x - loc) / scale + jnp.log(2 * scale))
@@ -47,7 +47,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
 
     >>> from toile.scipy.stats import laplace
     >>> laplace.pdf(jnp.array([-1.0, 0.0, 1.0])).round(3)
@@ -72,7 +72,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     y, _ = standardized("laplace.cdf", x, loc, scale)
     return jnp.where(y <= 0, 0.5 * jnp.exp(y), 1 - 0.5 * jnp.exp(-y))

@@ -27,7 +27,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     y, scale = standardized("logistic.logpdf", x, loc, scale)
     half = y / 2
@@ -49,7 +49,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -58,7 +58,7 @@ def ppf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute quantiles of the logistic distribution, as the inverse of `cdf`.
 
     The result is `loc + scale * log(x / (1 - x))`. It is -inf at `x = 0`, inf at `x = 1`, and NaN
-    outside this range.
+    where `x` is not in `[0, 1]`.
 
     Args:
         x: probabilities, from 0 to 1.
@@ -70,7 +70,7 @@ def ppf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, loc, scale = inexact("logistic.ppf", x, loc, scale)
     return logit(x) * scale + loc
@@ -91,7 +91,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return expit(-standardized("logistic.sf", x, loc, scale)[0])
 
@@ -100,7 +100,7 @@ def isf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute upper quantiles of the logistic distribution, as the inverse of `sf`.
 
     The result is `loc - scale * log(x / (1 - x))`. It is inf at `x = 0`, -inf at `x = 1`, and NaN
-    outside this range.
+    where `x` is not in `[0, 1]`.
 
     Args:
         x: probabilities, from 0 to 1.
@@ -112,7 +112,7 @@ def isf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, loc, scale = inexact("logistic.isf", x, loc, scale)
     return -logit(x) * scale + loc
@@ -133,6 +133,6 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return expit(standardized("logistic.cdf", x, loc, scale)[0])

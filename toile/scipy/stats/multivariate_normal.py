@@ -23,10 +23,10 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
 
     Args:
         x: points at which the density is evaluated, vectors of length `n` along the last axis.
-        mean: mean vectors along the last axis. If it is a scalar, the distribution is
+        mean: mean vectors along the last axis. If `mean` is a scalar, the distribution is
             one-dimensional.
-        cov: positive definite covariance matrices along the last two axes. If it is a scalar, the
-            components are independent, and each has this variance.
+        cov: positive definite covariance matrices along the last two axes. If `cov` is a scalar,
+            the components are independent, and each of them has this variance.
         allow_singular: must be None; other values are not supported.
 
     Returns:
@@ -67,10 +67,10 @@ def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
 
     Args:
         x: points at which the density is evaluated, vectors of length `n` along the last axis.
-        mean: mean vectors along the last axis. If it is a scalar, the distribution is
+        mean: mean vectors along the last axis. If `mean` is a scalar, the distribution is
             one-dimensional.
-        cov: positive definite covariance matrices along the last two axes. If it is a scalar, the
-            components are independent, and each has this variance.
+        cov: positive definite covariance matrices along the last two axes. If `cov` is a scalar,
+            the components are independent, and each of them has this variance.
 
     Returns:
         An array with the shape that the leading axes of `x`, `mean` and `cov` broadcast to. It is

@@ -29,7 +29,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, loc, scale = inexact("norm.logpdf", x, loc, scale)
     variance = jnp.square(scale)
@@ -51,7 +51,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -74,7 +74,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
 
     >>> from toile.scipy.stats import norm
     >>> norm.cdf(jnp.array([-jnp.inf, 0.0, jnp.inf]))
@@ -101,7 +101,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return log_ndtr(standardized("norm.logcdf", x, loc, scale)[0])
 
@@ -110,7 +110,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute quantiles of the normal distribution, as the inverse of `cdf`.
 
     The result is `loc + scale * special.ndtri(q)`. It is -inf at `q = 0`, inf at `q = 1`, and NaN
-    outside this range.
+    where `q` is not in `[0, 1]`.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -124,7 +124,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: `q` is neither `float32` nor `float64`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return jnp.asarray(ndtri(q) * scale + loc, float)
 
@@ -147,7 +147,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, loc, scale = inexact("norm.logsf", x, loc, scale)
     return logcdf(-x, -loc, scale)
@@ -156,7 +156,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the normal distribution is greater than `x`.
 
-    The result is `1 - cdf`.
+    The result is 1 minus the result of `cdf`.
 
     Args:
         x: points at which the function is evaluated.
@@ -171,7 +171,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, loc, scale = inexact("norm.sf", x, loc, scale)
     return cdf(-x, -loc, scale)
@@ -195,6 +195,6 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: `q` is neither `float32` nor `float64`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     return ppf(1 - q, loc, scale)

@@ -27,7 +27,7 @@ def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
     Args:
         x: points at which the density is evaluated.
-        b: positive shape parameter; a larger `b` makes the upper tail smaller.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -36,7 +36,8 @@ def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     y, b, scale, below = _standard("pareto.logpdf", x, b, loc, scale)
     return jnp.where(below, -np.inf, -(jnp.log(scale / b) + (b + 1) * jnp.log(y)))
@@ -50,7 +51,7 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
     Args:
         x: points at which the density is evaluated.
-        b: positive shape parameter; a larger `b` makes the upper tail smaller.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -59,7 +60,8 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     return lax.exp(logpdf(x, b, loc, scale))
 
@@ -72,7 +74,7 @@ def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
     Args:
         x: points at which the function is evaluated.
-        b: positive shape parameter; a larger `b` makes the upper tail smaller.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -81,7 +83,8 @@ def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     y, b, _, below = _standard("pareto.cdf", x, b, loc, scale)
     value = 1 - y**-b
@@ -93,7 +96,7 @@ def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
     Args:
         x: points at which the function is evaluated.
-        b: positive shape parameter; a larger `b` makes the upper tail smaller.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -102,7 +105,8 @@ def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     y, b, _, below = _standard("pareto.logcdf", x, b, loc, scale)
     return jnp.where(below, -np.inf, jnp.log1p(-(y**-b)))
@@ -116,7 +120,7 @@ def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
 
     Args:
         x: points at which the function is evaluated.
-        b: positive shape parameter; a larger `b` makes the upper tail smaller.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -125,7 +129,8 @@ def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     y, b, _, below = _standard("pareto.logsf", x, b, loc, scale)
     value = -(b * jnp.log(y))
@@ -139,7 +144,7 @@ def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
 
     Args:
         x: points at which the function is evaluated.
-        b: positive shape parameter; a larger `b` makes the upper tail smaller.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -148,7 +153,8 @@ def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
 
     >>> from toile.scipy.stats import pareto
     >>> pareto.sf(jnp.array([1.0, 2.0, 4.0]), 1)
@@ -165,7 +171,7 @@ def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
     Args:
         q: probabilities, from 0 to 1.
-        b: positive shape parameter; a larger `b` makes the upper tail smaller.
+        b: positive shape parameter; a larger `b` makes the upper tail thinner.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
@@ -174,7 +180,8 @@ def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range. toile does not check them.
+        SciPy returns NaN where a parameter is outside its range. toile does not check the
+        parameters.
     """
     q, b, loc, scale = inexact("pareto.ppf", q, b, loc, scale)
     bad = jnp.isnan(q) | (q < 0) | (q > 1)

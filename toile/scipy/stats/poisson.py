@@ -28,7 +28,7 @@ def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
         that they promote to.
 
     Differences:
-        SciPy checks whether `k - loc` is an integer, while toile checks whether `k` is one.
+        SciPy checks whether `k - loc` is an integer, while toile checks whether `k` is an integer.
 
     >>> from toile.scipy.stats import poisson
     >>> poisson.logpmf(0, jnp.array([1.0, 2.0]))
@@ -56,7 +56,7 @@ def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy checks whether `k - loc` is an integer, while toile checks whether `k` is one.
+        SciPy checks whether `k - loc` is an integer, while toile checks whether `k` is an integer.
     """
     return jnp.exp(logpmf(k, mu, loc))
 
@@ -92,8 +92,8 @@ def _entropy_sum(mu, terms, reach):
 def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the entropy of the Poisson distribution, in nats.
 
-    For `mu` below 100, the entropy is a sum over the probabilities. For larger `mu`, it is computed
-    from the asymptotic expansion `log(2πe mu)/2 - 1/(12 mu)`.
+    For `mu` below 100, the entropy is computed as a sum over the possible values. For larger `mu`,
+    it is computed from the asymptotic expansion `log(2πe mu)/2 - 1/(12 mu)`.
 
     Args:
         mu: nonnegative mean of the distribution before it is shifted by `loc`.

@@ -29,8 +29,8 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it. For infinite `df`,
-        SciPy uses the normal distribution, while toile returns NaN.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`. For infinite
+        `df`, SciPy uses the normal distribution, while toile returns NaN.
     """
     x, df, loc, scale = inexact("t.logpdf", x, df, loc, scale)
     y = (x - loc) / scale
@@ -58,7 +58,7 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it. For infinite `df`,
-        SciPy uses the normal distribution, while toile returns NaN.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`. For infinite
+        `df`, SciPy uses the normal distribution, while toile returns NaN.
     """
     return lax.exp(logpdf(x, df, loc, scale))

@@ -43,8 +43,8 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -56,7 +56,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
     """
     x, a, b, loc, scale = inexact("truncnorm.logpdf", x, a, b, loc, scale)
     value = norm.logpdf(x, loc, scale) - _log_mass(a, b)
@@ -77,8 +77,8 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -90,7 +90,7 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
 
     >>> from toile.scipy.stats import truncnorm
     >>> truncnorm.pdf(jnp.array([-1.0, 0.0, 1.0]), 0, jnp.inf)
@@ -107,8 +107,8 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -144,8 +144,8 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -170,8 +170,8 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -192,12 +192,12 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a truncated normal variable is greater than `x`.
 
-    The result is `1 - cdf`. It is NaN where `a` is not less than `b`.
+    The result is 1 minus the result of `cdf`. It is NaN where `a` is not less than `b`.
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
-            infinite.
+        a, b: ends of the interval to which the distribution is restricted, as signed distances from
+            `loc` in units of `scale`. They may be infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 

@@ -99,7 +99,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive. toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
 
     >>> from toile.scipy.stats import uniform
     >>> uniform.ppf(jnp.array([0.0, 0.5, 1.0]), loc=2, scale=2)
