@@ -216,7 +216,7 @@ class Config:
     - `flax_filter_frames`, `flax_profile`, `flax_preserve_adopted_names`, `flax_return_frozendict`,
       `flax_fix_rng_separator`: see `toile.configurations`.
 
-    The other options of JAX are accepted for code written for JAX, and have no effect.
+    The other options of JAX are accepted for compatibility with JAX, and have no effect.
 
     >>> toile.config.update("jax_enable_x64", True)
     >>> toile.config.jax_enable_x64, jnp.arange(2).dtype

@@ -389,7 +389,7 @@ class PyTreeDef:
         """Make a structure from its root and its children.
 
         Args:
-            registry: not used; accepted for code written for JAX.
+            registry: not used; accepted for compatibility with JAX.
             node_data: type and auxiliary data of the root, such as `node_data()` returns; None for
                 a leaf.
             children: structures of the children.
@@ -416,7 +416,7 @@ class PyTreeDef:
         """Read a structure from the bytes that `serialize_using_proto` returned.
 
         Args:
-            registry: not used; accepted for code written for JAX.
+            registry: not used; accepted for compatibility with JAX.
             data: the bytes.
 
         Returns:

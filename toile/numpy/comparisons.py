@@ -34,7 +34,8 @@ def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike
         equal_nan: whether NaN counts as close to NaN.
 
     Returns:
-        A boolean array of the broadcast shape. Tolerances that are arrays are broadcast too.
+        A boolean array. Its shape is the broadcast shape of `a`, `b` and any tolerances that are
+        arrays.
     """
     a, b = promote_args("isclose", a, b)
     if dtypes.issubdtype(a.dtype, dtypes.extended):

@@ -46,14 +46,14 @@ __array_api_version__ = "2024.12"
 
 
 class ArrayNamespaceInfo:
-    """Devices, dtypes and limits of `toile.numpy`, as the Python array API standard defines them.
+    """The devices, dtypes and limits of `toile.numpy`, as defined by the array API standard.
 
     >>> jnp.__array_namespace_info__().default_dtypes()["integral"]
     dtype('int32')
     """
 
     def capabilities(self) -> dict[str, _Any]:
-        """Report what arrays support in traced functions.
+        """Report which features arrays support in traced functions.
 
         Returns:
             A dictionary in which "boolean indexing" and "data-dependent shapes" are False, and "max
@@ -73,13 +73,13 @@ class ArrayNamespaceInfo:
         return [None, *_devices()]
 
     def default_dtypes(self, *, device: _Device | None = None) -> dict[str, np.dtype]:
-        """Report the dtypes that results have by default.
+        """Report the default dtypes of results.
 
         Args:
             device: ignored; all devices have the same dtypes.
 
         Returns:
-            A dictionary with the dtypes for "real floating", "complex floating", "integral" and
+            A dictionary with the keys "real floating", "complex floating", "integral" and
             "indexing".
         """
         integral = _d.default_int_dtype()
@@ -94,7 +94,7 @@ class ArrayNamespaceInfo:
         self, *, device: _Device | None = None,
         kind: _DTypeLike | tuple[_DTypeLike, ...] | None = None,
     ) -> dict[str, np.dtype]:
-        """List the dtypes of the standard that arrays can have.
+        """List the dtypes in the array API standard that arrays can have.
 
         Args:
             device: ignored; all devices have the same dtypes.

@@ -141,7 +141,7 @@ def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C", *,
             and is computed from the others.
         order: "C" to read and write row by row, "F" column by column.
         copy: None or True; False raises a ValueError, because the result is always a new array.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array of the new shape.
@@ -179,7 +179,7 @@ def ravel(a: ArrayLike, order: str = "C", *, out_sharding: object = None) -> Arr
     Args:
         a: array or number.
         order: "C" for row by row, "F" for column by column.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         A one-dimensional array.
@@ -394,7 +394,7 @@ def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: object = N
         array: array or number.
         shape: shape of the result. It is aligned with the shape of `array` at the last axes;
             aligned sizes must be equal, unless the size in `array` is 1.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array of the given shape.

@@ -269,7 +269,7 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
         keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
             "inverted_cdf"; None weights all elements equally.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating

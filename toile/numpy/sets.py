@@ -113,7 +113,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
         equal_nan: whether NaN is equal to NaN.
         size: number of elements in the result; None returns all of them.
         fill_value: value that pads the result to `size`; None for the smallest element.
-        sorted: accepted for code written for JAX, and ignored; results are always sorted.
+        sorted: accepted for compatibility with JAX, and ignored; results are always sorted.
 
     Returns:
         The distinct elements (or slices), or a tuple of these and the requested indices, inverse

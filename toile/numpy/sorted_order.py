@@ -337,7 +337,7 @@ def top_k(a: ArrayLike, k: int, /, *, axis: int = -1,
         k: number of elements to find, at most the length of the axis.
         axis: axis to search along.
         mode: "largest" or "smallest".
-        sorted: accepted for code written for JAX, and ignored; results are always sorted.
+        sorted: accepted for compatibility with JAX, and ignored; results are always sorted.
 
     Returns:
         Two arrays: the elements, and their indices along the axis.

@@ -220,7 +220,7 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
         precision: precision of the products, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array with the axes of the result, in the dtype that the operands promote to. Booleans
