@@ -327,7 +327,7 @@ class ArrayMethods:
 
         Args:
             fill_value: value with which the result is padded to `size`.
-            size: number of indices to return; required under `jit`. None returns all of them.
+            size: number of indices to return; required under `jit`. None to return all of them.
         """
         return jnp.nonzero(self, size=size, fill_value=fill_value)
 

@@ -218,7 +218,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
 
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
-        axis: axis of the vectors.
+        axis: axis along which the vectors lie.
         precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.

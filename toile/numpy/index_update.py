@@ -381,7 +381,7 @@ class IndexUpdateRef:
     def add(self, values: ArrayLike, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Add values to elements, like `x[idx] += values`; an index that occurs twice adds twice.
+        """Add values to elements, like `x[idx] += values`; repeated indices add repeatedly.
 
         Args:
             values: numbers to add, which are broadcast to the shape of `x[idx]`.
@@ -397,8 +397,7 @@ class IndexUpdateRef:
     def subtract(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                  unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                  out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Subtract from elements, like `x[idx] -= values`; an index that occurs twice does so
-        twice.
+        """Subtract from elements, like `x[idx] -= values`; repeated indices subtract repeatedly.
 
         Args:
             values: numbers to subtract, which are broadcast to the shape of `x[idx]`.
@@ -414,7 +413,7 @@ class IndexUpdateRef:
     def multiply(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                  unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                  out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Multiply elements, like `x[idx] *= values`; an index that occurs twice multiplies twice.
+        """Multiply elements, like `x[idx] *= values`; repeated indices multiply repeatedly.
 
         Args:
             values: factors, which are broadcast to the shape of `x[idx]`.
@@ -473,7 +472,7 @@ class IndexUpdateRef:
     def divide(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Divide elements, like `x[idx] /= values`; an index that occurs twice divides twice.
+        """Divide elements, like `x[idx] /= values`; repeated indices divide repeatedly.
 
         Args:
             values: divisors, which are broadcast to the shape of `x[idx]`.
@@ -489,8 +488,7 @@ class IndexUpdateRef:
     def power(self, values: ArrayLike, *, indices_are_sorted: bool = False,
               unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
               out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Raise elements to powers, like `x[idx] **= values`; exponents of a repeated index
-        multiply.
+        """Raise elements to powers, like `x[idx] **= values`; repeated indices do so repeatedly.
 
         Args:
             values: exponents, which are broadcast to the shape of `x[idx]`.
@@ -506,7 +504,7 @@ class IndexUpdateRef:
     def apply(self, func: Callable[[Array], ArrayLike], *, indices_are_sorted: bool = False,
               unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
               wrap_negative_indices: bool = True) -> Array:
-        """Apply a function to elements; an index that occurs twice applies the function twice.
+        """Apply a function to elements; repeated indices apply the function repeatedly.
 
         Args:
             func: elementwise function, such as `jnp.sin`.

@@ -697,11 +697,11 @@ def multi_dot(arrays: Sequence[ArrayLike], *, precision: lax.PrecisionLike = Non
     The order is optimal for up to four matrices.
 
     Args:
-        arrays: two matrices or more; the first and the last may be vectors.
-        precision: precision of the products; see `lax.Precision`.
+        arrays: two or more matrices; the first and the last may be vectors.
+        precision: precision of the multiplication; see `lax.Precision`.
 
     Returns:
-        The product.
+        The matrix product.
     """
     arrays = h.as_arrays("jnp.linalg.multi_dot", *arrays)
     if len(arrays) < 2:
@@ -751,8 +751,8 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
     """Solve `tensordot(a, x, x.ndim) = b` for the array x.
 
     Args:
-        a: array of coefficients. Its first axes are the axes of `b`. Its other axes are the axes of
-            x, and together have the same number of elements.
+        a: array of coefficients. Its first axes are the axes of `b`, and its other axes are the
+            axes of x; both groups have the same number of elements.
         b: right-hand side.
         axes: axes of `a` to move to the end before solving; None leaves the order unchanged.
 
@@ -778,7 +778,7 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
 
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
-        axis: axis of the vectors.
+        axis: axis along which the vectors lie.
 
     Returns:
         An array of vectors along `axis`.
@@ -791,7 +791,7 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
 
 
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Multiply all pairs of elements of two vectors.
+    """Multiply each element of one vector by each element of another.
 
     Args:
         x1, x2: one-dimensional arrays.
@@ -807,7 +807,7 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def matrix_transpose(x: ArrayLike, /) -> Array:
-    """Transpose matrices, which are in the last two axes.
+    """Transpose the matrices in the last two axes.
 
     Args:
         x: array with at least two axes.
@@ -819,7 +819,7 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
 
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
-    """Extract diagonals of matrices, which are in the last two axes.
+    """Extract a diagonal of each matrix in the last two axes.
 
     Args:
         x: array with at least two axes.
@@ -833,7 +833,7 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
 
 
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """Sum the diagonals of matrices, which are in the last two axes.
+    """Sum the elements on a diagonal of each matrix in the last two axes.
 
     Args:
         x: array with at least two axes.
@@ -852,14 +852,14 @@ def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: lax.PrecisionLike = No
     """Multiply matrices, as `jnp.matmul` does.
 
     Args:
-        x1, x2: matrices in the last two axes, or one-dimensional vectors; leading axes are
+        x1, x2: matrices in the last two axes, or one-dimensional arrays; leading axes are
             broadcast.
-        precision: precision of the products; see `lax.Precision`.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
-        The products.
+        The matrix products.
     """
     return jnp.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
 
@@ -871,13 +871,13 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
 
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
-        axis: axis of the vectors.
-        precision: precision of the products; see `lax.Precision`.
+        axis: axis along which the vectors lie.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
-        An array of dot products, without the axis of the vectors.
+        An array of dot products. It does not have the axis of the vectors.
     """
     return jnp.vecdot(x1, x2, axis=axis, precision=precision,
                                preferred_element_type=preferred_element_type)
@@ -892,15 +892,15 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, *,
 
     Args:
         x1, x2: the operands.
-        axes: number of axes to sum over: the last axes of `x1` are paired with the first axes of
+        axes: number of axes to sum over; the last axes of `x1` are paired with the first axes of
             `x2`. Alternatively, two lists of axes, which are paired in order.
-        precision: precision of the products; see `lax.Precision`.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with the other axes of `x1`, followed by the other axes of `x2`.
+        An array with the remaining axes of `x1`, followed by the remaining axes of `x2`.
     """
     return jnp.tensordot(x1, x2, axes, precision=precision,
                                   preferred_element_type=preferred_element_type)
