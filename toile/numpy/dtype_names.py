@@ -142,8 +142,8 @@ _HOLDS = {
     "float16": "16-bit floats (5, 10), up to 65504",
     "float32": "32-bit floats (8, 23)",
     "float64": "64-bit floats (11, 52)",
-    "complex64": "complex numbers of two float32",
-    "complex128": "complex numbers of two float64",
+    "complex64": "complex numbers whose parts are float32",
+    "complex128": "complex numbers whose parts are float64",
 }
 
 
@@ -163,10 +163,10 @@ def _describe(kind: _d.ScalarMeta) -> str:
         least, end = (0, 2**bits) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
         holds = f"{bits}-bit integers, from {least} to {end - 1}"
     wide = name in ("int64", "uint64", "float64", "complex128")
-    note = "\nIf x64 is not enabled, the array has half that width, and there is a warning." * wide
+    note = "\nIf x64 is not enabled, the array has half that width, and a warning is issued." * wide
     return (
-        f"Scalar type of {holds}.\n\nIt can be used wherever a dtype is expected. Calling it makes "
-        f"an array of that dtype.{note}\n\n"
+        f"The scalar type of {holds}.\n\nIt can be used wherever a dtype is expected. Calling it "
+        f"creates an array of that dtype.{note}\n\n"
         "Args:\n    x: array, number or nested list to convert.\n"
     )
 

@@ -614,7 +614,9 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
         inplace: must be False, because arrays are immutable.
         mode: how to handle out-of-bounds positions. None, "fill" or "drop" ignores them, "clip"
             replaces them with the nearest position, and "promise_in_bounds" promises that all
-            positions are in bounds. Returns:
+            positions are in bounds.
+
+    Returns:
         A new array with the shape and dtype of `arr`.
 
     Raises:

@@ -208,7 +208,9 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
         axis: axis to take from; None for the flattened array.
         out: must be None.
         mode: how to handle out-of-bounds positions. None or "fill" returns `fill_value`, "wrap"
-            wraps them around, x: True to promise that no position occurs twice.
+            wraps them around, "clip" takes the nearest position, and "promise_in_bounds" promises
+            that all positions are in bounds.
+        unique_indices: True to promise that no position occurs twice.
         indices_are_sorted: True to promise that positions are in increasing order.
         fill_value: result for out-of-bounds positions; None means NaN for floating and complex
             dtypes, the lowest integer for signed dtypes, the highest integer for unsigned dtypes,

@@ -224,7 +224,7 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
 
     Returns:
         An array with the axes of the result, in the dtype that the operands promote to. Booleans
-        are combined with "and" and "or".
+        are multiplied with AND and added with OR.
 
     Raises:
         ValueError: the subscripts do not fit the operands.

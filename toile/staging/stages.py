@@ -485,7 +485,10 @@ class Compiled(_FromTrace):
         Args:
             *args: the arguments that are not static, with the shapes and dtypes of the traced
                 arguments.
-            **kwargs: keyword arguments. Returns: The result of the function.
+            **kwargs: keyword arguments.
+
+        Returns:
+            The result of the function.
 
         Raises:
             TypeError: the arguments have a different structure, shape or dtype, or are traced.
