@@ -38,7 +38,7 @@ def allow_f16_reductions(new_val: bool = True) -> None:
     The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: True by default.
+        new_val: value of the option, which is ignored; True by default.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -66,7 +66,7 @@ def auto_pcast(new_val: bool = True) -> None:
     The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: True by default.
+        new_val: value of the option, which is ignored; True by default.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -218,7 +218,7 @@ def enable_checks(new_val: bool = True) -> None:
     The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: False by default.
+        new_val: value of the option, which is ignored; False by default.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -266,7 +266,7 @@ def error_checking_behavior_divide(new_val: Literal["ignore", "raise"]) -> None:
     `toile.experimental.checkify` finds such errors.
 
     Args:
-        new_val: "ignore", the default, or "raise".
+        new_val: value of the option: "ignore", the default, or "raise".
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -281,7 +281,7 @@ def error_checking_behavior_nan(new_val: Literal["ignore", "raise"]) -> None:
     `toile.experimental.checkify` finds such errors.
 
     Args:
-        new_val: "ignore", the default, or "raise".
+        new_val: value of the option: "ignore", the default, or "raise".
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -296,7 +296,7 @@ def error_checking_behavior_oob(new_val: Literal["ignore", "raise"]) -> None:
     `toile.experimental.checkify` finds such errors.
 
     Args:
-        new_val: "ignore", the default, or "raise".
+        new_val: value of the option: "ignore", the default, or "raise".
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -448,7 +448,7 @@ def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> None:
     The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: False by default.
+        new_val: value of the option, which is ignored; False by default.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -462,7 +462,7 @@ def softmax_custom_jvp(new_val: bool = True) -> None:
     The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: False by default.
+        new_val: value of the option, which is ignored; False by default.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -476,7 +476,7 @@ def thread_guard(new_val: bool = True) -> None:
     The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: False by default.
+        new_val: value of the option, which is ignored; False by default.
 
     Returns:
         A context manager, which can also be used as a decorator.

@@ -110,7 +110,7 @@ class MPARestoreTargetRequiredError(FlaxError):
 class MPARestoreDataCorruptedError(FlaxError):
     """The saved parts of an array that spans several processes are incomplete.
 
-    This error is raised only in multi-process programs. Restore an earlier step.
+    This error is raised only in multi-process programs. Restore the checkpoint of an earlier step.
     """
 
     def __init__(self, step: Any, path: Any) -> None:

@@ -123,7 +123,7 @@ class Profile:
 
     @property
     def covered(self) -> float:
-        """The sum of all rows, as a fraction of the time of the call."""
+        """The sum of the times in all rows, as a fraction of the time of the call."""
         return (self.calling + sum(s for _, s, _ in self.times)) / self.call
 
     def table(self, by: Literal["kernel", "module", "operation"] = "kernel") -> Table:

@@ -316,7 +316,7 @@ class ArrayMethods:
         """Flatten the array to one dimension.
 
         Args:
-            order: "C" for row by row, "F" for column by column.
+            order: "C" to read the elements row by row, "F" to read them column by column.
             out_sharding: accepted for compatibility with JAX, and ignored.
         """
         return jnp.ravel(self, order)

@@ -30,7 +30,7 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
 
     Args:
         a: array with at least one axis.
-        n: how many times to take differences; this number cannot be traced.
+        n: number of times to take differences; it cannot be traced.
         axis: axis along which to take differences.
         prepend, append: values to join to the start and the end of `a` along the axis before taking
             differences; a number is repeated to fill one slice.

@@ -99,7 +99,7 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
 
 
 def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """Test whether two arrays are equal after they are broadcast against each other.
+    """Test whether two arrays are equal after being broadcast against each other.
 
     Args:
         a1, a2: arrays, numbers or nested lists.

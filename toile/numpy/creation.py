@@ -800,7 +800,7 @@ def _triangle(name: str, m: Any, k: Any, keep_lower: bool) -> Any:
 
 
 def tril(m: ArrayLike, k: ArrayLike = 0) -> Array:
-    """Set the elements above one diagonal of matrices to zero.
+    """Set the elements above one diagonal of each matrix to zero.
 
     Args:
         m: array with at least two axes; the matrices are in the last two axes.
@@ -818,7 +818,7 @@ def tril(m: ArrayLike, k: ArrayLike = 0) -> Array:
 
 
 def triu(m: ArrayLike, k: ArrayLike = 0) -> Array:
-    """Set the elements below one diagonal of matrices to zero.
+    """Set the elements below one diagonal of each matrix to zero.
 
     Args:
         m: array with at least two axes; the matrices are in the last two axes.

@@ -196,7 +196,7 @@ def histogramdd(sample: ArrayLike, bins: int | Sequence[int | ArrayLike] = 10,
 
     Raises:
         ValueError: `sample` does not have rank 2, or the length of `bins`, `range` or `weights`
-            does not match it.
+            does not match `sample`.
     """
     if weights is None:
         sample, = promote_inexact(sample)
@@ -324,9 +324,9 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
         rowvar: True if rows are variables and columns are observations, False if it is the other
             way around.
         bias: True to divide sums by N, the number of observations; False to divide them by N - 1.
-        ddof: number to subtract from N to obtain the divisor, which overrides `bias`; None to use
+        ddof: number to subtract from N to obtain the divisor; it overrides `bias`. None to use
             `bias`.
-        fweights: how many times to count each observation, as an integer array of rank 1.
+        fweights: number of times to count each observation, as an integer array of rank 1.
         aweights: weight of each observation, as an array of rank 1.
         dtype: floating or complex dtype of the result; None for the dtype of `m`, or float32 for
             integers and booleans (float64 for 64-bit integers).

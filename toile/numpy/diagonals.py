@@ -127,8 +127,8 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *,
         a: matrix, or array with more than two axes of equal length. In such an array, the elements
             whose indices are all equal are replaced.
         val: new elements, which are flattened, then repeated or truncated as needed.
-        wrap: whether the diagonal of a matrix with more rows than columns starts again in the first
-            column after each row that it skips at its end.
+        wrap: whether, in a matrix with more rows than columns, the diagonal skips one row after its
+            end and starts again in the first column.
         inplace: must be False, because arrays are immutable.
 
     Returns:

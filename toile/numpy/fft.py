@@ -198,8 +198,8 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1,
          norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
     """Compute the discrete Fourier transform of real samples along an axis.
 
-    The coefficients of negative frequencies are the conjugates of those of positive frequencies, so
-    they are left out.
+    The coefficients of negative frequencies are left out, because they are the conjugates of those
+    of positive frequencies.
 
     Args:
         a: real samples.

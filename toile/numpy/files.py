@@ -69,7 +69,7 @@ def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: s
         string: the string to parse.
         dtype: dtype of the numbers; 64-bit numbers are converted to 32 bits unless `jax_enable_x64`
             is set.
-        count: number of numbers to read; -1 for all.
+        count: how many numbers to read; -1 for all.
         sep: separator between the numbers.
 
     Returns:

@@ -108,7 +108,7 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
 
     Raises:
         ValueError: the signature is malformed, or, when the function is called, its arguments or
-            results do not match it.
+            results do not match the signature.
 
     >>> dot = jnp.vectorize(lambda a, b: a @ b, signature="(n),(n)->()")
     >>> dot(jnp.ones((2, 3)), jnp.arange(3.0))

@@ -149,8 +149,8 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     Args:
         x: one-dimensional array with one number for each row.
         N: number of columns; None for the number of rows.
-        increasing: True if the powers increase from column to column, starting at 0; False if they
-            decrease to 0.
+        increasing: True if the exponents increase from column to column, starting at 0; False if
+            they decrease and end at 0.
 
     Returns:
         A matrix with the dtype of `x`.

@@ -381,7 +381,7 @@ class IndexUpdateRef:
     def add(self, values: ArrayLike, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Add values to elements, like `x[idx] += values`; repeated indices add repeatedly.
+        """Add values to elements, like `x[idx] += values`, once for each occurrence of an index.
 
         Args:
             values: numbers to add, which are broadcast to the shape of `x[idx]`.
@@ -397,7 +397,7 @@ class IndexUpdateRef:
     def subtract(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                  unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                  out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Subtract from elements, like `x[idx] -= values`; repeated indices subtract repeatedly.
+        """Subtract from elements, like `x[idx] -= values`, once for each occurrence of an index.
 
         Args:
             values: numbers to subtract, which are broadcast to the shape of `x[idx]`.
@@ -413,7 +413,7 @@ class IndexUpdateRef:
     def multiply(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                  unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                  out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Multiply elements, like `x[idx] *= values`; repeated indices multiply repeatedly.
+        """Multiply elements, like `x[idx] *= values`, once for each occurrence of an index.
 
         Args:
             values: factors, which are broadcast to the shape of `x[idx]`.
@@ -472,7 +472,7 @@ class IndexUpdateRef:
     def divide(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Divide elements, like `x[idx] /= values`; repeated indices divide repeatedly.
+        """Divide elements, like `x[idx] /= values`, once for each occurrence of an index.
 
         Args:
             values: divisors, which are broadcast to the shape of `x[idx]`.
@@ -488,7 +488,7 @@ class IndexUpdateRef:
     def power(self, values: ArrayLike, *, indices_are_sorted: bool = False,
               unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
               out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Raise elements to powers, like `x[idx] **= values`; repeated indices do so repeatedly.
+        """Raise elements to powers, like `x[idx] **= values`, once for each occurrence of an index.
 
         Args:
             values: exponents, which are broadcast to the shape of `x[idx]`.
@@ -504,7 +504,7 @@ class IndexUpdateRef:
     def apply(self, func: Callable[[Array], ArrayLike], *, indices_are_sorted: bool = False,
               unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
               wrap_negative_indices: bool = True) -> Array:
-        """Apply a function to elements; repeated indices apply the function repeatedly.
+        """Apply a function to elements, once for each occurrence of an index.
 
         Args:
             func: elementwise function, such as `jnp.sin`.
@@ -548,7 +548,7 @@ class IndexUpdateHelper:
 
 def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
         mode: str | None = None, *, inplace: bool = True) -> Array:
-    """Replace elements at positions in the flattened array.
+    """Replace the elements at given positions in the flattened array.
 
     Args:
         a: array whose elements are replaced.

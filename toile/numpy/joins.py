@@ -552,8 +552,8 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
     Args:
         arr: array or number.
         obj: positions to remove: an integer, a slice, an array of integers or a boolean mask.
-            Positions in an array that are out of bounds are ignored. A traced array of integers
-            requires `assume_unique_indices`, and its positions must be in bounds.
+            Out-of-bounds positions in an array are ignored. A traced array of integers requires
+            `assume_unique_indices`, and its positions must be in bounds.
         axis: axis to remove from; None for the flattened array.
         assume_unique_indices: True to promise that `obj` does not contain any position twice.
 

@@ -360,7 +360,7 @@ def solve(a: ArrayLike, b: ArrayLike) -> Array:
             broadcast.
 
     Returns:
-        The solutions. If a matrix is singular, its solution is not finite.
+        The solutions. If a matrix is singular, the corresponding solution is not finite.
 
     Differences:
         NumPy raises an error for singular matrices.

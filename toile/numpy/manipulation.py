@@ -178,7 +178,7 @@ def ravel(a: ArrayLike, order: str = "C", *, out_sharding: object = None) -> Arr
 
     Args:
         a: array or number.
-        order: "C" for row by row, "F" for column by column.
+        order: "C" to read the elements row by row, "F" to read them column by column.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:

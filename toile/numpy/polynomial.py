@@ -151,7 +151,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
 
     Args:
         p: coefficients, highest power first.
-        m: how many times to differentiate; it cannot be traced.
+        m: number of times to differentiate; it cannot be traced.
 
     Returns:
         The coefficients of the derivative as floats, highest power first; there are none if `m` is
@@ -178,7 +178,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
 
     Args:
         p: coefficients, highest power first.
-        m: how many times to integrate; it cannot be traced.
+        m: number of times to integrate; it cannot be traced.
         k: constants of integration, either one for each integration, in order, or one for all; None
             means 0.
 

@@ -271,7 +271,7 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         An array with the remaining axes, in the dtype of `a`.
 
     Raises:
-        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
+        ValueError: `initial` is None, but a reduced axis is empty or `where` is given.
     """
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
@@ -302,7 +302,7 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         An array with the remaining axes, in the dtype of `a`.
 
     Raises:
-        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
+        ValueError: `initial` is None, but a reduced axis is empty or `where` is given.
     """
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
@@ -331,7 +331,7 @@ def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
         A tuple of `min(a, ...)` and `max(a, ...)`.
 
     Raises:
-        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
+        ValueError: `initial` is None, but a reduced axis is empty or `where` is given.
 
     Differences:
         NumPy has no function of this name.
@@ -510,7 +510,7 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
-        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
         correction: another name for `ddof`; only one of the two may be given.
 
     Returns:
@@ -593,7 +593,7 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
-        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
         correction: another name for `ddof`; only one of the two may be given.
 
     Returns:
@@ -696,7 +696,7 @@ def _position(name: str, search: Any, a: Any, axis: Any, out: Any, keepdims: Any
 
 def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the largest element along an axis; if there are ties, of the first one.
+    """Find the index of the first occurrence of the largest element along an axis.
 
     NaN counts as larger than all numbers.
 
@@ -719,7 +719,7 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
 
 def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the smallest element along an axis; if there are ties, of the first one.
+    """Find the index of the first occurrence of the smallest element along an axis.
 
     NaN counts as smaller than all numbers.
 

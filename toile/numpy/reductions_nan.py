@@ -58,7 +58,7 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
         An array with the remaining axes, in the dtype of `a`.
 
     Raises:
-        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
+        ValueError: `initial` is None, but a reduced axis is empty or `where` is given.
 
     Differences:
         NumPy issues a warning if all elements are NaN.
@@ -86,7 +86,7 @@ def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
         An array with the remaining axes, in the dtype of `a`.
 
     Raises:
-        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
+        ValueError: `initial` is None, but a reduced axis is empty or `where` is given.
 
     Differences:
         NumPy issues a warning if all elements are NaN.
@@ -206,7 +206,7 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
-        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
 
     Returns:
         An array with the remaining axes. If `dtype` is None, the array is real even if `a` is
@@ -268,7 +268,7 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
-        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
 
     Returns:
         An array with the remaining axes. If `dtype` is None, the array is real even if `a` is
@@ -296,9 +296,9 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
     """Find the index of the largest element along an axis, ignoring NaN.
 
-    If there are ties, the index of the first of these elements is returned. If all elements are
-    NaN, the index is -1. NaN is treated as -inf, so the index of a NaN may be returned if no number
-    is greater than -inf.
+    If the largest element occurs several times, the index of its first occurrence is returned. If
+    all elements are NaN, the index is -1. NaN is treated as -inf, so the index of a NaN may be
+    returned if no number is greater than -inf.
 
     Args:
         a: array or number.
@@ -326,9 +326,9 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
     """Find the index of the smallest element along an axis, ignoring NaN.
 
-    If there are ties, the index of the first of these elements is returned. If all elements are
-    NaN, the index is -1. NaN is treated as inf, so the index of a NaN may be returned if no number
-    is less than inf.
+    If the smallest element occurs several times, the index of its first occurrence is returned. If
+    all elements are NaN, the index is -1. NaN is treated as inf, so the index of a NaN may be
+    returned if no number is less than inf.
 
     Args:
         a: array or number.

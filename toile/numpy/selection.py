@@ -150,9 +150,8 @@ def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out:
             `choices` from which to take the element.
         choices: arrays to choose from; they are broadcast against each other and `a`.
         out: must be None.
-        mode: how to handle out-of-bounds indices. "raise" raises an error, which requires values
-            that are not traced, "wrap" wraps indices around, and "clip" uses the nearest valid
-            index.
+        mode: how to handle out-of-bounds indices. "raise" raises an error and does not support
+            traced values, "wrap" wraps indices around, and "clip" uses the nearest valid index.
 
     Returns:
         An array in the dtype that the choices promote to.
@@ -473,7 +472,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None,
             number for each axis; None means 0.
 
     Returns:
-        A tuple of index arrays, one for each axis, in row-major order of the elements.
+        A tuple of index arrays, one for each axis. The indices are in row-major order.
 
     >>> jnp.nonzero(jnp.array([0, 7, 0, 2]))
     (Array([1, 3], dtype=int32),)
@@ -594,9 +593,9 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
     Args:
         multi_index: integers, one array for each axis; they are broadcast against each other.
         dims: shape of the array.
-        mode: how to handle out-of-bounds indices. "raise" raises an error, which requires values
-            that are not traced, "wrap" wraps indices around, "clip" uses the nearest valid index,
-            and "ignore" computes with the indices unchanged.
+        mode: how to handle out-of-bounds indices. "raise" raises an error and does not support
+            traced values, "wrap" wraps indices around, "clip" uses the nearest valid index, and
+            "ignore" computes with the indices unchanged.
         order: "C" to count elements row by row, "F" to count them column by column.
         dtype: dtype of the result; None for the dtype of the indices.
 

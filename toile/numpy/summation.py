@@ -223,8 +223,8 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with the axes of the result, in the dtype that the operands promote to. Booleans
-        are multiplied with AND and added with OR.
+        An array with the axes of the result, in the dtype that the operands promote to. For
+        booleans, AND replaces multiplication and OR replaces addition.
 
     Raises:
         ValueError: the subscripts do not fit the operands.

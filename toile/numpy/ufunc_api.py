@@ -203,7 +203,7 @@ class _Methods:
 
     def at(self, a: ArrayLike, indices: Any, b: ArrayLike | None = None, /, *,
            inplace: bool = True) -> Array:
-        """Apply the function to the elements at the given indices, once for each index.
+        """Apply the function at the given indices, once for each occurrence of an index.
 
         Args:
             a: array or number.

@@ -220,7 +220,7 @@ def fabs(x: ArrayLike, /) -> Array:
 
 
 def sign(x: ArrayLike, /) -> Array:
-    """Return -1, 0 or 1 for negative, zero and positive elements.
+    """Return -1 for negative elements, 0 for zeros and 1 for positive elements.
 
     The sign of NaN is NaN. The sign of a complex number is `x / abs(x)`, or 0 for 0. The derivative
     is 0.
@@ -344,7 +344,7 @@ def log1p(x: ArrayLike, /) -> Array:
 
 
 def log2(x: ArrayLike, /) -> Array:
-    """Compute the logarithm to base 2 of each element.
+    """Compute the base-2 logarithm of each element.
 
     The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN.
 
@@ -362,7 +362,7 @@ _PER_DECADE = float(1 / np.log(10))
 
 
 def log10(x: ArrayLike, /) -> Array:
-    """Compute the logarithm to base 10 of each element.
+    """Compute the base-10 logarithm of each element.
 
     The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN.
 

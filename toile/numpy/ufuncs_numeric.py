@@ -671,7 +671,7 @@ def _refuse_complex(x: Any) -> None:
 
 
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
-    """Round each element to a number of decimals; halves are rounded to the even digit.
+    """Round each element to a given number of decimals; halves are rounded to the even digit.
 
     The real and imaginary parts of complex numbers are rounded separately.
 

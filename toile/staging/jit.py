@@ -203,7 +203,7 @@ class _Signature:
 
 
 class PjitFunction(Generic[P, R]):
-    """A jitted function, which is traced when it is first called with each kind of arguments.
+    """A jitted function, which is traced the first time it is called with a new kind of arguments.
 
     `toile.jit` returns an instance; `toile.stages.Wrapped` is another name for the class. The class
     has the same name as in JAX, because packages recognize jitted functions by this name.

@@ -380,8 +380,8 @@ class Compiled(_FromTrace):
     """A function compiled for arguments of certain shapes and dtypes: the last stage of `jit`.
 
     `toile.jit(f).lower(*args).compile()` returns an instance. It is called like the function, but
-    without the static arguments. Arguments of other shapes or dtypes and traced values raise an
-    error.
+    without the static arguments. Passing traced values, or arguments of other shapes or dtypes,
+    raises an error.
 
     Args:
         lowered: the Program.
