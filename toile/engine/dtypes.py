@@ -177,7 +177,7 @@ def issubdtype(arg1: DTypeLike | ExtendedDType, arg2: DTypeLike | ExtendedDType)
 
     Differences:
         bfloat16, float8 and the narrow integers belong to the hierarchy; `np.issubdtype` does not
-        know them.
+        support them.
 
     >>> toile.dtypes.issubdtype(jnp.bfloat16, jnp.floating)
     True

@@ -18,11 +18,11 @@ from toile.engine.source import here
 
 
 class extended(np.generic):
-    """The kind of dtypes, such as those of random keys, that NumPy lacks; for `issubdtype`."""
+    """The kind of dtypes that NumPy lacks, such as those of random keys, for `issubdtype`."""
 
 
 class prng_key(extended):
-    """The kind of dtypes that random keys have; for `issubdtype`."""
+    """The kind of dtypes that random keys have, for `issubdtype`."""
 
 
 class ExtendedDType:

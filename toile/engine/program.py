@@ -198,7 +198,7 @@ class Program:
 
     @property
     def invars(self) -> list[Var]:
-        """The inputs, except those for values that the function closed over."""
+        """The inputs, except those that represent values that the function closed over."""
         return self.inputs[self.hidden :]
 
     @property
@@ -208,11 +208,11 @@ class Program:
 
     @property
     def constvars(self) -> list[Var]:
-        """The inputs for values that the function closed over."""
+        """The inputs that represent values that the function closed over."""
         return self.inputs[: self.hidden]
 
     def memoized(self, key: Any, make: Callable[[], Any]) -> Any:
-        """A derived Program, which is made once for each key."""
+        """Return a derived Program, which is created only once for each key."""
         found = self.memo.get(key)
         if found is None:
             found = make()

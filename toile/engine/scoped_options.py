@@ -179,7 +179,7 @@ def default_matmul_precision(new_val: str | None) -> None:
 
     The option affects float32 operands on a GPU. By default, the GPU rounds these operands to TF32,
     which has 11 significant bits; with "highest", it computes in float32. On a CPU, float32
-    operands are never rounded. The option is read when a function is traced.
+    operands are always multiplied in float32. The option is read when a function is traced.
 
     Args:
         new_val: "default", "high" or "highest", or the alternative names "bfloat16",
@@ -502,8 +502,8 @@ def threefry_partitionable(new_val: bool = True) -> None:
 def transfer_guard(new_val: str | None) -> None:
     """Accept JAX's option for copies of arrays between host and devices.
 
-    The option exists for compatibility with JAX and has no effect in toile. It also sets the
-    options for the three directions.
+    The option exists for compatibility with JAX and has no effect in toile. It also sets the three
+    options for the individual directions.
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or

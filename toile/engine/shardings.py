@@ -111,7 +111,7 @@ class Sharding:
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
-        """Return, for each device, the indices of its part of an array of this shape."""
+        """Return, for each device, the indices of its part of an array of the given shape."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def shard_shape(self, global_shape: Shape) -> Shape:
@@ -148,7 +148,7 @@ class Sharding:
 
 
 class SingleDeviceSharding(Sharding):
-    """The sharding of an array that is on one device.
+    """The sharding of an array that is stored on one device.
 
     Args:
         device: the device.

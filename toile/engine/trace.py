@@ -52,7 +52,7 @@ state = State()
 
 
 class Trace:
-    """An interpreter of operations; each active `grad`, `vmap` or `jit` has one.
+    """An interpreter of operations; each active `grad`, `vmap` or `jit` has its own trace.
 
     While a function is transformed, each operation is processed by the innermost trace. User code
     does not normally need this class.
@@ -73,7 +73,7 @@ class Trace:
 
     @property
     def main(self) -> Trace:
-        """The trace itself, which all tracers of one transformation share."""
+        """The trace itself, which is shared by all tracers of one transformation."""
         return self
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:

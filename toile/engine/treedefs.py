@@ -365,7 +365,8 @@ class PyTreeDef:
         """Build a tree with this structure from nested iterables.
 
         Args:
-            tree: nested iterables, one of the same length for each container of this structure.
+            tree: nested iterables that contain, for each container of this structure, an iterable
+                of the same length.
 
         Returns:
             The tree.

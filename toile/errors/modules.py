@@ -154,7 +154,7 @@ class MultipleMethodsCompactError(FlaxError):
 
 
 class ReservedModuleAttributeError(FlaxError):
-    """A module class declares a field `parent` or `name`, which every module has.
+    """A module class declares a field named `parent` or `name`, which every module already has.
 
     Broken::
 
@@ -175,7 +175,7 @@ class ReservedModuleAttributeError(FlaxError):
 
 
 class ApplyModuleInvalidMethodError(FlaxError):
-    """The argument `method` is neither the name of a method nor a function of a module.
+    """The argument `method` is neither the name of a method nor a function that accepts a module.
 
     Broken::
 

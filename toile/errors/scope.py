@@ -233,7 +233,7 @@ class ScopeVariableNotFoundError(FlaxError):
 
 
 class InvalidFilterError(FlaxError):
-    """A filter is not a bool, the name of a collection, a container of names or a DenyList.
+    """A filter is neither a bool nor the name of a collection, a container of names or a DenyList.
 
     Broken::
 
@@ -347,7 +347,7 @@ class JaxTransformError(FlaxError):
 
 
 class PartitioningUnspecifiedError(FlaxError):
-    """A lifted transformation added an axis to a Partitioned variable without a name for the axis.
+    """A lifted transformation added an axis to a Partitioned variable without naming the axis.
 
     Broken::
 

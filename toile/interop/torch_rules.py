@@ -84,7 +84,7 @@ def _bias(shapes: Shapes) -> list[Pair]:
 
 @dataclass(frozen=True)
 class Dense(Rule):
-    """A rule to convert between Linear and Dense or DenseGeneral.
+    """A rule to convert between torch's Linear and toile's Dense or DenseGeneral.
 
     The kernel in toile is the transpose of the weight in torch.
 
@@ -128,10 +128,10 @@ class Dense(Rule):
 
 @dataclass(frozen=True)
 class Conv(Rule):
-    """A rule to convert between Conv1d, Conv2d or Conv3d and Conv, with or without groups.
+    """A rule to convert between torch's Conv1d, Conv2d or Conv3d and toile's Conv.
 
-    In torch, the weight has shape `(out, in, *space)`; in toile, the kernel has shape
-    `(*space, in, out)`.
+    The layers may have several groups. In torch, the weight has shape `(out, in, *space)`; in
+    toile, the kernel has shape `(*space, in, out)`.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -152,11 +152,11 @@ class Conv(Rule):
 
 @dataclass(frozen=True)
 class ConvTranspose(Rule):
-    """A rule to convert between ConvTranspose1d, 2d or 3d with one group and ConvTranspose.
+    """A rule to convert between torch's ConvTranspose1d, 2d or 3d and toile's ConvTranspose.
 
-    In torch, the weight has shape `(in, out, *space)` and is flipped when it is applied. In toile,
-    the kernel has shape `(*space, in, out)` and is not flipped. If `transpose_kernel` is True, the
-    kernel has shape `(*space, out, in)` and is flipped.
+    The torch layer must have only one group. In torch, the weight has shape `(in, out, *space)` and
+    is flipped when it is applied. In toile, the kernel has shape `(*space, in, out)` and is not
+    flipped. If `transpose_kernel` is True, the kernel has shape `(*space, out, in)` and is flipped.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -187,7 +187,7 @@ class ConvTranspose(Rule):
 class Norm(Rule):
     """A rule to convert BatchNorm, LayerNorm, GroupNorm, InstanceNorm and RMSNorm layers.
 
-    The rule converts those of the scale, the bias and the running statistics that the layer has.
+    The rule converts the layer's scale, bias and running statistics, if it has them.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -212,7 +212,7 @@ class Norm(Rule):
 
 @dataclass(frozen=True)
 class Embed(Rule):
-    """A rule to convert between Embedding and Embed, whose tables are identical.
+    """A rule to convert between torch's Embedding and toile's Embed, whose tables are identical.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -314,7 +314,7 @@ def _summands(total: np.ndarray, like: Arrays | None) -> Arrays:
 
 @dataclass(frozen=True)
 class LSTM(_Recurrent):
-    """A rule to convert between torch's LSTM or LSTMCell and LSTMCell or OptimizedLSTMCell.
+    """A rule to convert between torch's LSTM or LSTMCell and toile's LSTMCell or OptimizedLSTMCell.
 
     The rule converts one layer of an LSTM. In torch, the layer has two biases, which are added.
 
@@ -398,7 +398,7 @@ _PROJECTIONS = ("query", "key", "value")
 
 @dataclass(frozen=True)
 class Attention(Rule):
-    """A rule to convert between MultiheadAttention and MultiHeadDotProductAttention.
+    """A rule to convert between torch's MultiheadAttention and MultiHeadDotProductAttention.
 
     Weights of shape `(heads * depth, in)` become kernels of shape `(in, heads, depth)`. torch
     stores the three projections in one matrix unless the keys or values differ in size from the

@@ -224,7 +224,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
             operands promote to.
 
     Returns:
-        An array of dot products. It does not have the axis of the vectors.
+        An array of dot products, which lacks the axis of the vectors.
 
     >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
     Array([3, 7], dtype=int32)

@@ -633,10 +633,10 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
 def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
              retstep: bool = False, dtype: DTypeLike | None = None, axis: int = 0, *,
              device: Device | Sharding | None = None) -> Array | tuple[Array, Array]:
-    """Create an array of evenly spaced numbers from one number to another.
+    """Create an array of evenly spaced numbers in an interval.
 
     Args:
-        start, stop: the first and last numbers; arrays are broadcast against each other.
+        start, stop: ends of the interval; arrays are broadcast against each other.
         num: number of elements.
         endpoint: whether `stop` is the last number; if False, the last number is one step before
             `stop`.

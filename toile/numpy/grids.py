@@ -179,7 +179,7 @@ def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
     """Create an array of powers of a base with evenly spaced exponents.
 
     Args:
-        start, stop: the first and last exponents; arrays are broadcast against each other.
+        start, stop: ends of the interval of exponents; arrays are broadcast against each other.
         num: number of elements.
         endpoint: whether `stop` is the last exponent; if False, the last exponent is one step
             before `stop`.
@@ -208,8 +208,8 @@ def geomspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoi
     """Create an array of numbers with a constant ratio between neighbors.
 
     Args:
-        start, stop: the first and last numbers, which must not be 0 and must have the same sign;
-            arrays are broadcast against each other.
+        start, stop: ends of the interval, which must not be 0 and must have the same sign; arrays
+            are broadcast against each other.
         num: number of elements.
         endpoint: whether `stop` is the last number; if False, the last number is one step before
             `stop`.

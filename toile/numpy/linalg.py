@@ -877,7 +877,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
             operands promote to.
 
     Returns:
-        An array of dot products. It does not have the axis of the vectors.
+        An array of dot products, which lacks the axis of the vectors.
     """
     return jnp.vecdot(x1, x2, axis=axis, precision=precision,
                                preferred_element_type=preferred_element_type)

@@ -637,7 +637,7 @@ def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None,
         max: upper bound; None for no upper bound.
 
     Returns:
-        An array whose shape and dtype are those that the three arguments promote to.
+        An array of the broadcast shape, in the dtype that the three arguments promote to.
 
     Raises:
         ValueError: one of the three arguments is complex, or `arr` is missing.

@@ -130,8 +130,8 @@ def clear_caches() -> None:
     """Discard all traces made by `jit`, and free unused memory and idle compiled code.
 
     The next call to each jitted function traces and compiles the function again. The traces of a
-    function that cannot be hashed are kept: call the `clear_cache` method of the jitted function
-    instead.
+    function that cannot be hashed are kept; to discard them, call the `clear_cache` method of the
+    jitted function.
 
     >>> f = toile.jit(lambda x: 2 * x)
     >>> float(f(3.0))
@@ -206,7 +206,8 @@ class PjitFunction(Generic[P, R]):
     """A jitted function, which is traced the first time it is called with a new kind of arguments.
 
     `toile.jit` returns an instance; `toile.stages.Wrapped` is another name for the class. The class
-    has the same name as in JAX, because packages recognize jitted functions by this name.
+    itself is named `PjitFunction`, as in JAX, because packages recognize jitted functions by this
+    name.
 
     Args:
         fun: the function.

@@ -231,7 +231,7 @@ class TracedStage:
         """Describe the results.
 
         Args:
-            weak: whether to include which results have a weak dtype.
+            weak: whether to record which results have a weak dtype.
 
         Returns:
             A `ShapeDtypeStruct` for each array, with the sharding that `out_shardings` specifies,
