@@ -149,8 +149,8 @@ class ScopeCollectionNotFound(FlaxError):
     """A variable was read from a collection that was not passed or is empty.
 
     There are three possible causes: the collection was not passed; the parameters were passed
-    without the dictionary around them; or the collection must first be created by `init` or by a
-    call to `apply` in which it is mutable.
+    without the dictionary of collections that must contain them; or the collection must first be
+    created by `init` or by a call to `apply` in which it is mutable.
 
     Broken::
 

@@ -90,7 +90,7 @@ class Dense(Rule):
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
-        flattened: shape `(channels, height, width)` if the inputs are a flattened image; None
+        flattened: shape `(channels, height, width)` if each input is a flattened image; None
             otherwise. The channels come first in torch and last in toile.
         output_axes: number of output axes of a DenseGeneral kernel. With None, the number is
             inferred from the bias or, if there is no bias, from the layer's name (`query`, `key`,
@@ -187,7 +187,7 @@ class ConvTranspose(Rule):
 class Norm(Rule):
     """A rule to convert BatchNorm, LayerNorm, GroupNorm, InstanceNorm and RMSNorm layers.
 
-    The rule converts the layer's scale, bias and running statistics, if it has them.
+    The rule converts the scale, bias and running statistics, if the layer has them.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.

@@ -271,8 +271,7 @@ def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
         x: array or number.
         dtype: dtype of the result; None for the default float dtype.
         copy: whether to copy the array even if it already has this dtype.
-        device: device or sharding to place the result on; None keeps the array on the device of
-            `x`.
+        device: device or sharding to place the result on; None for the device of `x`.
 
     Returns:
         An array with the shape of `x`.

@@ -255,7 +255,8 @@ class _Grid:
 
     `jnp.mgrid` stacks full arrays along the first axis; `jnp.ogrid` returns a tuple of arrays that
     have axes of length 1 and broadcast against each other. `start:stop:step` is a range, as in
-    `arange`; an imaginary step such as `5j` is the number of points, and the stop is then included.
+    `arange`; an imaginary step such as `5j` specifies the number of points, and the stop is then
+    included.
 
     >>> jnp.ogrid[0:2, 0:1:3j]
     (Array([[0.],
@@ -285,8 +286,8 @@ class _Join:
     """Join the arrays, numbers and ranges in brackets.
 
     `jnp.r_` joins along the first axis, and `jnp.c_` along the last, with one-dimensional arrays as
-    columns. `start:stop:step` is a range, as in `arange`; if the step is imaginary, such as `5j`,
-    it is the number of points, and the stop is included. A leading string "axis,ndmin,place" sets
+    columns. `start:stop:step` is a range, as in `arange`; an imaginary step such as `5j` specifies
+    the number of points, and the stop is then included. A leading string "axis,ndmin,place" sets
     the axis to join along, the minimum number of axes, and the position of the original axes in
     arrays that have fewer.
 
