@@ -129,7 +129,7 @@ def shared_lines(
         draw: a function `f(name, n)` that returns the HTML of an item, with at most `n` lines below
             its title.
         lines: number of lines for all items together. Items that do not fit are left out.
-        what: noun for an item, used in the line that counts those left out.
+        what: noun for an item, used in the line that counts the omitted items.
     """
     names = list(names)
     shown = names[: max(lines, 0)]
@@ -145,7 +145,7 @@ def tree_html(title: str, tree: Any, is_open: bool = False, lines: int = MOST_LI
         title: HTML before the totals.
         tree: tree of arrays.
         is_open: whether the first level is unfolded.
-        lines: largest number of lines.
+        lines: maximum number of lines.
     """
     branch = branch_of(tree)
     return fold(f"{title} {pale(branch.total)}", branch_html(branch, lines), is_open)

@@ -91,9 +91,9 @@ def table(
         head: titles of the columns.
         rows: texts of the cells, row by row. A newline in a text starts a new line in its cell.
         left: indices of the columns that are aligned to the left.
-        foot: texts of the last row, which is set like the titles.
-        most: largest number of rows. A line below the table counts the others.
-        what: noun for a row in that line.
+        foot: texts of the last row, which is formatted like the titles.
+        most: maximum number of rows. A line below the table says how many rows are left out.
+        what: noun for a row, used in that line.
     """
 
     def line(tag: str, cells: Sequence[str]) -> str:
@@ -115,5 +115,5 @@ def table(
 
 
 def left_out(count: int, what: str) -> str:
-    """Return a line that says how many items are not shown, or an empty string if none."""
+    """Return a line that says how many items are not shown, or an empty string if all are shown."""
     return paragraph(pale(f"… and {quantity(count, f'more {what}')}")) if count > 0 else ""

@@ -31,13 +31,13 @@ class LiveDisplay:
     """One output of a notebook cell, which is redrawn at most once every `interval` seconds.
 
     If `refresh` is called before the interval has passed, a timer redraws the output later, at the
-    latest at the end of the cell. Another cell, or the same cell when it runs again, gets a new
+    latest at the end of the cell. A different cell, or the same cell if it runs again, gets a new
     output.
 
     Args:
-        draw: a function without arguments that returns a dict from MIME types ("text/html",
+        draw: a function without arguments that returns a dict that maps MIME types ("text/html",
             "text/plain") to texts.
-        interval: smallest number of seconds between two drawings.
+        interval: minimum number of seconds between two drawings.
         tick: number of seconds after which the output is redrawn even if `refresh` is not called.
             This continues until `close` is called. With None, only `refresh` redraws the output.
     """

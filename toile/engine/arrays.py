@@ -105,12 +105,12 @@ class ConcreteArray(Array):
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of the elements."""
+        """The size of all elements in bytes."""
         return self._data.nbytes
 
     @property
     def itemsize(self) -> int:
-        """The number of bytes of one element."""
+        """The size of one element in bytes."""
         return self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class ConcreteArray(Array):
         return devices.first_device()
 
     def devices(self) -> set[Any]:
-        """The set of devices on which the array is stored."""
+        """Return the set of devices on which the array is stored."""
         return {self.device}
 
     @property
@@ -141,7 +141,7 @@ class ConcreteArray(Array):
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether each device of the array has all of it."""
+        """Whether every device of the array stores the whole array."""
         return True
 
     @property
@@ -156,16 +156,16 @@ class ConcreteArray(Array):
 
     @property
     def addressable_shards(self) -> list[Any]:
-        """The parts of the array on the devices of this process."""
+        """The parts of the array that are stored on this process's devices."""
         return [Shard(self.device, self)]
 
     @property
     def global_shards(self) -> list[Any]:
-        """The parts of the array on all devices."""
+        """The parts of the array that are stored on all devices."""
         return self.addressable_shards
 
     def addressable_data(self, index: int) -> Any:
-        """The part with index `index` among those on the devices of this process."""
+        """Return the part at position `index` in the list of parts on this process's devices."""
         return self.addressable_shards[index].data
 
     def block_until_ready(self) -> Any:
@@ -178,11 +178,11 @@ class ConcreteArray(Array):
             self._data._refuse()
 
     def is_ready(self) -> bool:
-        """Whether the values are computed."""
+        """Test whether the values have been computed."""
         return True
 
     def is_deleted(self) -> bool:
-        """Whether the memory was released, by `delete` or by donation."""
+        """Test whether the memory was released by `delete` or by donation."""
         return self._memory is _DELETED
 
     def delete(self) -> None:
@@ -191,7 +191,7 @@ class ConcreteArray(Array):
         self._pointer = None
 
     def on_device_size_in_bytes(self) -> int:
-        """The number of bytes of the elements on the device."""
+        """The size of the elements in bytes on the device."""
         return self.nbytes
 
     __hash__ = None  # type: ignore[assignment]
@@ -424,14 +424,15 @@ class KeyArray(ConcreteArray):
 class Shard:
     """The part of an array that is stored on one device.
 
-    `x.addressable_shards` lists the parts of `x` on the devices of this process.
+    `x.addressable_shards` lists the parts of `x` that are stored on this process's devices.
 
     Args:
         device: device that stores the part.
         data: the part, an array on that device.
         index: the position of the part in the whole array, as one slice for each axis; None if the
             part is the whole array.
-        replica_id: number of this copy, if several devices store the same part; 0 for the first.
+        replica_id: number of this copy if several devices store the same part; the first copy has
+            number 0.
     """
 
     __slots__ = ("device", "data", "index", "replica_id")

@@ -27,8 +27,8 @@ class Aval:
     Args:
         shape: sizes of the axes.
         dtype: type of the elements.
-        weak_type: whether the dtype gives way to that of other operands, like the dtype of a Python
-            number.
+        weak_type: whether the dtype yields to the dtypes of other operands, as the dtype of a
+            Python number does.
     """
 
     __slots__ = ("shape", "dtype", "weak_type")
@@ -50,15 +50,15 @@ class Aval:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of the elements."""
+        """The size of all elements in bytes."""
         return self.size * self.dtype.itemsize
 
     def with_shape(self, shape: Shape) -> Aval:
-        """Return a copy with another shape."""
+        """Return a copy with a different shape."""
         return Aval(shape, self.dtype, self.weak_type)
 
     def update(self, **changes: Any) -> Aval:
-        """Return a copy with another `shape`, `dtype` or `weak_type`."""
+        """Return a copy with a different `shape`, `dtype` or `weak_type`."""
         fields = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type}
         return Aval(**{**fields, **changes})
 
@@ -67,7 +67,7 @@ class Aval:
         return Aval(self.shape, self.dtype, False) if self.weak_type else self
 
     def to_tangent_aval(self) -> Aval:
-        """Return the aval of tangents; its dtype is float0 for integers and booleans."""
+        """Return the aval of tangents, whose dtype is float0 for integers and booleans."""
         return Aval(self.shape, tangent_dtype(self.dtype), self.weak_type)
 
     def __eq__(self, other: object) -> bool:
@@ -102,7 +102,7 @@ class Aval:
 
     @property
     def sharding(self) -> Any:
-        """An empty sharding, because an aval does not say where the array is."""
+        """An empty sharding, because an aval does not say where the array is stored."""
         return NO_SHARDING
 
 
@@ -188,11 +188,11 @@ def aval_of(x: Leaf) -> Aval:
             and `dtype`.
 
     Returns:
-        The aval. Dtypes of 64 bits are narrowed unless `enable_x64` is on, and Python numbers other
-        than booleans are weakly typed.
+        The aval. 64-bit dtypes are narrowed to 32 bits unless `enable_x64` is on. Python numbers
+        other than booleans are weakly typed.
 
     Raises:
-        TypeError: `x` is not an array or a number, or its elements are not numbers.
+        TypeError: `x` is neither an array nor a number, or its elements are not numbers.
 
     >>> toile.core.get_aval(1.0)
     ShapedArray(float32[], weak_type=True)

@@ -195,7 +195,7 @@ def define(name: str, default: Any) -> None:
 
 
 class Config:
-    """The options of toile; `toile.config` is the only object of this class.
+    """toile's options; `toile.config` is the only object of this class.
 
     `toile.config.update("jax_debug_nans", True)` sets an option in all threads,
     `toile.config.jax_debug_nans` reads it, and `with toile.debug_nans(True):` sets it for a block.
@@ -203,20 +203,22 @@ class Config:
     environment variable TOILE_DEBUG_NANS (or JAX_DEBUG_NANS) sets the initial value; it is read
     when toile is imported. `toile.config.values` lists the options.
 
-    Most options are explained at their context managers in `toile`. These options have no context
-    manager:
+    Most options are explained in the docstrings of their context managers in `toile`. The following
+    options have no context manager:
 
     - `jax_num_cpu_devices`: number of CPU devices, each of which is a thread; -1 for the number in
-      XLA_FLAGS, or 1 if there is none. The environment variable TOILE_CPU_DEVICES sets it too.
+      XLA_FLAGS, or 1 if XLA_FLAGS contains none. The environment variable TOILE_CPU_DEVICES also
+      sets this number.
     - `jax_num_gpu_devices`: number of GPU devices; -1 for the number of GPUs. A larger number
-      divides each GPU into several devices. The environment variable TOILE_GPU_DEVICES sets it too.
+      divides each GPU into several devices. The environment variable TOILE_GPU_DEVICES also sets
+      this number.
     - `jax_random_seed_offset`: integer that is added to the seed of every random key.
-    - `jax_traceback_filtering`: whether tracebacks leave out the frames of toile: "auto", "off",
-      "tracebackhide", "remove_frames" or "quiet_remove_frames".
+    - `jax_traceback_filtering`: how tracebacks hide toile's frames: "auto", "off", "tracebackhide",
+      "remove_frames" or "quiet_remove_frames".
     - `flax_filter_frames`, `flax_profile`, `flax_preserve_adopted_names`, `flax_return_frozendict`,
       `flax_fix_rng_separator`: see `toile.configurations`.
 
-    The other options of JAX are accepted for code written for JAX, and have no effect.
+    JAX's other options are accepted for compatibility with JAX, and have no effect.
 
     >>> toile.config.update("jax_enable_x64", True)
     >>> toile.config.jax_enable_x64, jnp.arange(2).dtype
@@ -257,8 +259,8 @@ class Config:
             name: name of the option, with or without `jax_`.
 
         Returns:
-            The value that a context manager has set in this thread, otherwise the value of the
-            process.
+            The value that a context manager has set in this thread, or otherwise the process-wide
+            value.
         """
         if name in self._values:
             return self._values[name]
@@ -308,11 +310,11 @@ class Config:
         return f"Config({', '.join(f'{k}={v!r}' for k, v in changed.items())})"
 
     def parse_flags_with_absl(self) -> None:
-        """Apply the `--jax_...` arguments of the command line, if absl is installed."""
+        """Apply the `--jax_...` arguments on the command line if absl is installed."""
         absl_flags.parse(_kinds(), self)
 
     def config_with_absl(self) -> None:
-        """Define every option as a flag of absl, which reads them when its app starts."""
+        """Define every option as an absl flag; absl reads the flags when its app starts."""
         absl_flags.register(_kinds(), self)
 
 
@@ -329,7 +331,7 @@ class Override:
     """A context manager and decorator that sets options in the current thread.
 
     Args:
-        values: a dict from short names of options, such as "enable_x64", to values.
+        values: dict that maps short names of options, such as "enable_x64", to values.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ class Context:
     """A setting that traced functions may read: `context(value)` is a context manager.
 
     Args:
-        default: value outside blocks that set a value.
+        default: value outside all blocks that set a value.
     """
 
     __slots__ = ("default", "number")
@@ -58,11 +58,11 @@ class Context:
         config.set_contexts(self._replaced(config.flags.contexts, new_val))
 
     def get_global(self) -> Any:
-        """The value of threads that have set no context."""
+        """The value in threads that have not set a context."""
         return self._found(config.process_contexts())
 
     def set_global(self, new_val: Any) -> None:
-        """Set the value for every thread that has set no context.
+        """Set the value in every thread that has not set a context.
 
         Args:
             new_val: hashable value.
@@ -90,18 +90,18 @@ class Setting:
 
 
 def make_user_context(default_value: Hashable = None) -> Context:
-    """Make a setting that jitted functions may read while they are traced.
+    """Create a setting that jitted functions may read while they are traced.
 
-    When the value of a user context changes, a jitted function is traced again. This does not
+    When the value of a user context changes, jitted functions are traced again, which does not
     happen when an ordinary global variable changes.
 
     Args:
-        default_value: value outside blocks that set a value.
+        default_value: value outside all blocks that set a value.
 
     Returns:
         The context. `context(value)` is a context manager that sets the value in this thread,
-        `context.value` reads it, and `context.set(value)` sets it until the next change. Values
-        must be hashable.
+        `context.value` reads the value, and `context.set(value)` sets it until the next change.
+        Values must be hashable.
 
     >>> context = toile.make_user_context("single")
     >>> f = toile.jit(lambda x: 2 * x if context.value == "double" else x)

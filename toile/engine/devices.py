@@ -23,13 +23,13 @@ class Device:
     """A CPU or GPU that stores arrays and runs programs.
 
     `toile.devices()` lists the devices. A device is described by the attributes `platform` ("cpu"
-    or "gpu"), `id` and `device_kind` (the name of the model). Ids are unique among the devices of a
-    platform, in all processes.
+    or "gpu"), `id` and `device_kind` (the name of the hardware model). Ids are unique among the
+    devices of a platform, across all processes.
 
     Args:
         platform_name: name of the platform, "cpu" or "gpu".
         id: number of the device among the devices of its platform.
-        device_kind: name of the model of the hardware.
+        device_kind: name of the hardware model.
         owner: index of the process to which the device belongs; None for this process.
     """
 
@@ -47,21 +47,21 @@ class Device:
 
     @property
     def local_hardware_id(self) -> int:
-        """The number of the device among those of its process."""
+        """The number of the device among the devices of its process."""
         return self._number
 
     @property
     def host_id(self) -> int:
-        """The index of the process of the device; an older name of `process_index`."""
+        """The index of the device's process; an older name for `process_index`."""
         return self.process_index
 
     @property
     def client(self) -> Device:
-        """The device itself; JAX returns a client object."""
+        """The device itself. JAX returns a client object instead."""
         return self
 
     def memory_stats(self) -> dict[str, Any] | None:
-        """Return statistics about the memory of a GPU, in bytes; None for a CPU."""
+        """Return statistics about a GPU's memory, in bytes, or None for a CPU."""
         return None
 
     # ---- overridden by platforms
@@ -72,7 +72,7 @@ class Device:
 
     @property
     def hardware(self) -> str:
-        """A name of the hardware that is unique across machines."""
+        """A name for the hardware that is unique across machines."""
         return f"{platform.node()} {self.platform} {self._number}"
 
     def put(self, data: Any) -> Any:

@@ -165,7 +165,7 @@ _subdtypes: dict[tuple[Any, Any], bool] = {}
 
 
 def issubdtype(arg1: DTypeLike | ExtendedDType, arg2: DTypeLike | ExtendedDType) -> bool:
-    """Tell whether a dtype belongs to a kind of dtypes, or equals another dtype.
+    """Test whether a dtype belongs to a kind of dtypes or equals another dtype.
 
     Args:
         arg1: dtype or scalar type.
@@ -173,11 +173,11 @@ def issubdtype(arg1: DTypeLike | ExtendedDType, arg2: DTypeLike | ExtendedDType)
             `jnp.inexact`, `jnp.number`, `toile.dtypes.prng_key` ...
 
     Returns:
-        True if `arg1` is equal to `arg2` or below it in NumPy's hierarchy of scalar types.
+        True if `arg1` equals `arg2` or is below `arg2` in NumPy's hierarchy of scalar types.
 
     Differences:
         bfloat16, float8 and the narrow integers belong to the hierarchy; `np.issubdtype` does not
-        know them.
+        support them.
 
     >>> toile.dtypes.issubdtype(jnp.bfloat16, jnp.floating)
     True
@@ -209,7 +209,7 @@ def _scalar_class(x: Any) -> type:
 
 
 def isdtype(dtype: DTypeLike, kind: str | DTypeLike | tuple[str | DTypeLike, ...]) -> bool:
-    """Tell whether a dtype is of a given kind, as defined by the array API standard.
+    """Test whether a dtype is of a given kind, as defined by the array API standard.
 
     Args:
         dtype: a dtype, or an array, whose dtype is used.
@@ -274,7 +274,7 @@ def itemsize_bits(dtype: DTypeLike) -> int:
         The number of bits, such as 4 for int4, 32 for float32 and 8 for bool.
 
     Raises:
-        ValueError: `dtype` is None, or the dtype of random keys or of float0.
+        ValueError: `dtype` is None, float0 or a dtype of random keys.
     """
     if dtype is None:
         raise ValueError("itemsize_bits: needed a dtype, got None" + here())
@@ -335,7 +335,7 @@ def default_uint_dtype() -> np.dtype:
 
 
 def default_float_dtype() -> np.dtype:
-    """Return the dtype of floats for which no dtype is given.
+    """Return the default dtype of floats.
 
     Returns:
         float32, or float64 if `enable_x64` is on.
@@ -351,19 +351,19 @@ def default_complex_dtype() -> np.dtype:
 def canonicalize_dtype(
     dtype: DTypeLike | ExtendedDType | None, allow_extended_dtype: bool = False
 ) -> Any:
-    """Return the NumPy dtype that an array of the given dtype has in toile.
+    """Return the NumPy dtype that toile uses for arrays of the given dtype.
 
     Args:
         dtype: dtype, scalar type or name.
         allow_extended_dtype: whether dtypes of random keys are returned unchanged.
 
     Returns:
-        The dtype, in the byte order of this machine. 64-bit dtypes become 32-bit ones unless
+        The dtype, in the byte order of this machine. 64-bit dtypes become 32-bit dtypes unless
         `enable_x64` is on.
 
     Raises:
         TypeError: `dtype` is not a dtype.
-        ValueError: `dtype` is a dtype of random keys, and `allow_extended_dtype` is False.
+        ValueError: `dtype` is a dtype of random keys and `allow_extended_dtype` is False.
 
     >>> toile.dtypes.canonicalize_dtype("int64")
     dtype('int32')
@@ -565,11 +565,11 @@ def result_type(
 ) -> Any:
     """Return the dtype of the result of an operation on the given operands.
 
-    Python numbers, and arrays made from them, give way to the dtypes of other operands of the same
-    kind: the result of int8 and the number 1 is int8, and the result of int8 and 1.0 is float32.
+    Python numbers, and arrays created from them, adopt the dtype of another operand of the same
+    kind: int8 and the number 1 produce int8, whereas int8 and the number 1.0 produce float32.
 
     Args:
-        *args: arrays, numbers, dtypes or scalar types. None stands for the default float dtype.
+        *args: arrays, numbers, dtypes or scalar types. None means the default float dtype.
         return_weak_type_flag: whether to also return a flag that says whether the result is weakly
             typed.
 

@@ -27,10 +27,10 @@ class ToileError(Exception):
 
 
 class UnreadableFileError(ToileError, ValueError):
-    """A file or bytes cannot be read, because they are damaged or have another format.
+    """A file or a bytes object cannot be read because it is damaged or has a different format.
 
-    Every reader raises only this error, whatever the bytes are. Errors of the operating system,
-    such as a missing file or missing permission, are passed on. The error is also a ValueError.
+    Every reader raises only this error, whatever the file contains. Operating-system errors, such
+    as a missing file or missing permission, are passed on. The error is also a ValueError.
 
     Broken::
 
@@ -96,7 +96,7 @@ class ConcretizationTypeError(JAXTypeError):
 
 
 class TracerBoolConversionError(ConcretizationTypeError):
-    """A traced value was used as a condition of Python's `if`, `while`, `and`, `or` or `assert`.
+    """A traced value was used as a condition in Python's `if`, `while`, `and`, `or` or `assert`.
 
     Broken::
 
@@ -117,7 +117,7 @@ class TracerBoolConversionError(ConcretizationTypeError):
 
 
 class TracerArrayConversionError(JAXTypeError):
-    """A traced value was passed to NumPy or another library, which needs its values.
+    """A traced value was passed to NumPy or another library, which needs a concrete value.
 
     Broken::
 
@@ -156,7 +156,7 @@ class NonConcreteBooleanIndexError(JAXIndexError):
 
 
 class UnexpectedTracerError(JAXTypeError):
-    """A tracer outlived the function that was being traced, through a global, a list or `self`.
+    """A tracer outlived its traced function, because it was stored in a global, a list or `self`.
 
     Broken::
 
@@ -172,7 +172,7 @@ class UnexpectedTracerError(JAXTypeError):
 
 
 class NonHashableStaticArgumentError(ToileError, ValueError):
-    """A static argument of jit has no hash, so it cannot be part of the cache key.
+    """A static argument of `jit` is not hashable, so it cannot be part of the cache key.
 
     Broken::
 
@@ -187,7 +187,7 @@ class NonHashableStaticArgumentError(ToileError, ValueError):
 
 
 class TreeStructureError(ToileError, TypeError):
-    """Two pytrees that must have the same structure differ, such as the branches of `cond`.
+    """Two pytrees that must have the same structure, such as the results of two branches, differ.
 
     Broken::
 
@@ -202,7 +202,7 @@ class TreeStructureError(ToileError, TypeError):
 class ShapeError(ToileError, TypeError, ValueError):
     """The shapes or dtypes of the operands do not fit the operation.
 
-    The error is both a TypeError and a ValueError, because JAX raises either of them.
+    The error is both a TypeError and a ValueError, because JAX raises one or the other.
 
     Broken::
 
@@ -251,9 +251,9 @@ class RetraceWarning(UserWarning):
 
 
 class CacheWarning(RuntimeWarning):
-    """The folder of compiled kernels, or a file in it, was not used; the message says why.
+    """The folder of compiled kernels, or a file in it, could not be used; the message says why.
 
-    Results do not depend on this folder. The environment variable TOILE_CACHE_DIR sets it.
+    Results do not depend on this folder. The environment variable TOILE_CACHE_DIR sets its path.
 
     Broken::
 

@@ -39,7 +39,7 @@ class Exchange(ABC):
     def all_reduce(
         self, kind: str, xs: Sequence[Any], axes: tuple[Any, ...], groups: Groups
     ) -> list[Any]:
-        """Sums ("sum"), maxima ("max") or minima ("min"), the same bits on all devices."""
+        """Sums ("sum"), maxima ("max") or minima ("min"), bit-for-bit identical on all devices."""
 
     @abstractmethod
     def all_gather(self, x: Any, axis: Any, groups: Groups) -> Any:

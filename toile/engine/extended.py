@@ -18,7 +18,7 @@ from toile.engine.source import here
 
 
 class extended(np.generic):
-    """The kind of dtypes that NumPy does not know, such as of random keys, for `issubdtype`."""
+    """The kind of dtypes that NumPy lacks, such as those of random keys, for `issubdtype`."""
 
 
 class prng_key(extended):

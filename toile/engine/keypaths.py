@@ -145,9 +145,9 @@ def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
     """Write a key path as text.
 
     Args:
-        keys: entries of the path, such as `toile.tree_util.tree_flatten_with_path` returns.
-        simple: whether brackets, quotes and dots are left out.
-        separator: text between the entries.
+        keys: entries of the path, as returned by `toile.tree_util.tree_flatten_with_path`.
+        simple: whether to leave out brackets, quotes and dots.
+        separator: text to put between the entries.
 
     Returns:
         The text, which is by default the Python expression that leads from the tree to the leaf.

@@ -34,7 +34,7 @@ from toile.engine.trace import (
 
 
 class Var:
-    """A value of a program: one of its inputs, or a result of one of its equations.
+    """A variable of a program: one of its inputs or a result of one of its equations.
 
     Variables are compared by identity.
 
@@ -81,8 +81,8 @@ class Equation:
     Args:
         op: the operation, with its parameters.
         ins: the operands, which are variables or literals.
-        outs: the variables of the results.
-        source: line of the user's program that created the equation; None if it is not known.
+        outs: the variables that represent the results.
+        source: line of the user's program that created the equation; None if the line is unknown.
         scope: names of the scopes (`toile.named_scope`, modules) in which the equation was created,
             outermost first.
     """
@@ -118,7 +118,7 @@ class Equation:
 
     @property
     def outvars(self) -> list[Var]:
-        """The variables of the results; JAX's name for `outs`."""
+        """The variables that represent the results; JAX's name for `outs`."""
         return self.outs
 
     @property
@@ -138,9 +138,9 @@ class Program:
     Programs are immutable and compared by identity.
 
     Args:
-        inputs: variables of the arguments.
+        inputs: variables that represent the arguments.
         equations: the equations, in the order in which they run.
-        outputs: variables or literals that are returned.
+        outputs: variables and literals that are returned.
         name: name of the function, for error messages and profiles.
 
     >>> toile.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0).jaxpr
@@ -198,7 +198,7 @@ class Program:
 
     @property
     def invars(self) -> list[Var]:
-        """The inputs, except those for values that the function closed over."""
+        """The inputs, except those that represent values that the function closed over."""
         return self.inputs[self.hidden :]
 
     @property
@@ -208,11 +208,11 @@ class Program:
 
     @property
     def constvars(self) -> list[Var]:
-        """The inputs for values that the function closed over."""
+        """The inputs that represent values that the function closed over."""
         return self.inputs[: self.hidden]
 
     def memoized(self, key: Any, make: Callable[[], Any]) -> Any:
-        """A derived Program, which is made once for each key."""
+        """Return a derived Program, which is created only once for each key."""
         found = self.memo.get(key)
         if found is None:
             found = make()
@@ -243,13 +243,13 @@ hooks = _Hooks()
 
 
 class ClosedProgram:
-    """A program with the values that its function closed over.
+    """A program together with the values that its function closed over.
 
-    `toile.make_jaxpr` returns such an object.
+    `toile.make_jaxpr(f)(*args)` returns such an object.
 
     Args:
-        program: the program, whose first inputs are for these values.
-        consts: the values.
+        program: the program, whose first inputs receive the values in `consts`.
+        consts: the values that the function closed over.
 
     >>> table = jnp.arange(3)
     >>> closed = toile.make_jaxpr(lambda i: table[i])(0)

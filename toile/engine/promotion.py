@@ -206,8 +206,8 @@ def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype:
     """Return the dtype to which a binary operation converts two dtypes.
 
     Args:
-        a, b: dtypes, scalar types or names. The Python types int, float and complex give way to
-            dtypes of the same kind, as Python numbers do.
+        a, b: dtypes, scalar types or names. The Python types int, float and complex yield to dtypes
+            of the same kind, as Python numbers do.
 
     Returns:
         The dtype.
@@ -217,7 +217,7 @@ def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype:
 
     Differences:
         NumPy prefers dtypes that can represent every value: it promotes int32 and float32 to
-        float64, while toile promotes them to float32.
+        float64, whereas toile promotes them to float32.
 
     >>> jnp.promote_types("int32", "float32")
     dtype('float32')

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 def allow_excess_precision(new_val: bool = True) -> None:
     """Let kernels keep bfloat16 values in float32 between operations.
 
-    Results may then be more accurate, and large products on a GPU may be fused with the additions
-    that follow them.
+    Results may then be more accurate, and large matrix products on a GPU may be fused with the
+    additions that follow them.
 
     Args:
         new_val: if True, the default, a kernel rounds to bfloat16 only the values that it stores.
-            If False, every operation rounds its result, as it does outside `jit`.
+            If False, every operation rounds its result, as operations outside `jit` do.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -35,13 +35,13 @@ def allow_excess_precision(new_val: bool = True) -> None:
 def allow_f16_reductions(new_val: bool = True) -> None:
     """Accept JAX's option for sums of 16-bit floats that accumulate in 16 bits.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: True by default.
+        new_val: value of the option, which is ignored; True by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -49,13 +49,13 @@ def allow_f16_reductions(new_val: bool = True) -> None:
 def array_garbage_collection_guard(new_val: Literal["allow", "log", "fatal"] | None) -> None:
     """Accept JAX's option for arrays that only the garbage collector can free.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
         new_val: how JAX treats such an array: "allow", "log" or "fatal"; None by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -63,13 +63,13 @@ def array_garbage_collection_guard(new_val: Literal["allow", "log", "fatal"] | N
 def auto_pcast(new_val: bool = True) -> None:
     """Accept JAX's option for automatic casts between replicated and varying values.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: True by default.
+        new_val: value of the option, which is ignored; True by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -77,16 +77,16 @@ def auto_pcast(new_val: bool = True) -> None:
 def check_tracer_leaks(new_val: bool = True) -> None:
     """Raise an error when a traced value outlives the function that was traced.
 
-    A traced value stands for an argument while `jit` or `vmap` runs a function. It must not be kept
-    in a global variable, a list or an attribute. With this option, `jit` and `vmap` look for such
-    values when the function has returned; `grad` and `jvp` do not. The check takes time, so use the
-    option only for debugging.
+    A traced value represents an argument while `jit` or `vmap` runs a function. It must not be kept
+    in a global variable, a list or an attribute. With this option, `jit` and `vmap` look for traced
+    values that still exist after the function has returned; `grad` and `jvp` do not. The check
+    takes time, so use the option only for debugging.
 
     Args:
         new_val: whether to check; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
 
     >>> kept = []
     >>> with toile.check_tracer_leaks():
@@ -100,15 +100,15 @@ def check_tracer_leaks(new_val: bool = True) -> None:
 def debug_infs(new_val: bool = True) -> None:
     """Raise FloatingPointError when a result contains an infinity.
 
-    Every result of an operation outside `jit`, and every result of a jitted function, is
-    checked. If a jitted function has a bad result, it is run again operation by operation, and the
-    error names the operation and the line.
+    Every result of an operation outside `jit`, and every result of a jitted function, is checked.
+    If a jitted function returns an infinity, the function is run again operation by operation, and
+    the error names the operation and the line that produced the infinity.
 
     Args:
         new_val: whether to check; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -117,14 +117,14 @@ def debug_key_reuse(new_val: bool = True) -> None:
     """Raise KeyReuseError when a random key is used twice.
 
     Two samples drawn with the same key are not independent. Split the key before each use, or mark
-    an intended second use with `toile.random.clone`. Only keys made by `toile.random.key` are
-    checked, not keys made by `PRNGKey`.
+    an intended second use with `toile.random.clone`. Only keys created by `toile.random.key` are
+    checked, not keys created by `PRNGKey`.
 
     Args:
         new_val: whether to check keys; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
 
     >>> with toile.debug_key_reuse():
     ...     k = key(0)
@@ -139,15 +139,15 @@ def debug_nans(new_val: bool = True) -> None:
     """Raise FloatingPointError when a result contains a NaN.
 
     Every result of an operation outside `jit`, and every result of a jitted function, is checked.
-    If a jitted function has a bad result, it is run again operation by operation, and the error
-    names the operation and the line. It is not an error to make an array of NaNs, but it is an
-    error to compute with it.
+    If a jitted function returns a NaN, the function is run again operation by operation, and the
+    error names the operation and the line that produced the NaN. Creating an array of NaNs is not
+    an error, but computing with such an array is an error.
 
     Args:
         new_val: whether to check; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
 
     >>> with toile.debug_nans():
     ...     jnp.log(-1.0)  # doctest: +ELLIPSIS
@@ -161,7 +161,7 @@ def default_device(new_val: Device | str | None) -> None:
     """Choose the device on which new arrays are created and functions run.
 
     Arrays that were put on a device with `toile.device_put(x, device)` stay there, and functions
-    with such arguments run on that device.
+    that are called with such arrays run on that device.
 
     Args:
         new_val: a device, such as `toile.devices("cpu")[0]`, or the name of a platform ("cpu" or
@@ -169,7 +169,7 @@ def default_device(new_val: Device | str | None) -> None:
             one, otherwise the CPU.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -177,17 +177,17 @@ def default_device(new_val: Device | str | None) -> None:
 def default_matmul_precision(new_val: str | None) -> None:
     """Set the default precision of matrix products and convolutions.
 
-    The option affects float32 operands on a GPU, where products by default round their operands to
-    TF32, which has 11 significant bits. "highest" computes in float32. On a CPU, float32 products
-    are always computed in float32. The option is read when a function is traced.
+    The option affects float32 operands on a GPU. By default, the GPU rounds these operands to TF32,
+    which has 11 significant bits; with "highest", it computes in float32. On a CPU, float32
+    operands are always multiplied in float32. The option is read when a function is traced.
 
     Args:
-        new_val: "default", "high" or "highest", or their other names "bfloat16", "tensorfloat32"
-            and "float32"; or the name of an algorithm, such as "BF16_BF16_F32". None, the default,
-            means "default".
+        new_val: "default", "high" or "highest", or the alternative names "bfloat16",
+            "tensorfloat32" or "float32"; or the name of an algorithm, such as "BF16_BF16_F32".
+            None, the default, means "default".
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -195,15 +195,15 @@ def default_matmul_precision(new_val: str | None) -> None:
 def default_prng_impl(new_val: str) -> None:
     """Set the default random number generator.
 
-    `toile.random.key(seed)` and `PRNGKey(seed)` make keys of this generator, and raw uint32 keys
-    are treated as its keys.
+    `toile.random.key(seed)` and `PRNGKey(seed)` create keys for this generator, and raw uint32 keys
+    are also treated as keys for it.
 
     Args:
         new_val: name of the generator. The default, "threefry2x32", produces the same numbers on
             every device.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
 
     >>> with toile.default_prng_impl("rbg"):
     ...     print(key(0).dtype)
@@ -215,13 +215,13 @@ def default_prng_impl(new_val: str) -> None:
 def enable_checks(new_val: bool = True) -> None:
     """Accept JAX's option for internal consistency checks.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: False by default.
+        new_val: value of the option, which is ignored; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -235,7 +235,7 @@ def enable_custom_prng(new_val: bool = True) -> None:
         new_val: whether keys are typed; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -248,7 +248,7 @@ def enable_x64(new_val: bool = True) -> None:
             True, they are kept, and Python numbers become 64-bit arrays.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
 
     >>> jnp.arange(3).dtype
     dtype('int32')
@@ -262,14 +262,14 @@ def enable_x64(new_val: bool = True) -> None:
 def error_checking_behavior_divide(new_val: Literal["ignore", "raise"]) -> None:
     """Accept JAX's option for errors about divisions by zero.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
     `toile.experimental.checkify` finds such errors.
 
     Args:
-        new_val: "ignore", the default, or "raise".
+        new_val: value of the option: "ignore", the default, or "raise".
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -277,14 +277,14 @@ def error_checking_behavior_divide(new_val: Literal["ignore", "raise"]) -> None:
 def error_checking_behavior_nan(new_val: Literal["ignore", "raise"]) -> None:
     """Accept JAX's option for errors about NaNs.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
     `toile.experimental.checkify` finds such errors.
 
     Args:
-        new_val: "ignore", the default, or "raise".
+        new_val: value of the option: "ignore", the default, or "raise".
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -292,14 +292,14 @@ def error_checking_behavior_nan(new_val: Literal["ignore", "raise"]) -> None:
 def error_checking_behavior_oob(new_val: Literal["ignore", "raise"]) -> None:
     """Accept JAX's option for errors about indices that are out of bounds.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
     `toile.experimental.checkify` finds such errors.
 
     Args:
-        new_val: "ignore", the default, or "raise".
+        new_val: value of the option: "ignore", the default, or "raise".
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -307,14 +307,14 @@ def error_checking_behavior_oob(new_val: Literal["ignore", "raise"]) -> None:
 def explain_cache_misses(new_val: bool = True) -> None:
     """Log why a jitted function is traced again.
 
-    Each trace is logged to the logger "toile" as a warning. The message says what differs from the
-    most similar earlier call: shapes, dtypes, static arguments or options.
+    Each trace is logged as a warning by the logger "toile". The message says how the call differs
+    from the most similar earlier call: in shapes, dtypes, static arguments or options.
 
     Args:
         new_val: whether to log; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -323,11 +323,11 @@ def explicit_x64_dtypes(new_val: Literal["warn", "error", "allow"]) -> None:
     """Choose what happens when a 64-bit dtype is requested while `enable_x64` is off.
 
     Args:
-        new_val: "warn", the default, makes a 32-bit array and gives a UserWarning; "error" raises a
-            ValueError; "allow" makes a 64-bit array.
+        new_val: "warn", the default, creates a 32-bit array and issues a UserWarning; "error"
+            raises a ValueError; "allow" creates a 64-bit array.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -335,35 +335,36 @@ def explicit_x64_dtypes(new_val: Literal["warn", "error", "allow"]) -> None:
 def legacy_prng_key(new_val: Literal["allow", "warn", "error"]) -> None:
     """Choose what happens when a raw uint32 array is used as a random key.
 
-    Raw keys are made by `toile.random.PRNGKey`, typed keys by `toile.random.key`.
+    `toile.random.PRNGKey` creates raw keys, and `toile.random.key` creates typed keys.
 
     Args:
-        new_val: "allow", the default, accepts the key; "warn" gives a UserWarning; "error" raises a
-            ValueError.
+        new_val: "allow", the default, accepts the key; "warn" issues a UserWarning; "error" raises
+            a ValueError.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
 @State
 def log_compiles(new_val: bool = True) -> None:
-    """Log each time a jitted function is traced and compiled.
+    """Log a message each time a jitted function is traced and compiled.
 
-    The name of the function, the time of tracing, the cause, and the shapes and dtypes of the
-    arguments are logged to the logger "toile" as warnings.
+    The message contains the name of the function, the time that tracing took, the reason for
+    tracing, and the shapes and dtypes of the arguments. It is sent to the logger "toile" as a
+    warning.
 
     Args:
         new_val: whether to log; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
 @State
 def no_execution(new_val: bool = True) -> None:
-    """Raise RuntimeError when a jitted function would run.
+    """Raise RuntimeError instead of running a jitted function.
 
     Tracing, `lower` and `eval_shape` still work, and so do operations outside `jit`.
 
@@ -371,22 +372,23 @@ def no_execution(new_val: bool = True) -> None:
         new_val: whether to raise; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
 @State
 def no_tracing(new_val: bool = True) -> None:
-    """Raise RuntimeError when a jitted function would be traced.
+    """Raise RuntimeError instead of tracing a jitted function.
 
-    Use it to make sure that a program compiles nothing more, for example after its first step.
-    Calls still run if their arguments have shapes and dtypes that were seen before.
+    Use this option to make sure that a program does not compile anything after, for example, its
+    first step. A call still runs if the function was already traced for arguments with the same
+    shapes and dtypes.
 
     Args:
         new_val: whether to raise; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
 
     >>> f = toile.jit(lambda x: 2 * x)
     >>> print(f(jnp.arange(3)))
@@ -406,12 +408,12 @@ def numpy_dtype_promotion(new_val: Literal["standard", "strict"]) -> None:
     """Choose whether operands of different dtypes are converted to a common dtype.
 
     Args:
-        new_val: "standard", the default, converts them; "strict" raises TypePromotionError. With
-            "strict", Python numbers can still be combined with arrays if this does not change the
-            dtype of the array.
+        new_val: "standard", the default, converts the operands; "strict" raises TypePromotionError.
+            With "strict", a Python number can still be combined with an array if this does not
+            change the array's dtype.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
 
     >>> with toile.numpy_dtype_promotion("strict"):
     ...     jnp.ones(2) + 1
@@ -431,11 +433,11 @@ def numpy_rank_promotion(new_val: Literal["allow", "warn", "raise"]) -> None:
     are always accepted.
 
     Args:
-        new_val: "allow", the default, broadcasts them; "warn" gives a UserWarning; "raise" raises a
-            ValueError.
+        new_val: "allow", the default, broadcasts the operands; "warn" issues a UserWarning; "raise"
+            raises a ValueError.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -443,13 +445,13 @@ def numpy_rank_promotion(new_val: Literal["allow", "warn", "raise"]) -> None:
 def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> None:
     """Accept JAX's option for mesh axes of size 1 in the types of arrays.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: False by default.
+        new_val: value of the option, which is ignored; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -457,13 +459,13 @@ def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> None:
 def softmax_custom_jvp(new_val: bool = True) -> None:
     """Accept JAX's option for the derivative rule of softmax.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: False by default.
+        new_val: value of the option, which is ignored; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -471,13 +473,13 @@ def softmax_custom_jvp(new_val: bool = True) -> None:
 def thread_guard(new_val: bool = True) -> None:
     """Accept JAX's option for arrays that several threads use.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: False by default.
+        new_val: value of the option, which is ignored; False by default.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -486,12 +488,13 @@ def threefry_partitionable(new_val: bool = True) -> None:
     """Choose how the generator threefry2x32 assigns random bits to the elements of an array.
 
     Args:
-        new_val: if True, the default, each element depends only on the key and its position, so
-            that each device can make its part independently. If False, elements are assigned as in
-            JAX before version 0.5, which produces other numbers for the same key.
+        new_val: if True, the default, each element depends only on the key and on the element's
+            position, so each device can generate its part of the array independently. If False,
+            bits are assigned as in JAX before version 0.5, which produces different numbers for the
+            same key.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -499,15 +502,15 @@ def threefry_partitionable(new_val: bool = True) -> None:
 def transfer_guard(new_val: str | None) -> None:
     """Accept JAX's option for copies of arrays between host and devices.
 
-    The option exists for code written for JAX and has no effect in toile. It also sets the options
-    for the three directions.
+    The option exists for compatibility with JAX and has no effect in toile. It also sets the three
+    options for the individual directions.
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
-            "disallow_explicit"; None, the default, allows it.
+            "disallow_explicit"; None, the default, allows the copy.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -515,14 +518,14 @@ def transfer_guard(new_val: str | None) -> None:
 def transfer_guard_device_to_device(new_val: str | None) -> None:
     """Accept JAX's option for copies of arrays from one device to another.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
-            "disallow_explicit"; None, the default, allows it.
+            "disallow_explicit"; None, the default, allows the copy.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -530,14 +533,14 @@ def transfer_guard_device_to_device(new_val: str | None) -> None:
 def transfer_guard_device_to_host(new_val: str | None) -> None:
     """Accept JAX's option for copies of arrays from a device to the host.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
-            "disallow_explicit"; None, the default, allows it.
+            "disallow_explicit"; None, the default, allows the copy.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -545,14 +548,14 @@ def transfer_guard_device_to_host(new_val: str | None) -> None:
 def transfer_guard_host_to_device(new_val: str | None) -> None:
     """Accept JAX's option for copies of arrays from the host to a device.
 
-    The option exists for code written for JAX and has no effect in toile.
+    The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
-            "disallow_explicit"; None, the default, allows it.
+            "disallow_explicit"; None, the default, allows the copy.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
 
 
@@ -562,10 +565,11 @@ def disable_jit(disable: bool = True) -> Override:
     Loops and conditionals of `toile.lax` then also run as Python loops and conditionals.
 
     Args:
-        disable: True to run without `jit`; False to compile inside a block that disables it.
+        disable: True to run functions without `jit`; False to use `jit` inside a block in which it
+            is disabled.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
 
     >>> @toile.jit
     ... def f(x):
@@ -581,6 +585,6 @@ def checking_leaks() -> Override:
     """Raise an error when a traced value outlives its function, as `check_tracer_leaks(True)` does.
 
     Returns:
-        A context manager, which can also decorate a function.
+        A context manager, which can also be used as a decorator.
     """
     return check_tracer_leaks(True)

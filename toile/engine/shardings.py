@@ -41,7 +41,7 @@ class Layout:
     Args:
         major_to_minor: the axes, beginning with the one whose index changes slowest.
         tiling: sizes of the blocks in which elements are stored; None for no blocks.
-        sub_byte_element_size_in_bits: number of bits of an element that is smaller than a byte; 0
+        sub_byte_element_size_in_bits: number of bits in an element if it is smaller than a byte; 0
             for larger elements.
     """
 
@@ -57,8 +57,8 @@ class Format:
     """The order of the axes of an array in memory, together with its sharding.
 
     Args:
-        layout: the order of the axes; None for any.
-        sharding: how the array is divided over devices; None for any.
+        layout: the order of the axes; None for any order.
+        sharding: how the array is divided over devices; None for any sharding.
     """
 
     layout: Layout | None = None
@@ -66,7 +66,7 @@ class Format:
 
 
 def checked_memory_kind(kind: str | None) -> str:
-    """The kind of memory asked for, or the default."""
+    """The requested kind of memory, or the default."""
     if kind is None:
         return "device"
     if kind not in MEMORY_KINDS:
@@ -83,12 +83,12 @@ class Sharding:
 
     @property
     def device_set(self) -> set[Any]:
-        """The devices that hold a part."""
+        """The devices that store a part of the array."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether every device holds the whole array."""
+        """Whether every device stores the whole array."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     @property
@@ -98,7 +98,7 @@ class Sharding:
 
     @property
     def num_devices(self) -> int:
-        """The number of devices that hold a part."""
+        """The number of devices that store a part of the array."""
         return len(self.device_set)
 
     @property
@@ -107,11 +107,11 @@ class Sharding:
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def with_memory_kind(self, kind: str) -> Sharding:
-        """Return the same sharding with another kind of memory."""
+        """Return the same sharding with a different kind of memory."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
-        """Return, for each device, the indices of its part of an array of this shape."""
+        """Return, for each device, the indices of its part of an array of the given shape."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def shard_shape(self, global_shape: Shape) -> Shape:
@@ -119,7 +119,7 @@ class Sharding:
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
-        """Tell whether two shardings place arrays with `ndim` axes in the same way."""
+        """Test whether two shardings place arrays with `ndim` axes in the same way."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def everywhere(self) -> Sharding:
@@ -148,7 +148,7 @@ class Sharding:
 
 
 class SingleDeviceSharding(Sharding):
-    """The sharding of an array that is on one device.
+    """The sharding of an array that is stored on one device.
 
     Args:
         device: the device.
@@ -173,7 +173,7 @@ class SingleDeviceSharding(Sharding):
         return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
-        """Return the sharding with the same device and another kind of memory."""
+        """Return the sharding with the same device and a different kind of memory."""
         return SingleDeviceSharding(self._device, memory_kind=kind)
 
     @property
@@ -194,14 +194,14 @@ class SingleDeviceSharding(Sharding):
         return {self._device: (slice(None),) * len(global_shape)}
 
     def everywhere(self) -> SingleDeviceSharding:
-        """Return this sharding, because the device has the whole array."""
+        """Return this sharding, because the device stores the whole array."""
         return self
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
         """Do nothing, because an array of any shape can be on one device."""
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
-        """Tell whether the other sharding puts the whole array on this device."""
+        """Test whether the other sharding puts the whole array on this device."""
         if not isinstance(other, Sharding) or other.num_devices != 1:
             return False
         return other.device_set == {self._device} and other.memory_kind == self._memory_kind

@@ -101,7 +101,7 @@ def module_path() -> str:
 
 
 def here() -> str:
-    """Describe the current call of toile for an error message.
+    """Describe the current call to toile for an error message.
 
     Returns:
         Text that begins with a new line: the call with its operands, and the line of the user's
@@ -132,7 +132,7 @@ _describing = False  # reading the shape of a deleted array raises, which must n
 
 
 def _call(frames: list[FrameType]) -> str:
-    """The outermost call of a public function among toile's frames (innermost first)."""
+    """The outermost call to a public function among toile's frames (innermost first)."""
     global _describing
     if _describing:
         return ""
@@ -151,7 +151,7 @@ _names: dict[CodeType, str] = {}
 
 
 def name_call(function: Any, text: str) -> None:
-    """Refer to calls of `function` as `text` in errors."""
+    """Refer to calls to `function` as `text` in errors."""
     _names[function.__code__] = text
 
 
@@ -203,11 +203,12 @@ def describe(value: object, depth: int = 0) -> str:
 
     Args:
         value: array, tree or other value.
-        depth: number of containers around it; those in more than three are left out.
+        depth: number of containers around the value; values inside more than three containers are
+            left out.
 
     Returns:
-        Text such as `float32[3,4]` for an array; containers by their first items; the shortened
-        repr of other values.
+        For an array, text such as `float32[3,4]`; for a container, its first items; for other
+        values, their shortened repr.
     """
     given = getattr(type(value), "in_errors", None)  # array-like objects describe themselves
     if given is not None:

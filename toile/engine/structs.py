@@ -1,4 +1,4 @@
-"""ShapeDtypeStruct: a shape and a dtype that stand for an array in the public API.
+"""ShapeDtypeStruct: a shape and a dtype that represent an array in the public API.
 
 May import engine.dtypes, engine.source.
 """
@@ -26,15 +26,16 @@ class ShapeDtypeStruct:
     """The shape, the dtype and other properties of an array, without its values.
 
     `toile.eval_shape` returns such objects. Functions that do not need values, such as `lower` and
-    `eval_shape`, accept them instead of arrays. They are immutable; `update` makes a changed copy.
+    `eval_shape`, accept them instead of arrays. These objects are immutable; `update` returns a
+    changed copy.
 
     Args:
         shape: sizes of the axes.
         dtype: type of the elements.
         sharding: how the array is divided over devices: a sharding, a partition spec or a format.
-            None if it is not known.
-        weak_type: whether the dtype gives way to that of other operands, like the dtype of a Python
-            number.
+            None if the sharding is unknown.
+        weak_type: whether the dtype yields to the dtypes of other operands, as the dtype of a
+            Python number does.
         vma: names of the mesh axes over which the value differs between devices; stored, but not
             used.
         is_ref: whether the object describes a Ref, which is a mutable array.
@@ -91,7 +92,7 @@ class ShapeDtypeStruct:
 
     @property
     def format(self) -> Any:
-        """None, because the order of axes in memory is not known."""
+        """None, because the order of the axes in memory is unknown."""
         return None
 
     def __len__(self) -> int:
@@ -100,7 +101,7 @@ class ShapeDtypeStruct:
         return self.shape[0]
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
-        """Make a copy with some attributes replaced.
+        """Return a copy with some attributes replaced.
 
         Args:
             **changes: new values for `shape`, `dtype`, `sharding`, `weak_type` or `vma`; other

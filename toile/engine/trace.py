@@ -52,14 +52,14 @@ state = State()
 
 
 class Trace:
-    """An interpreter of operations; each active `grad`, `vmap` or `jit` has one.
+    """An interpreter of operations; each active `grad`, `vmap` or `jit` has its own trace.
 
     While a function is transformed, each operation is processed by the innermost trace. User code
     does not normally need this class.
 
     Args:
-        parent: trace that interprets the operations with which this trace is implemented; None if
-            they are evaluated at once.
+        parent: trace that interprets the operations that this trace itself performs; None if those
+            operations are evaluated immediately.
     """
 
     __slots__ = ("parent", "alive", "staging", "__weakref__")
@@ -73,7 +73,7 @@ class Trace:
 
     @property
     def main(self) -> Trace:
-        """The trace itself, which all tracers of one transformation share."""
+        """The trace itself, which is shared by all tracers of one transformation."""
         return self
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
@@ -81,11 +81,11 @@ class Trace:
         raise NotImplementedError
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any], /) -> list[Any]:
-        """Interpret a call of a function with a `custom_jvp` rule."""
+        """Interpret a call to a function with a `custom_jvp` rule."""
         raise NotImplementedError
 
     def process_custom_vjp(self, call: Any, args: Sequence[Any], /) -> list[Any]:
-        """Interpret a call of a function with a `custom_vjp` rule."""
+        """Interpret a call to a function with a `custom_vjp` rule."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -94,9 +94,9 @@ class Trace:
 
 
 class Array(_Methods):
-    """An array; also the base class of the tracers that stand for arrays in transformed functions.
+    """An array; also the base class of tracers, which represent arrays in transformed functions.
 
-    Arrays are made by functions such as `jnp.array` and `jnp.zeros`, and are immutable.
+    Arrays are created by functions such as `jnp.array` and `jnp.zeros`, and are immutable.
     """
 
     __slots__ = ()
@@ -205,10 +205,10 @@ def current_source() -> Source | None:
 
 
 class Tracer(Array):
-    """An array that stands for an argument while a function is transformed or traced.
+    """An array that represents an argument while a function is transformed or traced.
 
-    It has a shape and a dtype. In a jitted function it has no values, so `if x > 0` and `int(x)`
-    raise errors there.
+    A tracer has a shape and a dtype. In a jitted function, it has no values, so `if x > 0` and
+    `int(x)` raise errors there.
     """
 
     __slots__ = ("_trace", "__weakref__")
@@ -231,7 +231,7 @@ class Tracer(Array):
 
     @property
     def weak_type(self) -> bool:
-        """Whether the dtype gives way to the dtypes of other operands."""
+        """Whether the dtype yields to the dtypes of other operands."""
         return self.aval.weak_type
 
     @property
@@ -246,16 +246,16 @@ class Tracer(Array):
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of the elements."""
+        """The size of all elements in bytes."""
         return self.aval.nbytes
 
     @property
     def itemsize(self) -> int:
-        """The number of bytes of one element."""
+        """The size of one element in bytes."""
         return self.dtype.itemsize
 
     def concrete(self) -> Any:
-        """Return the concrete array behind this tracer; None if it has no values."""
+        """Return the concrete array that this tracer represents, or None if it has no values."""
         return None
 
     def describe(self) -> str:
@@ -263,11 +263,11 @@ class Tracer(Array):
         return ""
 
     def traced_for(self) -> str:
-        """Name the function and the transformation that made the tracer, for error messages."""
+        """Name the function and the transformation that created the tracer, for error messages."""
         return ""
 
     def created(self) -> str:
-        """Name the line of code that made the tracer, for error messages."""
+        """Name the line of code that created the tracer, for error messages."""
         return ""
 
     def _value(self, wanted: str) -> Any:
@@ -363,7 +363,7 @@ class Tracer(Array):
         self._value("delete").delete()
 
     def is_deleted(self) -> bool:
-        """Tell whether the memory was released, if the tracer has values."""
+        """Test whether the memory was released, if the tracer has values."""
         return self._value("is_deleted").is_deleted()
 
     def unsafe_buffer_pointer(self) -> int:

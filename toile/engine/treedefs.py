@@ -143,7 +143,7 @@ PLAIN = {str, int, bool, NoneType, type}
 
 
 class PyTreeDef:
-    """The structure of a tree: its containers, with `*` instead of each leaf.
+    """The structure of a tree: its containers, with `*` in place of each leaf.
 
     `toile.tree.structure` and `toile.tree.flatten` return structures; the constructor cannot be
     called. Structures can be compared and hashed.
@@ -186,7 +186,7 @@ class PyTreeDef:
         return list(self._children)
 
     def node_data(self) -> tuple[type, Any] | None:
-        """Return the type and the auxiliary data of the root; None for a leaf."""
+        """Return the type and the auxiliary data of the root, or None for a leaf."""
         if self.entry is None:
             return None
         return self.entry.cls, list(self.aux) if self.entry.kind == "dict" else self.aux
@@ -238,14 +238,14 @@ class PyTreeDef:
         """Split a tree into the subtrees at the leaves of this structure.
 
         Args:
-            tree: tree of which this structure is a prefix: it has the same containers above its
-                leaves.
+            tree: tree of which this structure is a prefix: both have the same containers above the
+                leaves of this structure.
 
         Returns:
-            A list with the subtree of `tree` at each leaf of this structure.
+            A list of the subtrees of `tree`, one for each leaf of this structure.
 
         Raises:
-            ValueError: `tree` has a different container or key.
+            ValueError: `tree` contains a different container or key.
         """
         if self.entry is None:
             return [tree]
@@ -312,7 +312,7 @@ class PyTreeDef:
         )
 
     def compose(self, inner: PyTreeDef, /) -> PyTreeDef:
-        """Replace each leaf by a structure.
+        """Replace each leaf with a structure.
 
         Args:
             inner: structure of the new subtrees.
@@ -334,9 +334,9 @@ class PyTreeDef:
         """Combine the leaves of a tree from the bottom to the top.
 
         Args:
-            f_node: a function `f(results, data)` of the tuple of results of a node's children and
-                the data of the node, such as the keys of a dictionary.
-            f_leaf: a function `f(leaf)`; None uses the leaves unchanged.
+            f_node: a function `f(results, data)`, called for each node with a tuple of the results
+                for its children and with its data, such as the keys of a dictionary.
+            f_leaf: a function `f(leaf)`, called for each leaf; None uses the leaves unchanged.
             leaves: the leaves of the tree, in order.
 
         Returns:
@@ -365,8 +365,8 @@ class PyTreeDef:
         """Build a tree with this structure from nested iterables.
 
         Args:
-            tree: nested iterables; for each container of this structure, an iterable of the same
-                length.
+            tree: nested iterables that contain, for each container of this structure, an iterable
+                of the same length.
 
         Returns:
             The tree.
@@ -386,12 +386,12 @@ class PyTreeDef:
     def from_node_data_and_children(
         registry: Any, node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef], /
     ) -> PyTreeDef:
-        """Make a structure from its root and its children.
+        """Create a structure from its root and its children.
 
         Args:
-            registry: not used; accepted for code written for JAX.
-            node_data: type and auxiliary data of the root, such as `node_data()` returns; None for
-                a leaf.
+            registry: accepted for compatibility with JAX, and ignored.
+            node_data: type and auxiliary data of the root, as returned by `node_data()`; None for a
+                leaf.
             children: structures of the children.
 
         Returns:
@@ -416,7 +416,7 @@ class PyTreeDef:
         """Read a structure from the bytes that `serialize_using_proto` returned.
 
         Args:
-            registry: not used; accepted for code written for JAX.
+            registry: accepted for compatibility with JAX, and ignored.
             data: the bytes.
 
         Returns:

@@ -128,7 +128,7 @@ def equality_errors(
     Args:
         tree1, tree2: the trees.
         is_leaf: a function that is called with each subtree; subtrees for which it returns True are
-            treated as leaves. None uses no such function.
+            treated as leaves. None means that there is no such function.
 
     Yields:
         Tuples (key path, description of the first tree at this path, description of the second
@@ -147,18 +147,19 @@ def prefix_errors(
 ) -> list[Callable[[str], ValueError]]:
     """Explain why a tree is not a prefix of another tree.
 
-    A prefix has the same nodes down to its leaves, each of which stands for a whole subtree.
+    A prefix has the same nodes as the other tree down to its own leaves, each of which represents a
+    whole subtree.
 
     Args:
-        prefix_tree: tree that should be a prefix.
-        full_tree: tree with which it is compared.
+        prefix_tree: tree that should be a prefix of `full_tree`.
+        full_tree: tree with which `prefix_tree` is compared.
         is_leaf: a function that is called with each subtree of the prefix; subtrees for which it
-            returns True are treated as leaves. None uses no such function.
+            returns True are treated as leaves. None means that there is no such function.
 
     Returns:
-        A list with a function for each difference. Each function is called with the name of the
-        prefix for the message, and returns a ValueError. The list is empty if `prefix_tree` is a
-        prefix of `full_tree`.
+        A list of functions, one for each difference. Each function accepts the name to use for the
+        prefix in the error message, and returns a ValueError. The list is empty if `prefix_tree` is
+        a prefix of `full_tree`.
 
     >>> (make_error,) = toile.tree_util.prefix_errors([1, 2], [3])
     >>> print(str(make_error("in_axes")).splitlines()[0])

@@ -2,10 +2,10 @@
 
 None is a tree without leaves. The keys of a dict are sorted, but an OrderedDict keeps its order.
 Subclasses of the built-in containers are leaves unless they are registered; named tuples are nodes.
-Every call of `grad` and `jit` flattens trees, so this code must be fast: the exact type of a value
-selects a visitor from a table, the sorted order of a dictionary's keys is cached, runs of leaves
-are recognized with set operations, and dictionaries whose structure stays the same are flattened by
-code that is compiled for it.
+Every call to a function transformed by `grad` or `jit` flattens trees, so this code must be fast:
+the exact type of a value selects a visitor from a table, the sorted order of a dictionary's keys is
+cached, runs of leaves are recognized with set operations, and dictionaries whose structure stays
+the same are flattened by code that is compiled for it.
 """
 
 from __future__ import annotations
@@ -272,19 +272,19 @@ def tree_map(
     a leaf. None is a container without leaves and stays None.
 
     Args:
-        f: a function `f(leaf, *subtrees)` of a leaf of `tree` and the corresponding subtree of each
-            tree in `rest`.
+        f: a function `f(leaf, *subtrees)`, called with a leaf of `tree` and the corresponding
+            subtree of each tree in `rest`.
         tree: the tree, which determines the structure of the result.
-        *rest: other trees, of which `tree` is a prefix: they have the same containers above its
-            leaves.
+        *rest: other trees, of which `tree` is a prefix: they have the same containers above the
+            leaves of `tree`.
         is_leaf: a function that is called with each subtree of `tree`; subtrees for which it
-            returns True are treated as leaves. None uses no such function.
+            returns True are treated as leaves. None means that there is no such function.
 
     Returns:
         A tree of the results.
 
     Raises:
-        ValueError: a tree in `rest` has another structure; the message says where.
+        ValueError: a tree in `rest` has a different structure; the message says where.
 
     >>> toile.tree.map(lambda x, y: x + y, {"a": 1, "b": [2, 3]}, {"a": 10, "b": [20, 30]})
     {'a': 11, 'b': [22, 33]}
@@ -302,15 +302,14 @@ def broadcast_prefix(
     """Repeat the leaves of a tree to match the leaves of a larger tree.
 
     Args:
-        prefix_tree: a prefix of `full_tree`: it has the same containers down to its leaves, and
-            each of its leaves stands for a whole subtree.
+        prefix_tree: a prefix of `full_tree`: both have the same containers down to the leaves of
+            the prefix, each of which represents a whole subtree.
         full_tree: the larger tree.
         is_leaf: a function that is called with each subtree of `prefix_tree`; subtrees for which it
-            returns True are treated as leaves. None uses no such function.
+            returns True are treated as leaves. None means that there is no such function.
 
     Returns:
-        A list with one entry for each leaf of `full_tree`: the leaf of `prefix_tree` that stands
-        for it.
+        A list with one entry for each leaf of `full_tree`: the corresponding leaf of `prefix_tree`.
 
     >>> toile.tree_util.broadcast_prefix([1, 2], [("a", "b"), "c"])
     [1, 1, 2]
@@ -438,15 +437,15 @@ class _Boxed:
 
 
 class Partial(functools.partial):
-    """A function with some of its arguments set, which is a tree.
+    """A function with some of its arguments already set, which is also a tree.
 
-    It works like `functools.partial`. Because it is a tree, it can be passed to jitted functions:
-    its arguments are the leaves, and the function is part of the structure.
+    A `Partial` works like `functools.partial`. Because it is a tree, it can be passed to jitted
+    functions: the arguments that are set are its leaves, and the function is part of its structure.
 
     Args:
         func: the function to call.
-        *args: the first arguments of `func`.
-        **kw: keyword arguments of `func`.
+        *args: the first arguments to `func`.
+        **kw: keyword arguments for `func`.
 
     >>> add_two = toile.tree_util.Partial(jnp.add, 2)
     >>> toile.jit(lambda f, x: f(x))(add_two, jnp.arange(3))

@@ -1,4 +1,4 @@
-"""The errors of toile. Each docstring shows a program that raises the error, and a repaired one."""
+"""toile's errors. Each docstring shows a program that raises the error, and a repaired program."""
 
 from toile.engine.lazy import attach as _attach
 

@@ -1,9 +1,9 @@
 """The base class of errors about modules, scopes, transformed modules, checkpoints and cursors.
 
-Names and constructor arguments are the same as in Flax. A message says what happened, with the path
-of the module, the collection and the name; then how to repair it; then where it happened in the
-user's program. The programs in the docstrings assume `import toile`, `import toile.numpy as jnp`
-and `from toile import linen as nn, random`.
+Names and constructor arguments are the same as in Flax. A message first says what happened, with
+the path of the module, the collection and the name. It then says how to repair the program, and
+where in the user's program the error occurred. The programs in the docstrings assume
+`import toile`, `import toile.numpy as jnp` and `from toile import linen as nn, random`.
 """
 
 from __future__ import annotations

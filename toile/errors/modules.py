@@ -10,9 +10,9 @@ from toile.errors.base import FlaxError
 class NameInUseError(FlaxError):
     """A submodule, parameter or variable was given a name that its module already uses.
 
-    Nothing else in a module may have the same name as a submodule, but variables of different
+    Nothing else in a module may have the same name as a submodule, but variables in different
     collections may share a name. Submodules without a name are numbered. To share parameters, call
-    one instance twice.
+    the same instance twice.
 
     Broken::
 
@@ -144,14 +144,17 @@ class SetAttributeFrozenModuleError(FlaxError):
 
 
 class MultipleMethodsCompactError(FlaxError):
-    """Not raised, because several methods of a module may be compact; programs may catch it."""
+    """More than one method of a module class is marked `@nn.compact`.
+
+    toile allows this and does not raise the error, which exists for compatibility with Flax.
+    """
 
     def __init__(self) -> None:
         super().__init__("Only one method per class can be @compact")
 
 
 class ReservedModuleAttributeError(FlaxError):
-    """A module class declares a field `parent` or `name`, which every module has.
+    """A module class declares a field named `parent` or `name`, which every module already has.
 
     Broken::
 
@@ -172,7 +175,7 @@ class ReservedModuleAttributeError(FlaxError):
 
 
 class ApplyModuleInvalidMethodError(FlaxError):
-    """The argument `method` is neither the name of a method nor a function that takes a module.
+    """The argument `method` is neither the name of a method nor a function that accepts a module.
 
     Broken::
 
@@ -216,7 +219,7 @@ class CallCompactUnboundModuleError(FlaxError):
 
 
 class CallSetupUnboundModuleError(FlaxError):
-    """`setup` was called by the user; it runs automatically in a bound module.
+    """The user called `setup`, which runs automatically in a bound module.
 
     Broken::
 
@@ -310,7 +313,7 @@ class InvalidInstanceModuleError(FlaxError):
 
 
 class IncorrectPostInitOverrideError(FlaxError):
-    """`__post_init__` was overridden without calling the one of the base class.
+    """`__post_init__` was overridden without a call to the `__post_init__` of the base class.
 
     Broken::
 

@@ -12,7 +12,7 @@ def _where(scope_path: str) -> str:
 
 
 class LazyInitError(FlaxError):
-    """`lazy_init` was called with shapes for arguments on whose values the variables depend.
+    """`lazy_init` was given only the shapes of arguments whose values determine the variables.
 
     Broken::
 
@@ -45,8 +45,8 @@ class LazyInitError(FlaxError):
 class InvalidRngError(FlaxError):
     """A module asked for random numbers from a stream for which no key was passed.
 
-    `init` needs a key for "params" and for every other stream that a module uses; a single key is
-    used for "params". `apply` needs keys only for streams other than "params".
+    `init` needs a key for "params" and for every other stream that a module uses; a single key
+    passed to `init` is used for "params". `apply` needs keys only for streams other than "params".
 
     Broken::
 
@@ -64,7 +64,7 @@ class InvalidRngError(FlaxError):
 
 
 class ApplyScopeInvalidVariablesTypeError(FlaxError):
-    """The first argument of `apply` is not a dictionary of collections.
+    """The first argument to `apply` is not a dictionary of collections.
 
     Broken::
 
@@ -86,7 +86,7 @@ class ApplyScopeInvalidVariablesTypeError(FlaxError):
 
 
 class ApplyScopeInvalidVariablesStructureError(FlaxError):
-    """The variables passed to `apply` have one level "params" too many.
+    """The variables passed to `apply` contain a "params" collection inside "params".
 
     Broken::
 
@@ -111,7 +111,7 @@ class ApplyScopeInvalidVariablesStructureError(FlaxError):
 
 
 class ScopeParamNotFoundError(FlaxError):
-    """`apply` needed a parameter that is not in the given params.
+    """`apply` needed a parameter that is missing from the given params.
 
     Broken::
 
@@ -146,11 +146,11 @@ class ScopeParamNotFoundError(FlaxError):
 
 
 class ScopeCollectionNotFound(FlaxError):
-    """A variable was read from a collection that was not passed, or is empty.
+    """A variable was read from a collection that was not passed or is empty.
 
     There are three possible causes: the collection was not passed; the parameters were passed
-    without the dictionary around them; or the collection must first be created by `init`, or by a
-    call of `apply` in which it is mutable.
+    without the dictionary of collections that must contain them; or the collection must first be
+    created by `init` or by a call to `apply` in which it is mutable.
 
     Broken::
 
@@ -175,7 +175,7 @@ class ScopeCollectionNotFound(FlaxError):
 
 
 class ScopeParamShapeError(FlaxError):
-    """A stored parameter has another shape than its initializer would create for these inputs.
+    """A stored parameter's shape is not the shape that its initializer creates for these inputs.
 
     Broken::
 
@@ -233,7 +233,7 @@ class ScopeVariableNotFoundError(FlaxError):
 
 
 class InvalidFilterError(FlaxError):
-    """A filter is not a bool, the name of a collection, a container of names or a DenyList.
+    """A filter is neither a bool nor the name of a collection, a container of names or a DenyList.
 
     Broken::
 
@@ -254,7 +254,7 @@ class InvalidFilterError(FlaxError):
 
 
 class InvalidScopeError(FlaxError):
-    """A scope, or a module bound to it, was used after the call that made it had ended.
+    """A scope, or a module bound to it, was used after the call that created the scope had ended.
 
     Broken::
 
@@ -281,7 +281,7 @@ class InvalidScopeError(FlaxError):
 
 
 class ModifyScopeVariableError(FlaxError):
-    """A variable was changed although its collection is not mutable.
+    """A variable was changed even though its collection is not mutable.
 
     Broken::
 
@@ -310,9 +310,9 @@ class JaxTransformError(FlaxError):
     """A function under a plain transformation created or changed variables, or drew keys.
 
     Parameters can be read inside transformations such as `toile.vmap` and `toile.grad`. Variables
-    that are created or changed there, and keys that are drawn there, would be traced values that
-    outlive the transformation. Use the lifted transformations of `toile.linen`, whose arguments say
-    what happens to every collection and stream.
+    that are created or changed inside a transformation, and keys that are drawn there, would be
+    traced values that outlive the transformation. Use the lifted transformations of `toile.linen`
+    instead; their arguments say what happens to every collection and stream.
 
     Broken::
 
@@ -347,7 +347,7 @@ class JaxTransformError(FlaxError):
 
 
 class PartitioningUnspecifiedError(FlaxError):
-    """A lifted transformation added an axis to a Partitioned variable without a name for the axis.
+    """A lifted transformation added an axis to a Partitioned variable without naming the axis.
 
     Broken::
 
@@ -383,11 +383,17 @@ class PartitioningUnspecifiedError(FlaxError):
 
 
 class ImmutableVariableError(FlaxError):
-    """A read-only variable was changed. toile does not raise it; programs may catch it."""
+    """A read-only variable was changed.
+
+    toile does not raise this error, which exists for compatibility with Flax.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
 
 
 class TraceContextError(FlaxError):
-    """An object was changed from another trace. toile does not raise it; programs may catch it."""
+    """An object was changed in a trace other than the one in which it was created.
+
+    toile does not raise this error, which exists for compatibility with Flax.
+    """

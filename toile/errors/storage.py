@@ -8,9 +8,10 @@ from toile.errors.base import FlaxError
 
 
 class InvalidCheckpointError(FlaxError, ValueError):
-    """A checkpoint was saved, but one of the same or a later step already exists.
+    """A checkpoint was saved, but a checkpoint of the same step or a later step already exists.
 
-    The error is also a ValueError, which Flax raises when it saves with Orbax.
+    The error is also a ValueError, because Flax raises a ValueError in this case if it saves with
+    Orbax.
 
     Broken::
 
@@ -75,9 +76,10 @@ class CorruptedCheckpointError(FlaxError, ValueError):
 
 
 class MPACheckpointingRequiredError(FlaxError):
-    """An array of several processes was saved with a function for arrays of a single process.
+    """An array that spans several processes was saved with a function for single-process arrays.
 
-    Raised only in a program of several processes. Save with `save_checkpoint_multiprocess`.
+    This error is raised only in multi-process programs. Use `save_checkpoint_multiprocess` to save
+    such an array.
     """
 
     def __init__(self, path: Any, step: Any) -> None:
@@ -89,10 +91,10 @@ class MPACheckpointingRequiredError(FlaxError):
 
 
 class MPARestoreTargetRequiredError(FlaxError):
-    """An array of several processes was restored without a target that has its sharding.
+    """An array that spans several processes was restored without a target that has its sharding.
 
-    Raised only in a program of several processes. Pass a `target` whose arrays have the shardings
-    that the restored arrays should have.
+    This error is raised only in multi-process programs. Pass a `target` whose arrays have the
+    shardings that the restored arrays should have.
     """
 
     def __init__(self, path: Any, step: Any, key: Any = None) -> None:
@@ -106,9 +108,9 @@ class MPARestoreTargetRequiredError(FlaxError):
 
 
 class MPARestoreDataCorruptedError(FlaxError):
-    """The saved parts of an array of several processes are not complete.
+    """The saved parts of an array that spans several processes are incomplete.
 
-    Raised only in a program of several processes. Restore an earlier step.
+    This error is raised only in multi-process programs. Restore the checkpoint of an earlier step.
     """
 
     def __init__(self, step: Any, path: Any) -> None:
@@ -153,7 +155,7 @@ class AlreadyExistsError(FlaxError):
 
 
 class CursorFindError(FlaxError):
-    """`Cursor.find` found no object, or more than one.
+    """`Cursor.find` found no object or more than one object.
 
     Broken::
 

@@ -2,8 +2,8 @@
 
 Along each axis, output pixel i samples the input at `(i + ½)/scale - translation/scale - ½`. If the
 image shrinks and `antialias` is set, the kernels are widened by `1/scale`, which makes them
-low-pass filters. The weights of each output pixel are normalized to a sum of 1, so that constant
-images stay constant at the edges.
+low-pass filters. The weights of each output pixel are normalized to a sum of 1, so constant images
+stay constant at the edges.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _TINY = 1000.0 * float(np.finfo(np.float32).eps)
 class ResizeMethod(enum.Enum):
     """The way in which `resize` and `scale_and_translate` interpolate between pixels.
 
-    `NEAREST` copies the nearest pixel. `LINEAR` interpolates linearly, and `CUBIC` with cubic
-    polynomials. `CUBIC_PYTORCH` uses the coefficients and the edge handling of PyTorch; with
+    `NEAREST` copies the nearest pixel. `LINEAR` interpolates linearly, and `CUBIC` interpolates
+    with cubic polynomials. `CUBIC_PYTORCH` uses PyTorch's coefficients and edge handling; with
     antialiasing, it is the same as `CUBIC`. `LANCZOS3` and `LANCZOS5` use a windowed sinc function
     of radius 3 or 5. `AREA` averages the input pixels that an output pixel covers.
     """
@@ -183,24 +183,26 @@ def scale_and_translate(image: ArrayLike, shape: Sequence[int], spatial_dims: Se
                         scale: ArrayLike, translation: ArrayLike, method: str | ResizeMethod,
                         antialias: bool = True,
                         precision: lax.PrecisionLike = lax.Precision.HIGHEST) -> Array:
-    """Scale an image about its first corner and then shift it.
+    """Scale an image, keeping the corner at coordinate 0 in place, and then shift it.
 
     A point of the image at coordinate `u` moves to `u * scale + translation`, where the center of
     pixel `i` is at `i + 0.5`. Pixels of the result that lie outside the moved image are 0; with
-    `CUBIC_PYTORCH` and `antialias=False`, those near its edge repeat the edge pixels instead. The
-    result can be differentiated with respect to `image`, `scale` and `translation`.
+    `CUBIC_PYTORCH` and `antialias=False`, those near the edge of the moved image repeat its edge
+    pixels instead. The result can be differentiated with respect to `image`, `scale` and
+    `translation`.
 
     Args:
         image: array with any number of axes.
-        shape: shape of the result. It must have as many axes as the image, and axes that are not in
-            `spatial_dims` must keep their length.
+        shape: shape of the result. It must have as many axes as the image, and the length of an
+            axis that is not in `spatial_dims` must not change.
         spatial_dims: axes to scale and shift along.
-        scale: array with one factor for each of these axes.
-        translation: array with one shift for each of these axes, in pixels of the result.
+        scale: array with one factor for each axis in `spatial_dims`.
+        translation: array with one shift for each axis in `spatial_dims`, in pixels of the result.
         method: interpolation method, a `ResizeMethod` or its name. `NEAREST` is not supported.
         antialias: whether to average over more pixels when the image shrinks, which prevents
             aliasing.
-        precision: precision of the products; see `lax.Precision`.
+        precision: precision of the multiplication by the interpolation weights; see
+            `lax.Precision`.
 
     Returns:
         A floating-point array.
@@ -246,11 +248,12 @@ def resize(image: ArrayLike, shape: Sequence[int], method: str | ResizeMethod,
             change, such as batch and channel axes, are not resampled.
         method: interpolation method, a `ResizeMethod` or its name.
         antialias: whether to average over more pixels when the image shrinks, which prevents
-            aliasing. It has no effect on `NEAREST`.
-        precision: precision of the products; see `lax.Precision`.
+            aliasing. With `NEAREST`, this option has no effect.
+        precision: precision of the multiplication by the interpolation weights; see
+            `lax.Precision`.
 
     Returns:
-        A floating-point array; with `NEAREST`, an array of the dtype of the image.
+        A floating-point array. With `NEAREST`, the array has the dtype of the image.
 
     Raises:
         ValueError: the method is unknown, or `shape` does not have as many axes as the image.

@@ -1,4 +1,4 @@
-"""Why fusion stopped: for each value that a group stores, who reads it and why it is not fused.
+"""Why fusion stopped: for each value that a group stores, its readers and the reason.
 
 The reasons are reconstructed from the finished groups. The tests and their order are those of the
 fusion pass.

@@ -1,8 +1,9 @@
-"""`explain`: what a call of a compiled function runs, kernel by kernel, and why.
+"""`explain`: what a call to a compiled function runs, kernel by kernel, and why.
 
-The explanation lists the kernels in order. For each it shows the lines of the user's code and the
-modules that it comes from, which operations were fused, why fusion stopped, and the numbers of
-floating-point operations and bytes. The memory plan and the compile time follow.
+The explanation lists the kernels in order. For each kernel, it shows the lines of the user's code
+and the modules that the kernel comes from, which operations were fused, why fusion stopped, and how
+many floating-point operations and bytes the kernel needs. The memory plan and the compile time
+follow.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ UNFOLDED = 20  # kernels that a notebook shows at once
 
 @dataclass
 class Compilation:
-    """How many kernels were compiled or found in a cache, and how long that took.
+    """The number of kernels that were compiled or found in a cache, and the time that this took.
 
     Args:
-        texts: number of different kernels.
+        texts: number of distinct kernels.
         compiled: number of kernels that were compiled now.
         read: number of kernels that were read from disk now.
         kept: number of kernels that were already in memory.
-        kernel_seconds: compile time of the kernels compiled now, summed over threads.
+        kernel_seconds: time to compile the kernels that were compiled now, summed over threads.
         trace_seconds: time to trace the function.
-        compile_seconds: time to run the compiler's passes, make the plan and compile the kernels.
+        compile_seconds: time to run the compiler's passes, create the plan and compile the kernels.
     """
 
     texts: int  # different kernels
@@ -51,13 +52,13 @@ class Compilation:
 
 
 class Explanation:
-    """A description of what a compiled call runs; it prints as text, or as HTML in notebooks.
+    """A description of what a compiled call runs, shown as text or, in notebooks, as HTML.
 
     `kernels` lists the kernels in order, `memory` describes the memory plan, and `compilation`
     contains the compile times.
 
     Args:
-        of: compiled function and its plan, which `explain` supplies.
+        of: compiled function and its plan; `explain` supplies this argument.
     """
 
     def __init__(self, of: Subject):
@@ -100,7 +101,7 @@ class Explanation:
 
     @property
     def python_steps(self) -> list[Kernel]:
-        """The steps that run in Python, including those of loop bodies."""
+        """The steps that run in Python, including those in loop bodies."""
         return [k for k in all_kernels(self.kernels) if k.python]
 
     # ---- text
@@ -275,18 +276,18 @@ def _source_lines(k: Kernel) -> list[str]:
 
 
 def explain(f: Callable[..., Any]) -> Callable[..., Explanation]:
-    """Make a function that shows which kernels a call of `f` would run, without running them.
+    """Create a function that shows which kernels a call to `f` would run, without running them.
 
-    The explanation lists the compiled kernels with the source lines they come from, which
-    operations were fused, the numbers of floating-point operations and bytes, the memory plan and
-    the compile time.
+    The explanation lists the compiled kernels, the source lines that they come from, the operations
+    that were fused, and the numbers of floating-point operations and of bytes read and written. It
+    also describes the memory plan and the compile time.
 
     Args:
         f: function to explain, jitted or not.
 
     Returns:
-        A function that accepts the arguments of `f` and returns an `Explanation`. Print it to see
-        the text.
+        A function that accepts the arguments of `f` and returns an `Explanation`. Print the
+        explanation to see its text.
 
     >>> e = toile.explain(toile.nn.softmax)(jnp.ones((4, 8)))
     >>> [(k.kind, k.operations) for k in e.kernels]

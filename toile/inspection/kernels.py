@@ -1,6 +1,6 @@
-"""A description of a plan's kernels: what each computes, its source lines, and the bytes it moves.
+"""Descriptions of a plan's kernels: what each computes, its source lines, and the bytes it moves.
 
-One `Kernel` stands for one group of equations that were fused, and contains all launches and GPU
+One `Kernel` represents one group of equations that were fused, and contains all launches and GPU
 library calls of the group. A group can have several launches: a matrix product has one that packs
 its operands, and a long sum has one that computes partial sums and one that adds them. A `Kernel`
 can also be a loop with the kernels of its bodies, or a step that runs in Python.
@@ -89,7 +89,7 @@ class Kernel:
         return self.kind
 
     def shares(self) -> list[tuple[Equation, float]]:
-        """Return the equations with a rough estimate of the fraction of the work each one does."""
+        """Return the equations, each with a rough estimate of its fraction of the work."""
         weights = [weight(e) for e in self.equations]
         total = sum(weights) or 1.0
         return [(e, w / total) for e, w in zip(self.equations, weights, strict=True)]

@@ -1,10 +1,9 @@
 """Measuring a plan: its steps run one by one in the native runner, each timed separately.
 
-Steps run in order on the buffers of one call, so that caches are in the same state as in a real
-call. A region of several kernels is timed as a whole. In other rounds it is timed kernel by kernel,
-to find how its time is divided; for a chain, these are the times of the first link, the first two
-links, and so on. One iteration of each loop is timed step by step in the same way. Times are in
-seconds.
+Steps run in order on the buffers of one call, so caches are in the same state as in a real call. A
+region of several kernels is timed as a whole. In other rounds it is timed kernel by kernel, to find
+how its time is divided; for a chain, these are the times of the first link, the first two links,
+and so on. One iteration of each loop is timed step by step in the same way. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ class Bench:
     def keep_best(self) -> None:
         """Keep only the fastest third of the rounds.
 
-        All steps keep the same rounds, so that their mean times add up to the mean total."""
+        All steps keep the same rounds, so their mean times add up to the mean total."""
         rounds = range(min((len(t.times) for t in self.steps), default=0))
         totals = [sum(t.times[r] for t in self.steps) for r in rounds]
         kept = sorted(rounds, key=totals.__getitem__)[: -(-len(rounds) // BEST)]

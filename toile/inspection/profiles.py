@@ -2,8 +2,8 @@
 
 On the CPU, the steps of the compiled plan run one by one in the native runner (measurements.py). On
 a GPU, events between the steps measure their times (platforms/gpu/step_times.py). The overhead of
-the call has a row of its own. If a kernel contains operations of several modules, its time is
-divided among them in proportion to their estimated work.
+the call has a separate row. If a kernel contains operations of several modules, its time is divided
+among them in proportion to their estimated work.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_MODULE = "(no module)"
 
 @dataclass
 class Row:
-    """The time and the work in one row of a table.
+    """One row of a table, with its time and its amounts of work.
 
     Args:
         name: kernel, module path or operation.
@@ -43,7 +43,7 @@ class Row:
         flops: number of floating-point operations.
         bytes: number of bytes read and written.
         operations: names of the operations.
-        inner: for a loop, the rows of its kernels.
+        inner: rows of the kernels inside a loop; empty for other kernels.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Row:
 
 
 class Table:
-    """A table of times, the slowest row first; it prints as text, or as HTML in notebooks.
+    """A table of times, slowest row first, which is shown as text or, in notebooks, as HTML.
 
     Args:
         rows: rows in any order.
@@ -99,18 +99,18 @@ class Table:
 
 
 class Profile:
-    """The cost of a call of a compiled function. Times are in seconds.
+    """The cost of a call to a compiled function; times are in seconds.
 
     Times are means over the fastest third of the rounds. `call` is the time of the whole call, and
-    `calling` is the part of it that is spent outside kernels.
+    `calling` is the part of this time that is spent outside kernels.
 
     Args:
         name: name of the function.
         call: time of the whole call.
         calling: time spent outside kernels.
         rounds: number of times that each step was timed.
-        times: for each kernel, a tuple of the kernel, its time, and a list of the same tuples for
-            the kernels inside it if it is a loop.
+        times: a tuple for each kernel, which contains the kernel, its time and, if the kernel is a
+            loop, a list of such tuples for the kernels inside it.
         threads: number of threads.
         device: the GPU; None for the CPU.
     """
@@ -123,11 +123,11 @@ class Profile:
 
     @property
     def covered(self) -> float:
-        """The sum of all rows, as a fraction of the time of the call."""
+        """The sum of the times in all rows, as a fraction of the time of the call."""
         return (self.calling + sum(s for _, s, _ in self.times)) / self.call
 
     def table(self, by: Literal["kernel", "module", "operation"] = "kernel") -> Table:
-        """Return a table of the times.
+        """Return a table of times.
 
         Args:
             by: "kernel" for one row per kernel, "module" for one row per module path, or
@@ -306,16 +306,16 @@ def _profiled_elsewhere(
 
 
 def profile(f: Callable[..., Any], *, rounds: int | None = None) -> Callable[..., Profile]:
-    """Make a function that measures the cost of a compiled call, kernel by kernel.
+    """Create a function that measures the cost of a compiled call, kernel by kernel.
 
     Args:
         f: function to measure, jitted or not.
-        rounds: number of times that each step is timed. With None, it is between 3 and 60 and
-            chosen so that measuring takes about 1.5 seconds.
+        rounds: number of times that each step is timed. None chooses a number between 3 and 60 such
+            that the measurement takes about 1.5 seconds.
 
     Returns:
-        A function that accepts the arguments of `f`, runs `f`, and returns a `Profile`. Print it to
-        see the tables.
+        A function that accepts the arguments of `f`, runs `f`, and returns a `Profile`. Print the
+        profile to see its tables.
 
     >>> p = toile.profile(lambda x: jnp.exp(x).sum(), rounds=5)(jnp.ones((64, 64)))
     >>> p.table(by="operation").rows[0].seconds > 0

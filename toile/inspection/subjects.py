@@ -1,7 +1,7 @@
 """The subject of an inspection: a function traced and compiled for certain arguments.
 
-The function gets its own `jit`, so that other callers are not affected. Arguments are never
-donated, because many calls use them.
+The function gets its own `jit`, so other callers are not affected. Arguments are never donated,
+because many calls use them.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def inspection_of(device: Device) -> Any:
 def _divided(
     f: Any, traced: Any, jitted: PjitFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Partition | None:
-    """Return how a call of `f` is divided over devices, or None if it is not."""
+    """Return how a call to `f` is divided over devices, or None if it is not divided."""
     wanted: Sequence[Any] = ()
     if isinstance(f, ShardedJit):
         args, wanted = f._laid_out(args), f._wanted(traced)

@@ -1,9 +1,9 @@
 """Run packages written for JAX and Flax on toile, and load the weights of other frameworks.
 
 `from toile.interop import optax`, or `load("optax")`, imports the installed Optax with toile in
-place of jax. Its source is imported a second time, under the name `toile.interop.optax`, and
+place of jax. Optax's source is imported a second time, under the name `toile.interop.optax`, and
 everything that it imports from `jax` and `flax` comes from toile. `sys.modules["jax"]` does not
-change: the same process may import the real jax, and jax need not be installed at all.
+change: the same process may import the real jax, but jax need not be installed.
 
 >>> from toile.interop import optax
 >>> tx = optax.sgd(0.1)

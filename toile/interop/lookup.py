@@ -1,7 +1,7 @@
-"""Find the module of toile that replaces a module of jax or flax.
+"""Find the toile module that replaces a module of jax or flax.
 
-It is a module of `toile.compat.faces` if toile differs from the original, and otherwise the module
-of toile with the same name.
+This is a module of `toile.compat.faces` if toile differs from the original, and otherwise the toile
+module with the same name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FACES = "toile.compat.faces"
 
 @functools.cache
 def resolve(name: str) -> ModuleType:
-    """Return the module of toile that replaces `name`, a module of jax or flax."""
+    """Return the toile module that replaces `name`, a module of jax or flax."""
     parent, _, last = name.rpartition(".")
     if not parent:
         return import_module(f"{FACES}.{name}")

@@ -1,9 +1,9 @@
 """Decide which packages are redirected: those that import jax or flax.
 
 The packages that toile is tested with are listed here. Another package is redirected if its
-distribution requires jax or flax, or if the user has loaded it by name with `load`. All others
-(NumPy, absl, toolz ...) do not use jax, and redirected code shares them with the rest of the
-process.
+distribution requires jax or flax, or if the user has loaded it by name with `load`. All other
+packages (NumPy, absl, toolz ...) do not use jax, and redirected code shares them with the rest of
+the process.
 """
 
 from __future__ import annotations

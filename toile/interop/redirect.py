@@ -28,7 +28,7 @@ REPLACED = ("jax", "flax", "absl", "importlib", "unittest")  # packages that hav
 
 
 def load(name: str) -> ModuleType:
-    """Import an installed package that is written for JAX and Flax, so that it runs on toile.
+    """Import an installed package that was written for JAX or Flax, and let it run on toile.
 
     The source of the package is imported a second time, as `toile.interop.<name>`, and everything
     that it imports from `jax` and `flax` comes from toile. The original package stays unchanged and
@@ -38,7 +38,7 @@ def load(name: str) -> ModuleType:
         name: package or module, such as "optax" or "optax.contrib".
 
     Returns:
-        The module. For `"jax"` and `"flax"`, it is the module of toile that replaces them.
+        The module. For `"jax"` or `"flax"`, this is the toile module that replaces it.
 
     Raises:
         ModuleNotFoundError: the package is not installed.
@@ -58,7 +58,7 @@ def load(name: str) -> ModuleType:
 
 
 def attribute(name: str) -> ModuleType:
-    """Return `toile.interop.<name>`: a module of toile, or a redirected package."""
+    """Return `toile.interop.<name>`: a toile module or a redirected package."""
     if _is_own(name) or compat_name(HERE, name) is not None:
         return importlib.import_module(f"{HERE}.{name}")
     if not packages.is_redirected(name):

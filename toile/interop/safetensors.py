@@ -1,7 +1,7 @@
 """Reading and writing files of named arrays in the safetensors format.
 
-The package `safetensors` is not needed, and the files are identical to those that it writes, byte
-for byte. Arrays of bfloat16 and float8 have the dtypes of ml_dtypes.
+The package `safetensors` is not needed; the files are byte-for-byte identical to those that it
+writes. Arrays of bfloat16 and float8 have the dtypes that ml_dtypes defines.
 """
 # A file is the length of a header (8 bytes, little endian), the header (JSON: name -> dtype, shape
 # and place of the data, padded with spaces) and the bytes of the arrays, which cover the rest
@@ -70,10 +70,11 @@ def load(data: bytes) -> dict[str, np.ndarray]:
         data: contents of the file.
 
     Returns:
-        A dict from names to NumPy arrays, which are writable.
+        A dict that maps names to writable NumPy arrays.
 
     Raises:
-        toile.errors.UnreadableFileError: the bytes are damaged or in another format.
+        toile.errors.UnreadableFileError: the bytes are damaged or are not those of a safetensors
+            file.
 
     >>> load(save({"w": np.arange(3)}))
     {'w': array([0, 1, 2])}
@@ -91,10 +92,10 @@ def load_file(filename: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         filename: path of the file.
 
     Returns:
-        A dict from names to NumPy arrays, which are writable.
+        A dict that maps names to writable NumPy arrays.
 
     Raises:
-        toile.errors.UnreadableFileError: the file is damaged or in another format.
+        toile.errors.UnreadableFileError: the file is damaged or is not a safetensors file.
     """
     with safe_open(filename) as file:
         return {name: file.get_tensor(name) for name in file.keys()}
@@ -104,8 +105,8 @@ def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) 
     """Convert named arrays to the bytes of a safetensors file.
 
     Args:
-        tensors: dict from names to arrays.
-        metadata: dict of strings to save with the arrays; None if there are none.
+        tensors: dict that maps names to arrays.
+        metadata: dict that maps strings to strings, to save with the arrays; None for no metadata.
 
     Returns:
         The bytes.
@@ -124,13 +125,13 @@ def save_file(
 ) -> None:
     """Write named arrays to a safetensors file.
 
-    The data is written under a temporary name and then renamed, so that the file is never
-    incomplete.
+    The data is written to a file with a temporary name, which is then renamed, so a file named
+    `filename` is never incomplete.
 
     Args:
-        tensors: dict from names to arrays.
+        tensors: dict that maps names to arrays.
         filename: path of the file.
-        metadata: dict of strings to save with the arrays; None if there are none.
+        metadata: dict that maps strings to strings, to save with the arrays; None for no metadata.
 
     Raises:
         TypeError: a name or an entry of `metadata` is not a string, or the format does not support
@@ -156,7 +157,7 @@ def save_file(
 
 
 class SafeFile:
-    """An open safetensors file, whose arrays are read one by one; `safe_open` returns it.
+    """An open safetensors file, whose arrays are read one by one; `safe_open` yields it.
 
     Args:
         file: binary file, open for reading.
@@ -176,7 +177,7 @@ class SafeFile:
         return list(self._entries)
 
     def metadata(self) -> dict[str, str]:
-        """Return the dict of strings that was saved with the arrays."""
+        """Return the metadata, a dict of strings that was saved with the arrays."""
         return dict(self._metadata)
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -204,7 +205,7 @@ class SafeFile:
 
 @contextlib.contextmanager
 def safe_open(filename: str | os.PathLike[str]) -> Iterator[SafeFile]:
-    """Open a safetensors file to read arrays one by one, in a `with` statement.
+    """Open a safetensors file in a `with` statement, to read its arrays one by one.
 
     For example, `with safe_open(path) as f: w = f.get_tensor("w")` reads only the array `"w"`.
 
@@ -215,7 +216,7 @@ def safe_open(filename: str | os.PathLike[str]) -> Iterator[SafeFile]:
         The open file, a `SafeFile`.
 
     Raises:
-        toile.errors.UnreadableFileError: the file is damaged or in another format.
+        toile.errors.UnreadableFileError: the file is damaged or is not a safetensors file.
     """
     path = os.fspath(filename)
     length = io.getsize(path)

@@ -1,7 +1,7 @@
-"""Reading files that `torch.save` wrote, without torch and without running code from the file.
+"""Reading files written by `torch.save`, without torch and without running code from the files.
 
-Only trees of tensors, numbers and strings can be read. Functions and classes that a file names are
-never imported or called, so files from unknown sources are safe to read.
+Only trees of tensors, numbers and strings can be read. Functions and classes that are named in a
+file are never imported or called, so files from unknown sources are safe to read.
 """
 # Such a file is a zip archive of a pickle and of one entry of raw bytes for each storage. The
 # pickle is not given to Python's unpickler: the machine of `torch_pickles` runs the few
@@ -69,20 +69,20 @@ class _Storage:
 
 
 def load(file: str | os.PathLike[str] | Any) -> Any:
-    """Read a tree of tensors that `torch.save` wrote, such as a state dict.
+    """Read a tree of tensors, such as a state dict, from a file written by `torch.save`.
 
     Args:
         file: path of the file, or an open binary file.
 
     Returns:
         A tree of dicts, lists, tuples, numbers, strings and NumPy arrays. The arrays are contiguous
-        and writable, and share no memory.
+        and writable, and do not share memory.
 
     Raises:
-        toile.errors.UnreadableFileError: the file is damaged, or it contains other objects, such as
-            a module; the message names them. Save `model.state_dict()` instead of a module. The
-            error is also raised if the arrays need more than 16 MiB plus 8 times the size of the
-            file.
+        toile.errors.UnreadableFileError: the file is damaged, or it contains objects of other
+            types, such as a module; the message names their types. Save `model.state_dict()`
+            instead of a module. The error is also raised if the arrays need more than 16 MiB plus 8
+            times the size of the file.
     """
     if hasattr(file, "read"):
         return _load(file, "the file")
@@ -150,7 +150,7 @@ class _Tensors(Machine):
         return Name(text) if dtype is None else dtype
 
     def applied(self, name: Name, arguments: tuple[Any, ...]) -> Any:
-        """Return the value that the file describes as a call of this function."""
+        """Return the value that the file describes as a call to this function."""
         if name.text not in _BUILDERS:
             fail("a known function and its arguments", name.text)
         try:

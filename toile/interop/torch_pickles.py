@@ -61,7 +61,7 @@ class Machine:
         raise NotImplementedError
 
     def applied(self, name: Name, arguments: tuple[Any, ...]) -> Any:
-        """Return the value that represents a call of the named function."""
+        """Return the value that represents a call to the named function."""
         raise NotImplementedError
 
     def persistent(self, row: Any) -> Any:

@@ -1,10 +1,10 @@
 """Rules that say how the tensors of torch layers correspond to the variables of toile's layers.
 
-A rule is a frozen dataclass with the path of a layer. Its method `pairs` says which torch tensors
-correspond to which variables, what shapes they have, and which functions convert them in both
-directions. Conversions only rearrange values, except for recurrent layers: torch adds two biases
-where toile has one, so the conversion to torch needs the second bias of the torch model to compute
-the first.
+A rule is a frozen dataclass that contains the path of a layer. Its method `pairs` says which torch
+tensors correspond to which variables, what shapes they have, and which functions convert them in
+both directions. Conversions only rearrange values, except for recurrent layers: torch adds two
+biases where toile has one, so the conversion to torch needs the second bias of the torch model to
+compute the first.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Shapes = Mapping[str, Shape]
 
 
 class Pair(NamedTuple):
-    """Torch tensors and the variables that contain the same numbers.
+    """A group of torch tensors and the variables that contain the same numbers.
 
     `names` and `shapes` describe the torch tensors, and `leaves` are the names of the variables.
     `to_toile` converts tensors to variables. `to_torch` converts variables to tensors; its second
-    argument contains the tensors of these names in the torch model, or is None if there is no
-    model. If `optional` is True, the tensors may be missing and then count as zeros.
+    argument contains the tensors with these names in the torch model, or is None if there is no
+    model. If `optional` is True, the tensors may be missing; missing tensors count as zeros.
     """
 
     names: tuple[str, ...]
@@ -84,16 +84,17 @@ def _bias(shapes: Shapes) -> list[Pair]:
 
 @dataclass(frozen=True)
 class Dense(Rule):
-    """A rule to convert between Linear and Dense or DenseGeneral.
+    """A rule to convert between torch's Linear and toile's Dense or DenseGeneral.
 
-    The kernel is the transposed weight.
+    The kernel in toile is the transpose of the weight in torch.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
-        flattened: shape `(channels, height, width)` if the inputs are a flattened image; None
+        flattened: shape `(channels, height, width)` if each input is a flattened image; None
             otherwise. The channels come first in torch and last in toile.
-        output_axes: number of output axes of a DenseGeneral kernel. With None, it is inferred from
-            the bias, or else from the name (`query`, `key`, `value`, `out`).
+        output_axes: number of output axes of a DenseGeneral kernel. With None, the number is
+            inferred from the bias or, if there is no bias, from the layer's name (`query`, `key`,
+            `value` or `out`).
     """
 
     flattened: Shape | None = None
@@ -127,10 +128,10 @@ class Dense(Rule):
 
 @dataclass(frozen=True)
 class Conv(Rule):
-    """A rule to convert between Conv1d, Conv2d or Conv3d and Conv, with or without groups.
+    """A rule to convert between torch's Conv1d, Conv2d or Conv3d and toile's Conv.
 
-    In torch the weight has shape `(out, in, *space)`; in toile the kernel has shape
-    `(*space, in, out)`.
+    The layers may have several groups. In torch, the weight has shape `(out, in, *space)`; in
+    toile, the kernel has shape `(*space, in, out)`.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -151,11 +152,11 @@ class Conv(Rule):
 
 @dataclass(frozen=True)
 class ConvTranspose(Rule):
-    """A rule to convert between ConvTranspose1d, 2d or 3d with one group and ConvTranspose.
+    """A rule to convert between torch's ConvTranspose1d, 2d or 3d and toile's ConvTranspose.
 
-    In torch the weight has shape `(in, out, *space)` and is flipped when it is applied. In toile
-    the kernel has shape `(*space, in, out)` and is not flipped. With `transpose_kernel`, it has
-    shape `(*space, out, in)` and is flipped.
+    The torch layer must have only one group. In torch, the weight has shape `(in, out, *space)` and
+    is flipped when it is applied. In toile, the kernel has shape `(*space, in, out)` and is not
+    flipped. If `transpose_kernel` is True, the kernel has shape `(*space, out, in)` and is flipped.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -186,7 +187,7 @@ class ConvTranspose(Rule):
 class Norm(Rule):
     """A rule to convert BatchNorm, LayerNorm, GroupNorm, InstanceNorm and RMSNorm layers.
 
-    It converts the scale, the bias and the running statistics, as far as the layer has them.
+    The rule converts the scale, bias and running statistics, if the layer has them.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -211,7 +212,7 @@ class Norm(Rule):
 
 @dataclass(frozen=True)
 class Embed(Rule):
-    """A rule to convert between Embedding and Embed, which have the same table.
+    """A rule to convert between torch's Embedding and toile's Embed, whose tables are identical.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -242,8 +243,8 @@ class Leaf(Rule):
 
     Args:
         path: path of the variable.
-        axes: permutation that turns the axes of the tensor into those of the variable, as in
-            `transpose`; None keeps their order.
+        axes: permutation of the tensor's axes that produces the variable, as in `transpose`; None
+            keeps the order of the axes.
         collection: collection of the variable.
     """
 
@@ -301,8 +302,8 @@ def _summands(total: np.ndarray, like: Arrays | None) -> Arrays:
     """Return two biases whose sum is `total`.
 
     The second bias is that of `like`. Where the two biases of `like` add up to `total`, the first
-    is that of `like` too. Without `like`, the second bias is -0.0, because `x + -0.0` has the same
-    bits as `x`, but `x + 0.0` differs if `x` is -0.0."""
+    is that of `like` too. Without `like`, the second bias is -0.0, because `x + -0.0` is
+    bit-for-bit identical to `x`, but `x + 0.0` differs if `x` is -0.0."""
     if like is None:
         return [total, np.full(total.shape, -0.0, total.dtype)]
     first, second = like
@@ -313,9 +314,9 @@ def _summands(total: np.ndarray, like: Arrays | None) -> Arrays:
 
 @dataclass(frozen=True)
 class LSTM(_Recurrent):
-    """A rule to convert between torch's LSTM or LSTMCell and LSTMCell or OptimizedLSTMCell.
+    """A rule to convert between torch's LSTM or LSTMCell and toile's LSTMCell or OptimizedLSTMCell.
 
-    It converts one layer of an LSTM. The layer has two biases in torch, which are added.
+    The rule converts one layer of an LSTM. In torch, the layer has two biases, which are added.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -339,8 +340,8 @@ class LSTM(_Recurrent):
 class GRU(_Recurrent):
     """A rule to convert between torch's GRU or GRUCell and toile's GRUCell.
 
-    It converts one layer of a GRU. The layer has two biases in torch, which are added for the gates
-    r and z. For n both are kept.
+    The rule converts one layer of a GRU. In torch, each gate has two biases. They are added for the
+    gates r and z, and both are kept for n.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -373,8 +374,8 @@ class GRU(_Recurrent):
 class RNN(_Recurrent):
     """A rule to convert between torch's RNN or RNNCell and toile's SimpleCell.
 
-    It converts one layer of an RNN, whose nonlinearity must be tanh. The layer has two biases in
-    torch, which are added.
+    The rule converts one layer of an RNN, whose nonlinearity must be tanh. In torch, the layer has
+    two biases, which are added.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -397,12 +398,12 @@ _PROJECTIONS = ("query", "key", "value")
 
 @dataclass(frozen=True)
 class Attention(Rule):
-    """A rule to convert between MultiheadAttention and MultiHeadDotProductAttention.
+    """A rule to convert between torch's MultiheadAttention and MultiHeadDotProductAttention.
 
     Weights of shape `(heads * depth, in)` become kernels of shape `(in, heads, depth)`. torch
-    stores the three projections in one matrix, unless keys or values have a different size. If a
-    torch model has a separate Linear for each projection, do not use this rule, but map each of
-    them: `"attn.q": "attn/query"`.
+    stores the three projections in one matrix unless the keys or values differ in size from the
+    queries. If a torch model has a separate Linear for each projection, do not use this rule;
+    instead, map each Linear separately: `"attn.q": "attn/query"`.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -452,10 +453,10 @@ _CELLS: dict[frozenset[str], type[Rule]] = {
 
 
 def infer(path: str, shapes: Shapes, siblings: frozenset[str]) -> Rule | None:
-    """Infer the rule of a layer from its variables, or return None if no rule fits.
+    """Infer the rule for a layer from its variables, or return None if no rule fits.
 
     A transposed convolution is recognized by its name. `siblings` contains the names of the layers
-    in the same module. They distinguish a projection of attention from a Conv with one spatial
+    in the same module. These names distinguish an attention projection from a Conv with one spatial
     axis, because both have kernels of rank 3."""
     if "params" in shapes:
         return Leaf(path)

@@ -1,10 +1,11 @@
 """Converting weights between PyTorch and toile's modules.
 
-`load` fills the variables of a module from a torch state dict, and `export` makes a state dict from
-variables. Both have an argument `names`, which maps torch layers to toile's layers. The kind of a
-layer is inferred from its variables, or specified by a rule such as `ConvTranspose("decoder/up")`.
-One error lists all tensors and variables that have no counterpart or whose shapes differ. torch
-itself is not needed: `torch_files.load` and `safetensors.load_file` read state dicts from files.
+`load` fills the variables of a module from a torch state dict, and `export` creates a state dict
+from variables. Both have an argument `names`, which maps torch layers to toile's layers. The kind
+of a layer is inferred from its variables, or specified by a rule such as
+`ConvTranspose("decoder/up")`. One error lists all tensors and variables that have no counterpart or
+whose shapes differ. torch itself is not needed: `torch_files.load` and `safetensors.load_file` read
+state dicts from files.
 """
 # ruff: noqa: F403, F405 -- the rules are names of this module too
 
@@ -40,25 +41,26 @@ def load(
     variables: PyTree, state_dict: Mapping[str, Any], names: Names | None = None, *,
     ignore: str | Iterable[str] = (), keep: str | Iterable[str] = (),
 ) -> Any:
-    """Fill the variables of a module with the values of a torch state dict.
+    """Replace the values of a module's variables with the values in a torch state dict.
 
     Args:
         variables: variables of a module, `{"params": ..., "batch_stats": ...}`, or their shapes
             from `toile.eval_shape(model.init, ...)`. Values are converted to the dtypes of the
             variables.
-        state_dict: dict from torch names to tensors or arrays.
-        names: dict from the names of torch layers to paths of toile's layers, or to rules. The
-            layers of a recurrent network are called `lstm.l0`, `lstm.l0_reverse`, `lstm.l1`, ...
-            None if the names correspond, like `encoder.layers.0.fc` and `encoder/layers_0/fc`.
-        ignore: glob pattern or patterns of torch tensors that are not loaded.
-        keep: glob pattern or patterns of variables that keep their values.
+        state_dict: dict that maps torch names to tensors or arrays.
+        names: dict that maps the names of torch layers to paths of toile's layers, or to rules. The
+            layers of a recurrent network are called `lstm.l0`, `lstm.l0_reverse`, `lstm.l1` and so
+            on. None if the torch names correspond to the paths, as `encoder.layers.0.fc`
+            corresponds to `encoder/layers_0/fc`.
+        ignore: glob pattern or patterns for the names of torch tensors that are not loaded.
+        keep: glob pattern or patterns for the paths of variables that keep their values.
 
     Returns:
         A copy of the variables with the new values.
 
     Raises:
-        ValueError: a variable has no tensor, a tensor has no variable, or shapes differ. The
-            message lists all these cases.
+        ValueError: a variable has no corresponding tensor, a tensor has no corresponding variable,
+            or their shapes differ. The message lists all such tensors and variables.
 
     >>> import toile.linen as nn
     >>> model = nn.Sequential([nn.Dense(3), nn.relu, nn.Dense(2)])
@@ -95,26 +97,27 @@ def export(
     variables: PyTree, names: Names | None = None, *, like: Mapping[str, Any] | None = None,
     ignore: str | Iterable[str] = (), keep: str | Iterable[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Make a torch state dict from the variables of a module.
+    """Create a torch state dict from the variables of a module.
 
     Args:
         variables: variables of a module, `{"params": ..., "batch_stats": ...}`.
-        names: dict from the names of torch layers to paths of toile's layers, or to rules, as in
-            `load`.
-        like: state dict of the torch model; None if there is none. It determines the order of the
-            names and the dtypes, and supplies the values that toile has no variables for: the
-            number of batches, the second bias of recurrent layers, and the tensors that `ignore`
-            matches. If it is the state dict that was loaded, values that have not changed since
-            then are exported unchanged, byte for byte.
-        ignore: glob pattern or patterns of torch tensors that are copied from `like`.
-        keep: glob pattern or patterns of variables that are not exported.
+        names: dict that maps the names of torch layers to paths of toile's layers, or to rules, as
+            in `load`.
+        like: state dict of the torch model; None if there is no torch model. It determines the
+            order of the names and the dtypes, and supplies the values for which toile has no
+            variables: the number of batches, the second bias of recurrent layers, and the tensors
+            that `ignore` matches. If `like` is the state dict that was loaded, variables that have
+            not changed since then are exported as values that are byte-for-byte identical to the
+            loaded ones.
+        ignore: glob pattern or patterns for the names of torch tensors that are copied from `like`.
+        keep: glob pattern or patterns for the paths of variables that are not exported.
 
     Returns:
-        A dict from torch names to NumPy arrays.
+        A dict that maps torch names to NumPy arrays.
 
     Raises:
-        ValueError: a variable has no torch name or does not fit `like`. The message lists all these
-            cases.
+        ValueError: a variable has no torch name or does not fit `like`. The message lists all such
+            variables.
 
     >>> state = export({"params": {"fc": {"kernel": np.ones((4, 3)), "bias": np.zeros(3)}}})
     >>> {name: x.shape for name, x in state.items()}
@@ -161,13 +164,13 @@ def _exported(
 
 
 def layers(variables: PyTree) -> dict[str, Rule]:
-    """List the layers of a module, with the torch names and rules that `load` uses by default.
+    """List the layers of a module with the torch names and the rules that `load` uses by default.
 
     Args:
         variables: variables of a module, `{"params": ..., "batch_stats": ...}`.
 
     Returns:
-        A dict from torch names to rules.
+        A dict that maps torch names to rules.
 
     >>> layers({"params": {"conv_0": {"kernel": np.ones((3, 3, 1, 4))}, "scale": np.ones(4)}})
     {'conv.0': Conv(path='conv_0'), 'scale': Leaf(path='scale', axes=None, collection='params')}

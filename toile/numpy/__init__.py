@@ -6,11 +6,11 @@ The main differences from NumPy are:
 
 - Arrays are immutable. `x.at[idx].set(y)` returns an updated copy, and `out` is not supported.
 - Most functions accept arrays and numbers, but not lists.
-- int32 and float32 promote to float32. A Python number takes the dtype of the array that it is
+- int32 and float32 promote to float32. A Python number adopts the dtype of the array that it is
   combined with if both are integers or both are floats.
 - 64-bit dtypes are available only if x64 is enabled
   (`toile.config.update("jax_enable_x64", True)`).
-- Division by zero and overflow of floats produce infinities and NaN, without a warning.
+- Division of floats by zero and overflow of floats produce infinities and NaN without a warning.
 """
 
 from toile.engine.lazy import attach as _attach

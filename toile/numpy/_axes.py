@@ -1,4 +1,4 @@
-"""Conversion of axes and shapes that users pass to tuples of Python ints.
+"""Conversion of the axes and shapes that users pass into tuples of Python ints.
 
 May import the engine and `lax`.
 """

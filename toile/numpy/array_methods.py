@@ -115,8 +115,8 @@ def view(self: Any, dtype: DTypeLike | None = None, type: None = None) -> Array:
     """Reinterpret the bytes of the array as another dtype.
 
     Args:
-        dtype: dtype of the result; None leaves the array unchanged. If the dtype is wider, the last
-            axis becomes shorter; if it is narrower, the axis becomes longer.
+        dtype: dtype of the result; None leaves the array unchanged. A wider dtype makes the last
+            axis shorter, and a narrower dtype makes it longer.
         type: must be None; other array types are not supported.
 
     >>> jnp.array([1.0, 2.0]).view("int32")
@@ -247,8 +247,8 @@ class ArrayMethods:
 
         Args:
             dtype: the dtype of the result.
-            copy: whether the result must be a new array even if its dtype is the same.
-            device: device or sharding to place the result on; None for the device of the array.
+            copy: whether to copy the array even if it already has this dtype.
+            device: device or sharding to place the result on; None keeps the array on its device.
 
         >>> jnp.array([1.7, -1.7]).astype("int32")
         Array([ 1, -1], dtype=int32)
@@ -279,15 +279,15 @@ class ArrayMethods:
 
     def compress(self: Any, condition: ArrayLike, axis: int | None = None, *,
                  out: None = None, size: int | None = None, fill_value: ArrayLike = 0) -> Array:
-        """Select the slices along an axis where a condition holds.
+        """Select the slices along an axis for which a condition is true.
 
         Args:
             condition: booleans, one for each slice.
             axis: the axis to select along; None for the flattened array.
             out: must be None.
             size: number of slices in the result; required under `jit`. None keeps every slice whose
-                condition holds.
-            fill_value: value that pads the result to `size`.
+                condition is true.
+            fill_value: value with which the result is padded to `size`.
 
         >>> jnp.arange(4).compress(jnp.array([True, False, True, True]))
         Array([0, 2, 3], dtype=int32)
@@ -305,8 +305,8 @@ class ArrayMethods:
         """Compute the dot product with another array: `jnp.dot(self, b)`.
 
         Args:
-            b: the second operand; its second-to-last axis, or its only axis, is summed over.
-            precision: precision of the products; see `lax.Precision`.
+            b: the second operand, whose second-to-last axis, or only axis, is summed over.
+            precision: precision of the multiplication; see `lax.Precision`.
             preferred_element_type: the dtype of the sums and of the result.
         """
         return jnp.dot(self, b, precision=precision,
@@ -316,8 +316,8 @@ class ArrayMethods:
         """Flatten the array to one dimension.
 
         Args:
-            order: "C" for row by row, "F" for column by column.
-            out_sharding: accepted for code written for JAX, and ignored.
+            order: "C" to read the elements row by row, "F" to read them column by column.
+            out_sharding: accepted for compatibility with JAX, and ignored.
         """
         return jnp.ravel(self, order)
 
@@ -326,8 +326,8 @@ class ArrayMethods:
         """Find the indices of the elements that are not zero, as one array for each axis.
 
         Args:
-            fill_value: value that pads the result to `size`.
-            size: number of indices to return; required under `jit`. None returns all of them.
+            fill_value: value with which the result is padded to `size`.
+            size: number of indices to return; required under `jit`. None to return all of them.
         """
         return jnp.nonzero(self, size=size, fill_value=fill_value)
 
@@ -335,10 +335,10 @@ class ArrayMethods:
         """Return the elements of the array in another shape.
 
         Args:
-            *args: the shape, as one tuple or as several integers; one of them may be -1 and is
+            *args: the shape, as one tuple or as several integers. One integer may be -1; it is then
                 computed from the others.
-            order: "C" to read and write row by row, "F" column by column.
-            out_sharding: accepted for code written for JAX, and ignored.
+            order: "C" to read and write row by row, "F" to do so column by column.
+            out_sharding: accepted for compatibility with JAX, and ignored.
 
         >>> jnp.arange(6).reshape(2, -1)
         Array([[0, 1, 2],
@@ -359,7 +359,7 @@ class ArrayMethods:
 
         Args:
             device: a device or a sharding.
-            stream: accepted for the array API standard, and ignored.
+            stream: accepted for compatibility with the array API standard, and ignored.
         """
         return jnp.asarray(self, device=device)
 
@@ -394,7 +394,7 @@ class ArrayMethods:
         """Return the module with functions for these arrays: `toile.numpy`.
 
         Args:
-            api_version: the required version of the array API standard; None for any.
+            api_version: the required version of the array API standard; None for any version.
         """
         if api_version is not None and api_version != jnp.__array_api_version__:
             raise ValueError(f"{api_version=} is not available; available versions are: "
@@ -429,7 +429,7 @@ class ArrayMethods:
 
     @property
     def at(self: Any) -> index_update.IndexUpdateHelper:
-        """Updates by index: `x.at[idx].set(y)` returns a copy of `x` with `y` at `idx`."""
+        """Functional updates: `x.at[idx].set(y)` returns a copy of `x` with `y` at `idx`."""
         return index_update.IndexUpdateHelper(self)
 
     @property

@@ -30,14 +30,14 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
 
     Args:
         a: array with at least one axis.
-        n: how many times to take differences; it cannot be traced.
+        n: number of times to take differences; it cannot be traced.
         axis: axis along which to take differences.
-        prepend, append: values to put before and after `a` along the axis before taking
+        prepend, append: values to join to the start and the end of `a` along the axis before taking
             differences; a number is repeated to fill one slice.
 
     Returns:
-        An array that is shorter by `n` along the axis. Differences of booleans are booleans, which
-        are True where neighbors differ.
+        An array that has `n` fewer elements along the axis than `a` with `prepend` and `append`
+        joined to it. Differences of booleans are booleans, which are True where neighbors differ.
 
     >>> jnp.diff(jnp.array([1, 4, 9]), prepend=0)
     Array([1, 3, 5], dtype=int32)
@@ -74,8 +74,9 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None,
 
     Args:
         ary: array to flatten.
-        to_end: values to append to the differences, in the dtype of `ary`; None appends nothing.
-        to_begin: values to put before the differences, in the dtype of `ary`; None adds nothing.
+        to_end: values to append to the differences, in the dtype of `ary`; None to append nothing.
+        to_begin: values to put before the differences, in the dtype of `ary`; None to put nothing
+            there.
 
     Returns:
         A one-dimensional array.
@@ -124,14 +125,14 @@ def gradient(f: ArrayLike, *varargs: ArrayLike, axis: AxisLike = None,
 
     Args:
         f: samples of the function; at least 2 along each axis.
-        *varargs: distance between samples, or an array of the positions of the samples. Pass one
-            for all axes, or one for each axis. The default distance is 1.
-        axis: axis or axes to differentiate along; None for all.
+        *varargs: distance between samples, or an array of the samples' positions. Pass one argument
+            for all axes, or one argument for each axis. The default distance is 1.
+        axis: axis or axes to differentiate along; None for all axes.
         edge_order: must be None.
 
     Returns:
-        An array of floats with the shape of `f`, or a list of such arrays, one for each axis, if
-        there are several axes.
+        An array of floats with the shape of `f`. If there are several axes, a list of such arrays,
+        one for each axis.
 
     >>> jnp.gradient(jnp.array([1.0, 4.0, 9.0]))
     Array([3., 4., 5.], dtype=float32)
@@ -178,7 +179,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0,
         axis: axis to integrate along.
 
     Returns:
-        An array of floats without the axis.
+        The integrals: an array of floats with the shape of `y`, but without `axis`.
 
     >>> jnp.trapezoid(jnp.array([1.0, 2.0, 3.0]), jnp.array([0.0, 1.0, 3.0]))
     Array(6.5, dtype=float32)
@@ -201,13 +202,14 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
 
     Args:
         p: real numbers, such as angles.
-        discont: smallest jump to remove; None means half a period, and so does any smaller value.
+        discont: smallest jump to remove. None, or a value of less than half a period, means half a
+            period.
         axis: axis to unwrap along.
         period: length of a period.
 
     Returns:
         An array with the shape of `p` in which neighbors differ by at most half a period, unless
-        `discont` is larger. Its dtype is floating unless `p` and `period` are integers.
+        `discont` is larger. The dtype is floating unless both `p` and `period` are integers.
 
     >>> jnp.unwrap(jnp.array([0, 3, 7]), period=4)
     Array([ 0, -1, -1], dtype=int32)
@@ -257,7 +259,8 @@ def packbits(a: ArrayLike, axis: int | None = None,
             ("little").
 
     Returns:
-        An array of uint8; missing bits in the last byte are 0.
+        An array of uint8. If there are not enough elements to fill the last byte, its remaining
+        bits are 0.
 
     >>> jnp.packbits(jnp.array([1, 0, 1]))
     Array([160], dtype=uint8)
@@ -286,12 +289,12 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None,
     Args:
         a: array of uint8.
         axis: axis to unpack along; None for the flattened array.
-        count: number of bits to return along the axis, padded with zeros if there are fewer; None
-            for all. A negative number drops that many bits at the end.
+        count: number of bits to return along the axis; None for all bits. If there are fewer bits,
+            the result is padded with zeros. A negative number removes that many bits from the end.
         bitorder: whether the first element is the highest bit ("big") or the lowest ("little").
 
     Returns:
-        An array of uint8 with elements 0 and 1.
+        An array of uint8 whose elements are 0 or 1.
 
     >>> jnp.unpackbits(jnp.array([160], dtype="uint8"), count=3)
     Array([1, 0, 1], dtype=uint8)

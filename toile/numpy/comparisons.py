@@ -34,7 +34,8 @@ def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike
         equal_nan: whether NaN counts as close to NaN.
 
     Returns:
-        A boolean array of the broadcast shape. Tolerances that are arrays are broadcast too.
+        A boolean array. Its shape is the broadcast shape of `a`, `b` and any tolerances that are
+        arrays.
     """
     a, b = promote_args("isclose", a, b)
     if dtypes.issubdtype(a.dtype, dtypes.extended):
@@ -98,7 +99,7 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
 
 
 def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """Test whether two arrays are equal after they are broadcast against each other.
+    """Test whether two arrays are equal after being broadcast against each other.
 
     Args:
         a1, a2: arrays, numbers or nested lists.

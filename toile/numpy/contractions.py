@@ -81,20 +81,21 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     """Multiply matrices, as the operator `@` does.
 
     Args:
-        a, b: matrices in the last two axes; leading axes are broadcast. A one-dimensional array is
-            treated as a row vector on the left and as a column vector on the right.
-        precision: precision of the products; see `lax.Precision`.
+        a, b: arrays with matrices in the last two axes; the leading axes are broadcast. A
+            one-dimensional array is treated as a row vector on the left and as a column vector on
+            the right.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        The products. The axis of a one-dimensional operand does not appear in the result.
+        The matrix products. The axis of a one-dimensional operand does not appear in the result.
 
     Raises:
         ShapeError: the size of the last axis of `a` differs from the size of the second-to-last
             axis of `b`. The error is both a TypeError and a ValueError.
-        ValueError: an operand is a number; multiply by it with `*`.
+        ValueError: an operand is a number. To multiply by a number, use `*`.
 
     >>> jnp.matmul(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
     Array([3, 7], dtype=int32)
@@ -156,21 +157,22 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None, out_sharding: object = None) -> Array:
     """Compute the dot product of two arrays.
 
-    Products are summed over the last axis of `a` and the second-to-last axis of `b`. This is the
-    inner product of two vectors, and the product of two matrices. For arrays with more axes, use
-    `matmul`, which broadcasts the leading axes.
+    Products are summed over the last axis of `a` and the second-to-last axis of `b`. For two
+    vectors, this is the inner product; for two matrices, the matrix product. For arrays with more
+    axes, use `matmul`, which broadcasts the leading axes.
 
     Args:
-        a: first operand, whose last axis is summed over; a number multiplies `b`.
-        b: second operand, whose second-to-last axis, or only axis, is summed over; a number
-            multiplies `a`.
-        precision: precision of the products; see `lax.Precision`.
+        a: first operand, whose last axis is summed over. If it is a number, `b` is multiplied by
+            it.
+        b: second operand, whose second-to-last axis, or only axis, is summed over. If it is a
+            number, `a` is multiplied by it.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with the other axes of `a`, followed by the other axes of `b`.
+        An array with the remaining axes of `a`, followed by the remaining axes of `b`.
 
     >>> jnp.dot(jnp.array([1, 2]), jnp.array([3, 4]))
     Array(11, dtype=int32)
@@ -192,7 +194,7 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
 
     Args:
         a, b: arrays of equal size.
-        precision: precision of the products; see `lax.Precision`.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sum and of the result; None for the dtype that the
             operands promote to.
 
@@ -216,13 +218,13 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
 
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
-        axis: axis of the vectors.
-        precision: precision of the products; see `lax.Precision`.
+        axis: axis along which the vectors lie.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
-        An array of dot products, without the axis of the vectors.
+        An array of dot products, which lacks the axis of the vectors.
 
     >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
     Array([3, 7], dtype=int32)
@@ -247,11 +249,11 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Multiply matrices by vectors.
 
     Args:
-        x1: matrices in the last two axes.
-        x2: vectors in the last axis; leading axes of both are broadcast.
+        x1: array with matrices in the last two axes.
+        x2: array with vectors in the last axis. The leading axes of both arrays are broadcast.
 
     Returns:
-        The products, as vectors in the last axis.
+        An array with the resulting vectors in the last axis.
     """
     x1, x2 = h.as_arrays("matvec", x1, x2)
     if x1.ndim < 2 or x2.ndim < 1:
@@ -265,11 +267,11 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Multiply the conjugates of vectors by matrices.
 
     Args:
-        x1: vectors in the last axis.
-        x2: matrices in the last two axes; leading axes of both are broadcast.
+        x1: array with vectors in the last axis.
+        x2: array with matrices in the last two axes. The leading axes of both arrays are broadcast.
 
     Returns:
-        The products, as vectors in the last axis.
+        An array with the resulting vectors in the last axis.
     """
     x1, x2 = h.as_arrays("vecmat", x1, x2)
     if x1.ndim < 1 or x2.ndim < 2:
@@ -287,15 +289,15 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[S
 
     Args:
         a, b: the operands.
-        axes: number of axes to sum over: the last axes of `a` are paired with the first axes of
+        axes: number of axes to sum over; the last axes of `a` are paired with the first axes of
             `b`. Alternatively, two lists of axes, which are paired in order.
-        precision: precision of the products; see `lax.Precision`.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with the other axes of `a`, followed by the other axes of `b`.
+        An array with the remaining axes of `a`, followed by the remaining axes of `b`.
 
     >>> jnp.tensordot(jnp.ones((2, 3, 4)), jnp.ones((4, 3, 5)), axes=([1, 2], [1, 0])).shape
     (2, 5)
@@ -332,13 +334,14 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     """Multiply two arrays and sum over the last axis of each.
 
     Args:
-        a, b: the operands, with last axes of equal length; a number multiplies the other operand.
-        precision: precision of the products; see `lax.Precision`.
+        a, b: the operands, whose last axes have the same length. If one operand is a number, the
+            other is multiplied by it.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
-        An array with the other axes of `a`, followed by the other axes of `b`.
+        An array with the remaining axes of `a`, followed by the remaining axes of `b`.
     """
     a, b = h.as_arrays("inner", a, b)
     if a.ndim == 0 or b.ndim == 0:
@@ -350,7 +353,7 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
 
 
 def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
-    """Multiply all pairs of elements of two flattened arrays.
+    """Multiply each element of one flattened array by each element of another.
 
     Args:
         a, b: arrays or numbers.
@@ -390,14 +393,14 @@ def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: i
           axis: int | None = None) -> Array:
     """Compute cross products of vectors of length 2 or 3.
 
-    A vector of length 2 lies in the plane. The product of two such vectors is a number, the
-    component perpendicular to the plane.
+    Vectors of length 2 lie in a plane. The product of two such vectors is a number, the component
+    perpendicular to the plane.
 
     Args:
-        a, b: the vectors; the other axes are broadcast.
-        axisa, axisb: axes of the vectors of `a` and `b`.
-        axisc: axis of the vectors in the result.
-        axis: one axis that replaces `axisa`, `axisb` and `axisc`; None to use those.
+        a, b: arrays of vectors; the axes other than those of the vectors are broadcast.
+        axisa, axisb: axes of `a` and `b` along which the vectors lie.
+        axisc: axis of the result along which the vectors lie.
+        axis: axis to use instead of `axisa`, `axisb` and `axisc`; None to use those three.
 
     Returns:
         An array of vectors, or of numbers if all vectors have length 2.

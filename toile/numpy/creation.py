@@ -1,7 +1,7 @@
 """Arrays from Python and NumPy data, constants and ranges.
 
 Existing data becomes a concrete array at once. `zeros`, `arange`, `eye` and similar functions call
-`lax`, so that inside `jit` they are staged and allocate no memory. May import the engine, `lax`,
+`lax`, so inside `jit` they are staged and allocate no memory. May import the engine, `lax`,
 `api.devices` and `_promotion`.
 """
 
@@ -67,21 +67,21 @@ def asarray(a: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = N
     """Convert a value to an array; an array that needs no conversion is returned unchanged.
 
     Args:
-        a: a number, nested lists or tuples of numbers and arrays, a NumPy array or an array.
+        a: a number, an array, a NumPy array, or nested lists or tuples of numbers and arrays.
         dtype: dtype of the result; None for the dtype that `array` chooses.
         order: must be "K" or None; other memory orders are not supported.
         copy: True to copy an array even if it needs no conversion.
         device: device or sharding to place the result on; None keeps an array where it is and puts
             other values on the default device.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         The array.
 
     Raises:
         TypeError: the elements are not numbers.
-        ValueError: an element is None, or nested sequences have different lengths.
-        OverflowError: a Python integer does not fit the dtype.
+        ValueError: an element is None, or nested sequences at the same depth differ in length.
+        OverflowError: a Python integer is out of the dtype's range.
 
     >>> jnp.asarray([1, 2.5])
     Array([1. , 2.5], dtype=float32)
@@ -97,25 +97,26 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
     """Create an array from a number, nested sequences or another array.
 
     Args:
-        object: a number, nested lists or tuples of numbers and arrays, a NumPy array or an array.
-        dtype: dtype of the result; None chooses it from the elements: int32, float32 or complex64
-            for Python numbers and 64-bit NumPy arrays (64-bit dtypes with `jax_enable_x64`),
-            float32 for an empty list, and otherwise the dtype that the elements promote to.
+        object: a number, an array, a NumPy array, or nested lists or tuples of numbers and arrays.
+        dtype: dtype of the result; None chooses the dtype from the elements: int32, float32 or
+            complex64 for Python numbers and 64-bit NumPy arrays (64-bit dtypes if `jax_enable_x64`
+            is set), float32 for an empty list, and otherwise the dtype that the elements promote
+            to.
         copy: False to return an array unchanged if it needs no conversion.
         order: must be "K" or None; other memory orders are not supported.
         ndmin: minimum number of axes; leading axes of length 1 are added to reach it.
         device: device or sharding to place the result on; None keeps an array where it is and puts
             other values on the default device.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        A new array. It is weakly typed if `object` is a Python number and `dtype` is None: its
-        dtype then yields to the dtypes of other operands.
+        The array. If `object` is a Python number and `dtype` is None, it is weakly typed: its dtype
+        yields to the dtypes of other operands.
 
     Raises:
         TypeError: the elements are not numbers.
-        ValueError: an element is None, or nested sequences have different lengths.
-        OverflowError: a Python integer does not fit the dtype.
+        ValueError: an element is None, or nested sequences at the same depth differ in length.
+        OverflowError: a Python integer is out of the dtype's range.
 
     >>> jnp.array([[1, 2], [3, 4]])
     Array([[1, 2],
@@ -263,13 +264,13 @@ def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
     """Convert an array to another dtype.
 
     Conversion of floats to integers truncates toward zero. Conversion of complex numbers to real
-    ones drops the imaginary part with a warning. Conversion to booleans makes every nonzero element
-    True.
+    numbers drops the imaginary part and issues a warning. Conversion to booleans makes every
+    nonzero element True.
 
     Args:
         x: array or number.
         dtype: dtype of the result; None for the default float dtype.
-        copy: whether the result must be a new array even if its dtype is the same.
+        copy: whether to copy the array even if it already has this dtype.
         device: device or sharding to place the result on; None for the device of `x`.
 
     Returns:
@@ -322,7 +323,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
         fill_value: number, or array that is broadcast to `shape`.
         dtype: dtype of the result; None for the dtype of `fill_value`.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array of the given shape.
@@ -382,7 +383,7 @@ def zeros(shape: ShapeLike, dtype: DTypeLike | None = None, *,
         shape: shape of the result; an integer for one axis.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array of the given shape.
@@ -398,7 +399,7 @@ def ones(shape: ShapeLike, dtype: DTypeLike | None = None, *,
         shape: shape of the result; an integer for one axis.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array of the given shape.
@@ -414,7 +415,7 @@ def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *,
         shape: shape of the result; an integer for one axis.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array of the given shape.
@@ -465,7 +466,7 @@ def zeros_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None uses the sharding of `a` if it has
             one, and otherwise the default device.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         The array of zeros.
@@ -484,7 +485,7 @@ def ones_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None uses the sharding of `a` if it has
             one, and otherwise the default device.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         The array of ones.
@@ -526,7 +527,7 @@ def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike |
         shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None uses the sharding of `a` if it has
             one, and otherwise the default device.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         The filled array.
@@ -566,12 +567,12 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
     The arguments determine the size of the result, so under `jit` they cannot be traced values.
 
     Args:
-        start: first number. If `stop` is None, the interval begins at 0 and this is its end.
-        stop: end of the interval, which is not included; None to use `start` as the end.
+        start: first number. If `stop` is None, the interval begins at 0 and `start` is its end.
+        stop: end of the interval, which is excluded; None to use `start` as the end.
         step: distance between neighbors; None means 1. It may be negative.
         dtype: dtype of the result; None for the dtype that the arguments promote to.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         A one-dimensional array, which is empty if `stop` does not lie beyond `start` in the
@@ -631,20 +632,21 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
 def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
              retstep: bool = False, dtype: DTypeLike | None = None, axis: int = 0, *,
              device: Device | Sharding | None = None) -> Array | tuple[Array, Array]:
-    """Create an array of evenly spaced numbers from one number to another.
+    """Create an array of evenly spaced numbers in an interval.
 
     Args:
-        start, stop: first and last number; arrays are broadcast against each other.
+        start, stop: ends of the interval; arrays are broadcast against each other.
         num: number of elements.
-        endpoint: whether `stop` is the last number; if False, the numbers end one step before it.
+        endpoint: whether `stop` is the last number; if False, the last number is one step before
+            `stop`.
         retstep: whether to also return the distance between neighbors.
-        dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
-            If it is an integer dtype, the numbers are rounded down.
-        axis: position in the result of the new axis, which has length `num`.
+        dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
+            promote to. If it is an integer dtype, the numbers are rounded down.
+        axis: position of the new axis, which has length `num`, in the result.
         device: device or sharding to place the result on; None for the default device.
 
     Returns:
-        The numbers; if `retstep` is True, a tuple of the numbers and the step. The step is NaN if
+        The numbers. If `retstep` is True, a tuple of the numbers and the step. The step is NaN if
         `num` is 0, or if `num` is 1 and `endpoint` is True.
 
     >>> jnp.linspace(0, 1, 3)
@@ -797,7 +799,7 @@ def _triangle(name: str, m: Any, k: Any, keep_lower: bool) -> Any:
 
 
 def tril(m: ArrayLike, k: ArrayLike = 0) -> Array:
-    """Set the elements above one diagonal of matrices to zero.
+    """Set the elements above one diagonal of each matrix to zero.
 
     Args:
         m: array with at least two axes; the matrices are in the last two axes.
@@ -815,7 +817,7 @@ def tril(m: ArrayLike, k: ArrayLike = 0) -> Array:
 
 
 def triu(m: ArrayLike, k: ArrayLike = 0) -> Array:
-    """Set the elements below one diagonal of matrices to zero.
+    """Set the elements below one diagonal of each matrix to zero.
 
     Args:
         m: array with at least two axes; the matrices are in the last two axes.

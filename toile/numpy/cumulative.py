@@ -45,7 +45,7 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
            out: None = None) -> Array:
     """Compute the cumulative sum of the elements along an axis.
 
-    Integers that overflow wrap around. All sums after a NaN are NaN.
+    Integers that overflow wrap around. All sums from the first NaN onward are NaN.
 
     Args:
         a: array or number.
@@ -58,7 +58,7 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
         An array with the shape of `a`, or of rank 1 if `axis` is None.
 
     Differences:
-        NumPy sums narrow integers in 64 bits; here they keep their dtype.
+        NumPy sums narrow integers in 64 bits, whereas toile keeps their dtype.
     """
     return _cumulative("cumsum", lax.cumsum, a, axis, dtype, out)
 
@@ -67,7 +67,7 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
             out: None = None) -> Array:
     """Compute the cumulative product of the elements along an axis.
 
-    Integers that overflow wrap around. All products after a NaN are NaN.
+    Integers that overflow wrap around. All products from the first NaN onward are NaN.
 
     Args:
         a: array or number.
@@ -80,7 +80,7 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
         An array with the shape of `a`, or of rank 1 if `axis` is None.
 
     Differences:
-        NumPy multiplies narrow integers in 64 bits; here they keep their dtype.
+        NumPy multiplies narrow integers in 64 bits, whereas toile keeps their dtype.
     """
     return _cumulative("cumprod", lax.cumprod, a, axis, dtype, out)
 
@@ -155,8 +155,8 @@ def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike
         include_initial: whether to put a 0 before the sums.
 
     Returns:
-        An array with the shape of `x`. If `include_initial` is True, it is longer by one along
-        `axis`.
+        An array with the shape of `x`. If `include_initial` is True, the result is longer by one
+        element along `axis`.
 
     Raises:
         ValueError: `x` has rank 0, or it has rank 2 or more and `axis` is None.
@@ -180,14 +180,14 @@ def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLik
         include_initial: whether to put a 1 before the products.
 
     Returns:
-        An array with the shape of `x`. If `include_initial` is True, it is longer by one along
-        `axis`.
+        An array with the shape of `x`. If `include_initial` is True, the result is longer by one
+        element along `axis`.
 
     Raises:
         ValueError: `x` has rank 0, or it has rank 2 or more and `axis` is None.
 
     Differences:
-        NumPy multiplies narrow integers in 64 bits; here they keep their dtype.
+        NumPy multiplies narrow integers in 64 bits, whereas toile keeps their dtype.
     """
     return _from_initial("cumulative_prod", "product", lax.cumprod, x, axis, dtype, include_initial,
                          1, False)

@@ -23,22 +23,23 @@ from toile.numpy._helpers import arr, check, promote_inexact
 
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *,
              length: int | None = None, out_sharding: object = None) -> Array:
-    """Count how often each non-negative integer occurs in an array.
+    """Count the occurrences of each non-negative integer in an array.
 
-    Without `length`, the length of the result depends on the values of `x`, so `length` is required
-    under `jit`.
+    If `length` is None, the length of the result depends on the values of `x`, so `length` is
+    required under `jit`.
 
     Args:
-        x: integers or booleans, as an array of rank 1; negative integers count as 0.
+        x: integers or booleans, as an array of rank 1; negative integers are counted as 0.
         weights: amount that each element of `x` adds to its count; None means 1.
         minlength: minimum length of the result; ignored if `length` is given.
         length: length of the result; integers that are too large for it are not counted. None means
             the largest element plus 1, but at least `minlength`.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array of rank 1 whose element i is the number (or total weight) of the elements equal to
-        i. Counts have the default integer dtype; weighted counts have the dtype of the weights.
+        An array of rank 1 whose element i is the number (or total weight) of the elements of `x`
+        that equal i. Counts have the default integer dtype; weighted counts have the dtype of the
+        weights.
 
     Raises:
         TypeError: `x` is neither integer nor boolean.
@@ -86,16 +87,17 @@ def histogram_bin_edges(a: ArrayLike, bins: int | ArrayLike = 10,
     Args:
         a: array or number; only its smallest and largest elements matter.
         bins: number of bins of equal width, or an array of edges, which is returned.
-        range: lowest and highest edge; None for the smallest and largest elements (0 and 1 if there
-            are none). If the two edges are equal, each is moved outward by 0.5.
+        range: lowest and highest edge; None for the smallest and largest elements (0 and 1 if `a`
+            is empty). If the two edges are equal, each is moved outward by 0.5.
         weights: ignored.
 
     Returns:
-        An array of shape (bins + 1,). Floating dtypes of `a` are kept; integers and booleans become
-        float32 (64-bit integers become float64).
+        The edges; there is one more edge than there are bins. A floating dtype of `a` is kept;
+        integers and booleans become float32 (64-bit integers become float64).
 
     Raises:
-        NotImplementedError: `bins` is a string; NumPy accepts the name of a method.
+        NotImplementedError: `bins` is a string. Unlike NumPy, this function does not accept the
+            name of a binning method.
     """
     if isinstance(bins, str):
         raise NotImplementedError("string values for `bins` not implemented." + here())
@@ -124,9 +126,9 @@ def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLik
               out_sharding: object = None) -> tuple[Array, Array]:
     """Count the elements that fall into each of several bins.
 
-    A bin contains its lower edge and not its upper edge; the last bin contains both. Elements
-    outside all bins, and NaN, are not counted. If `range` is None and an element is NaN, the edges
-    are NaN.
+    A bin contains its lower edge but not its upper edge; the last bin contains both. Elements
+    outside all bins and NaN elements are not counted. If `range` is None and an element is NaN, the
+    edges are NaN.
 
     Args:
         a: array or number; its shape does not matter.
@@ -135,19 +137,20 @@ def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLik
         weights: amount that each element adds to its bin, as an array with the shape of `a`; None
             means 1.
         density: whether to divide the counts by their sum and by the widths of the bins.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        The counts, of shape (bins,), and the edges, of shape (bins + 1,). Both have the floating
-        dtype that `a` and `weights` promote to, which is float32 for integers (float64 for 64-bit
-        integers).
+        A tuple of the counts, of shape (bins,), and the edges, of shape (bins + 1,). Both have the
+        floating dtype that `a` and `weights` promote to, which is float32 for integers (float64 for
+        64-bit integers).
 
     Raises:
         ValueError: `weights` does not have the shape of `a`.
-        NotImplementedError: `bins` is a string; NumPy accepts the name of a method.
+        NotImplementedError: `bins` is a string. Unlike NumPy, this function does not accept the
+            name of a binning method.
 
     Differences:
-        NumPy returns counts as integers.
+        NumPy returns unweighted counts as integers.
 
     >>> jnp.histogram(jnp.array([0, 1, 1, 4]), bins=4)[0]
     Array([1., 2., 0., 1.], dtype=float32)
@@ -175,25 +178,25 @@ def histogramdd(sample: ArrayLike, bins: int | Sequence[int | ArrayLike] = 10,
                 range: Sequence[Sequence[ArrayLike] | None] | None = None,
                 weights: ArrayLike | None = None,
                 density: bool | None = None) -> tuple[Array, list[Array]]:
-    """Count how many points lie in each box of a grid with any number of dimensions.
+    """Count the points in each box of a grid with any number of dimensions.
 
     Args:
         sample: N points with D coordinates, as an array of shape (N, D).
-        bins: number of bins along every dimension, or a list that contains the number of bins or an
-            array of edges for each dimension.
-        range: pair of the lowest and highest edge for each dimension. None, for one dimension or
-            for all, means the smallest and largest coordinates.
+        bins: number of bins along every dimension, or a list that contains, for each dimension, the
+            number of bins or an array of edges.
+        range: list of pairs (lowest edge, highest edge), one for each dimension. None, in place of
+            a pair or of the whole list, means the smallest and largest coordinates.
         weights: amount that each point adds to its box, as an array of shape (N,); None means 1.
         density: whether to divide the counts by their sum and by the volumes of the boxes.
 
     Returns:
-        The counts, with an axis for each dimension, and a list with an array of edges for each
-        dimension. Counts have the default integer dtype. Weighted counts and densities have the
-        floating dtype that `sample` and `weights` promote to.
+        A tuple of the counts, with an axis for each dimension, and a list of arrays of edges, one
+        for each dimension. Counts have the default integer dtype. Weighted counts and densities
+        have the floating dtype that `sample` and `weights` promote to.
 
     Raises:
         ValueError: `sample` does not have rank 2, or the length of `bins`, `range` or `weights`
-            does not match it.
+            does not match `sample`.
     """
     if weights is None:
         sample, = promote_inexact(sample)
@@ -250,21 +253,21 @@ def histogram2d(x: ArrayLike, y: ArrayLike,
                 range: Sequence[Sequence[ArrayLike] | None] | None = None,
                 weights: ArrayLike | None = None,
                 density: bool | None = None) -> tuple[Array, Array, Array]:
-    """Count how many points lie in each box of a two-dimensional grid.
+    """Count the points in each box of a two-dimensional grid.
 
     Args:
         x, y: coordinates of the points, as arrays of rank 1.
-        bins: number of bins or array of edges for both dimensions, or a pair with one of these for
-            `x` and one for `y`.
-        range: two pairs of the lowest and highest edge, for `x` and for `y`. None, for one of them
-            or for both, means the smallest and largest coordinates.
+        bins: number of bins or array of edges for both dimensions, or a pair that contains one of
+            these for `x` and one for `y`.
+        range: two pairs (lowest edge, highest edge), one for `x` and one for `y`. None, in place of
+            one pair or of both, means the smallest and largest coordinates.
         weights: amount that each point adds to its box, as an array with the shape of `x`; None
             means 1.
         density: whether to divide the counts by their sum and by the areas of the boxes.
 
     Returns:
-        The counts, of shape (bins of x, bins of y), the edges along `x`, and the edges along `y`.
-        Counts have the same dtype as in `histogramdd`.
+        A tuple of the counts, of shape (bins along x, bins along y), the edges along `x`, and the
+        edges along `y`. The counts have the same dtype as in `histogramdd`.
 
     >>> x, y = jnp.array([0.0, 0.1, 1.0]), jnp.array([0.0, 1.0, 1.0])
     >>> jnp.histogram2d(x, y, bins=2)[0]
@@ -321,8 +324,9 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
         rowvar: True if rows are variables and columns are observations, False if it is the other
             way around.
         bias: True to divide sums by N, the number of observations; False to divide them by N - 1.
-        ddof: number to subtract from N in the divisor, which overrides `bias`; None to use `bias`.
-        fweights: how many times to count each observation, as an integer array of rank 1.
+        ddof: number to subtract from N to obtain the divisor; it overrides `bias`. None to use
+            `bias`.
+        fweights: number of times to count each observation, as an integer array of rank 1.
         aweights: weight of each observation, as an array of rank 1.
         dtype: floating or complex dtype of the result; None for the dtype of `m`, or float32 for
             integers and booleans (float64 for 64-bit integers).
@@ -338,8 +342,7 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
             observations.
 
     Differences:
-        The absolute values of negative weights are used; NumPy raises an error for negative
-        weights.
+        NumPy raises an error for negative weights, whereas toile uses their absolute values.
 
     >>> jnp.cov(jnp.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
     Array([[ 1., -1.],
@@ -428,8 +431,8 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
            period: ArrayLike | None = None) -> Array:
     """Interpolate linearly between given points.
 
-    `xp` must be in ascending order. This is not checked; if it is not, the result is meaningless.
-    Where `x` is NaN, so is the result.
+    If `xp` is not in ascending order, the result is meaningless; the order is not checked. Where
+    `x` is NaN, the result is NaN.
 
     Args:
         x: x coordinates at which to interpolate.
@@ -533,22 +536,22 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"] 
 
     Args:
         a, v: nonempty arrays of rank 1.
-        mode: "full" returns every element where the arrays overlap, "same" the middle part with the
-            length of the longer array, and "valid" the elements where the shorter array lies
-            entirely inside the longer one.
-        precision: precision of the products, as in `lax.dot_general`; None for the default.
+        mode: "full" returns an element for every shift at which the arrays overlap, "same" returns
+            the middle part, which has the length of the longer array, and "valid" returns the
+            elements for which the shorter array lies entirely inside the longer one.
+        precision: precision of the multiplication, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.
 
     Returns:
-        An array of rank 1. Its dtype is the one that both promote to; integers and booleans become
-        float32 (64-bit integers become float64).
+        An array of rank 1. Its dtype is the one that both arrays promote to; integers and booleans
+        become float32 (64-bit integers become float64).
 
     Raises:
         ValueError: an array is empty or does not have rank 1, or `mode` is unknown.
 
     Differences:
-        In NumPy, the result for integers is an integer array.
+        In NumPy, the result for integer arrays is an integer array.
 
     >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([0, 1]))
     Array([0., 1., 2., 3.], dtype=float32)
@@ -568,22 +571,22 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"]
 
     Args:
         a, v: nonempty arrays of rank 1.
-        mode: "full" returns every element where the arrays overlap, "same" the middle part with the
-            length of the longer array, and "valid" the elements where the shorter array lies
-            entirely inside the longer one.
-        precision: precision of the products, as in `lax.dot_general`; None for the default.
+        mode: "full" returns an element for every shift at which the arrays overlap, "same" returns
+            the middle part, which has the length of the longer array, and "valid" returns the
+            elements for which the shorter array lies entirely inside the longer one.
+        precision: precision of the multiplication, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.
 
     Returns:
-        An array of rank 1. Its dtype is the one that both promote to; integers and booleans become
-        float32 (64-bit integers become float64).
+        An array of rank 1. Its dtype is the one that both arrays promote to; integers and booleans
+        become float32 (64-bit integers become float64).
 
     Raises:
         ValueError: an array is empty or does not have rank 1, or `mode` is unknown.
 
     Differences:
-        In NumPy, the result for integers is an integer array.
+        In NumPy, the result for integer arrays is an integer array.
 
     >>> jnp.correlate(jnp.array([1, 2, 3]), jnp.array([0, 1]))
     Array([2., 3.], dtype=float32)

@@ -23,16 +23,16 @@ from toile.primitives.elementwise import convert
 
 
 def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """Extract diagonals of matrices.
+    """Extract a diagonal of each matrix in an array.
 
     Args:
         a: array with at least two axes.
         offset: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above
             it, and negative numbers are diagonals below it.
-        axis1, axis2: axes of the rows and columns of the matrices.
+        axis1, axis2: axes of `a` that index the rows and the columns of the matrices.
 
     Returns:
-        An array without these two axes, with the diagonals along a new last axis.
+        An array without `axis1` and `axis2`, with the diagonals along a new last axis.
 
     >>> jnp.diagonal(jnp.array([[1, 2], [3, 4]]))
     Array([1, 4], dtype=int32)
@@ -55,7 +55,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
 
 
 def diag(v: ArrayLike, k: int = 0) -> Array:
-    """Extract a diagonal of a matrix, or make a matrix with a given diagonal.
+    """Extract a diagonal of a matrix, or create a matrix with a given diagonal.
 
     Args:
         v: matrix whose diagonal is extracted, or one-dimensional array that becomes the diagonal.
@@ -85,7 +85,7 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
 
 
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
-    """Make a matrix with the elements of a flattened array on a diagonal.
+    """Create a matrix with the elements of a flattened array on a diagonal.
 
     Args:
         v: array or number.
@@ -101,18 +101,18 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
 
 def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
           dtype: DTypeLike | None = None, out: None = None) -> Array:
-    """Sum the diagonals of matrices.
+    """Sum the elements on a diagonal of each matrix in an array.
 
     Args:
         a: array with at least two axes.
         offset: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above
             it, and negative numbers are diagonals below it.
-        axis1, axis2: axes of the rows and columns of the matrices.
+        axis1, axis2: axes of `a` that index the rows and the columns of the matrices.
         dtype: dtype of the sums and of the result; None for the dtype that `jnp.sum` chooses.
         out: must be None.
 
     Returns:
-        An array without the two axes.
+        An array with the axes of `a` other than `axis1` and `axis2`.
     """
     no_out("trace", out)
     found = diagonal(as_array("trace", a), offset, axis1, axis2)
@@ -127,8 +127,8 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *,
         a: matrix, or array with more than two axes of equal length. In such an array, the elements
             whose indices are all equal are replaced.
         val: new elements, which are flattened, then repeated or truncated as needed.
-        wrap: whether the diagonal starts again one row below its end, in a matrix with more rows
-            than columns.
+        wrap: whether, in a matrix with more rows than columns, the diagonal skips one row after its
+            end and starts again in the first column.
         inplace: must be False, because arrays are immutable.
 
     Returns:
@@ -176,7 +176,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
         m: number of columns; None for the number of rows.
 
     Returns:
-        A tuple of two index arrays, for rows and columns, which can be used as an index.
+        A tuple of the row indices and the column indices. The tuple can be used as an index.
 
     >>> jnp.arange(4).reshape(2, 2)[jnp.tril_indices(2)]
     Array([0, 2, 3], dtype=int32)
@@ -194,7 +194,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
         m: number of columns; None for the number of rows.
 
     Returns:
-        A tuple of two index arrays, for rows and columns, which can be used as an index.
+        A tuple of the row indices and the column indices. The tuple can be used as an index.
     """
     return _static_pair(~np.tri(n, m, k - 1, dtype=bool))
 
@@ -215,7 +215,7 @@ def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
             and negative numbers are diagonals below it.
 
     Returns:
-        A tuple of two index arrays, for rows and columns, which can be used as an index.
+        A tuple of the row indices and the column indices. The tuple can be used as an index.
     """
     n, m = _rows_and_columns("tril_indices_from", arr)
     return tril_indices(n, k, m)
@@ -230,7 +230,7 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
             and negative numbers are diagonals below it.
 
     Returns:
-        A tuple of two index arrays, for rows and columns, which can be used as an index.
+        A tuple of the row indices and the column indices. The tuple can be used as an index.
     """
     n, m = _rows_and_columns("triu_indices_from", arr)
     return triu_indices(n, k, m)
@@ -244,7 +244,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
         ndim: number of axes.
 
     Returns:
-        A tuple of index arrays, one for each axis, which can be used as an index.
+        A tuple of index arrays, one for each axis. The tuple can be used as an index.
     """
     if n < 0:
         raise ValueError(f"n argument to diag_indices must be nonnegative, got {n}{here()}")
@@ -260,7 +260,7 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
         arr: array with at least two axes, all of the same length; only its shape is used.
 
     Returns:
-        A tuple of index arrays, one for each axis, which can be used as an index.
+        A tuple of index arrays, one for each axis. The tuple can be used as an index.
     """
     dims = np.shape(arr)
     if len(dims) < 2:
@@ -272,16 +272,16 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
 
 def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0, *,
                  size: int | None = None) -> tuple[Array, ...]:
-    """Find the indices of the elements of a square matrix that a function does not set to zero.
+    """Find the indices of those elements of a square matrix that a function does not set to zero.
 
     Args:
         n: number of rows and of columns.
         mask_func: function `f(matrix, k)`, such as `jnp.triu`. It is called with a matrix of ones.
-        k: second argument of `mask_func`, usually the number of a diagonal.
-        size: number of indices to return; required under `jit`. None returns all of them.
+        k: second argument to `mask_func`, usually the number of a diagonal.
+        size: number of indices to return; required under `jit`. None to return all of them.
 
     Returns:
-        A tuple of two index arrays, for rows and columns, which can be used as an index.
+        A tuple of the row indices and the column indices. The tuple can be used as an index.
     """
     return selection.nonzero(mask_func(creation.ones((n, n)), k), size=size)
 
@@ -293,7 +293,7 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
         *args: one-dimensional index arrays of integers or booleans, one for each axis to index.
 
     Returns:
-        A tuple of arrays that broadcast against each other, which can be used as an index.
+        A tuple of arrays that broadcast against each other. The tuple can be used as an index.
 
     >>> x = jnp.arange(9).reshape(3, 3)
     >>> x[jnp.ix_(jnp.array([0, 2]), jnp.array([1, 2]))]

@@ -46,14 +46,14 @@ __array_api_version__ = "2024.12"
 
 
 class ArrayNamespaceInfo:
-    """Devices, dtypes and limits of `toile.numpy`, as the Python array API standard defines them.
+    """The devices, dtypes and limits of `toile.numpy`, as defined by the array API standard.
 
     >>> jnp.__array_namespace_info__().default_dtypes()["integral"]
     dtype('int32')
     """
 
     def capabilities(self) -> dict[str, _Any]:
-        """Report what arrays support in traced functions.
+        """Report which features arrays support in traced functions.
 
         Returns:
             A dictionary in which "boolean indexing" and "data-dependent shapes" are False, and "max
@@ -73,13 +73,13 @@ class ArrayNamespaceInfo:
         return [None, *_devices()]
 
     def default_dtypes(self, *, device: _Device | None = None) -> dict[str, np.dtype]:
-        """Report the dtypes that results have by default.
+        """Report the default dtypes of results.
 
         Args:
             device: ignored; all devices have the same dtypes.
 
         Returns:
-            A dictionary with the dtypes for "real floating", "complex floating", "integral" and
+            A dictionary with the keys "real floating", "complex floating", "integral" and
             "indexing".
         """
         integral = _d.default_int_dtype()
@@ -94,7 +94,7 @@ class ArrayNamespaceInfo:
         self, *, device: _Device | None = None,
         kind: _DTypeLike | tuple[_DTypeLike, ...] | None = None,
     ) -> dict[str, np.dtype]:
-        """List the dtypes of the standard that arrays can have.
+        """List the dtypes in the array API standard that arrays can have.
 
         Args:
             device: ignored; all devices have the same dtypes.
@@ -142,8 +142,8 @@ _HOLDS = {
     "float16": "16-bit floats (5, 10), up to 65504",
     "float32": "32-bit floats (8, 23)",
     "float64": "64-bit floats (11, 52)",
-    "complex64": "complex numbers of two float32",
-    "complex128": "complex numbers of two float64",
+    "complex64": "complex numbers whose parts are float32",
+    "complex128": "complex numbers whose parts are float64",
 }
 
 
@@ -163,10 +163,10 @@ def _describe(kind: _d.ScalarMeta) -> str:
         least, end = (0, 2**bits) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
         holds = f"{bits}-bit integers, from {least} to {end - 1}"
     wide = name in ("int64", "uint64", "float64", "complex128")
-    note = "\nIf x64 is not enabled, the array has half that width, and there is a warning." * wide
+    note = "\nIf x64 is not enabled, the array has half that width, and a warning is issued." * wide
     return (
-        f"Scalar type of {holds}.\n\nIt can be used wherever a dtype is expected. Calling it makes "
-        f"an array of that dtype.{note}\n\n"
+        f"The scalar type of {holds}.\n\nIt can be used wherever a dtype is expected. Calling it "
+        f"creates an array of that dtype.{note}\n\n"
         "Args:\n    x: array, number or nested list to convert.\n"
     )
 

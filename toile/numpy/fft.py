@@ -163,9 +163,9 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1,
         a: samples, real or complex.
         n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A complex array with length `n` along the axis.
@@ -181,12 +181,12 @@ def ifft(a: ArrayLike, n: int | None = None, axis: int = -1,
     """Compute the inverse discrete Fourier transform along an axis: the inverse of `fft`.
 
     Args:
-        a: frequencies, in the order in which `fft` returns them.
+        a: Fourier coefficients, in the order in which `fft` returns them.
         n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A complex array with length `n` along the axis.
@@ -198,15 +198,16 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1,
          norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
     """Compute the discrete Fourier transform of real samples along an axis.
 
-    The negative frequencies are conjugates of the positive ones and are left out.
+    The coefficients of negative frequencies are left out, because they are the conjugates of those
+    of positive frequencies.
 
     Args:
         a: real samples.
         n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A complex array with length `n // 2 + 1` along the axis.
@@ -222,16 +223,16 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
 def irfft(a: ArrayLike, n: int | None = None, axis: int = -1,
           norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
-    """Compute real samples from their non-negative frequencies: the inverse of `rfft`.
+    """Compute real samples from their Fourier coefficients: the inverse of `rfft`.
 
     Args:
-        a: frequencies, in the order in which `rfft` returns them.
+        a: Fourier coefficients, in the order in which `rfft` returns them.
         n: number of samples; None means `2 * (m - 1)`, where m is the length of the axis. For an
             odd number of samples, `n` must be given.
         axis: axis to transform.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A real array with length `n` along the axis.
@@ -259,9 +260,9 @@ def hfft(a: ArrayLike, n: int | None = None, axis: int = -1,
         a: first half of the signal, which determines the other half.
         n: number of frequencies; None means `2 * (m - 1)`, where m is the length of the axis.
         axis: axis to transform.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A real array with length `n` along the axis.
@@ -280,9 +281,9 @@ def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1,
         a: real spectrum.
         n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A complex array with length `n // 2 + 1` along the axis.
@@ -301,9 +302,9 @@ def fftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | Non
         a: samples, real or complex.
         s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A complex array.
@@ -316,12 +317,12 @@ def ifftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
     """Compute the inverse discrete Fourier transform over several axes.
 
     Args:
-        a: frequencies, in the order in which `fftn` returns them.
+        a: Fourier coefficients, in the order in which `fftn` returns them.
         s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A complex array.
@@ -333,15 +334,15 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
           norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
     """Compute the discrete Fourier transform of real samples over several axes.
 
-    The negative frequencies along the last transformed axis are left out.
+    The coefficients of negative frequencies along the last transformed axis are left out.
 
     Args:
         a: real samples.
         s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A complex array. Its last transformed axis has length `n // 2 + 1`, where n is the number of
@@ -355,16 +356,16 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
 def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
            norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
-    """Compute real samples from their frequencies over several axes: the inverse of `rfftn`.
+    """Compute real samples from their coefficients over several axes: the inverse of `rfftn`.
 
     Args:
-        a: frequencies, in the order in which `rfftn` returns them.
+        a: Fourier coefficients, in the order in which `rfftn` returns them.
         s: lengths of the transformed axes in the result. None keeps the lengths in `a`, except that
-            the last axis gets length `2 * (m - 1)`, where m is its length in `a`.
+            the last of these axes gets length `2 * (m - 1)`, where m is its length in `a`.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A real array.
@@ -386,9 +387,9 @@ def fft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2
         a: samples, real or complex.
         s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: the two axes to transform.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A complex array.
@@ -401,12 +402,12 @@ def ifft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
     """Compute the inverse discrete Fourier transform over two axes.
 
     Args:
-        a: frequencies, in the order in which `fft2` returns them.
+        a: Fourier coefficients, in the order in which `fft2` returns them.
         s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: the two axes to transform.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A complex array.
@@ -418,15 +419,15 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
           norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
     """Compute the discrete Fourier transform of real samples over two axes.
 
-    The negative frequencies along the second of the two axes are left out.
+    The coefficients of negative frequencies along the second of the two axes are left out.
 
     Args:
         a: real samples.
         s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: the two axes to transform.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A complex array. The second of the two axes has length `n // 2 + 1`, where n is the number
@@ -440,16 +441,16 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
 def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
            norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
-    """Compute real samples from their frequencies over two axes: the inverse of `rfft2`.
+    """Compute real samples from their coefficients over two axes: the inverse of `rfft2`.
 
     Args:
-        a: frequencies, in the order in which `rfft2` returns them.
+        a: Fourier coefficients, in the order in which `rfft2` returns them.
         s: lengths of the transformed axes in the result. None keeps the lengths in `a`, except that
-            the last axis gets length `2 * (m - 1)`, where m is its length in `a`.
+            the last of these axes gets length `2 * (m - 1)`, where m is its length in `a`.
         axes: the two axes to transform.
-        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
-            number of samples, "forward" divides forward transforms instead, and "ortho" divides
-            both by the square root of that number.
+        norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
+            of samples, "forward" divides forward transforms instead, and "ortho" divides both by
+            the square root of that number.
 
     Returns:
         A real array.
@@ -477,7 +478,7 @@ def _frequencies(name, values, n, d, dtype, device):
 
 def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
             device: Device | Sharding | None = None) -> Array:
-    """Return the frequency of each element of the result of `fft`.
+    """Return the frequencies that the elements of the result of `fft` represent.
 
     Args:
         n: number of samples.
@@ -499,7 +500,7 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
 
 def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
              device: Device | Sharding | None = None) -> Array:
-    """Return the frequency of each element of the result of `rfft`.
+    """Return the frequencies that the elements of the result of `rfft` represent.
 
     Args:
         n: number of samples.
@@ -532,7 +533,7 @@ def fftshift(x: ArrayLike, axes: AxisLike = None) -> Array:
 
     Args:
         x: array whose elements are shifted.
-        axes: axis or axes to shift; None for all.
+        axes: axis or axes to shift; None for all axes.
 
     Returns:
         An array with the shape and dtype of `x`.
@@ -548,7 +549,7 @@ def ifftshift(x: ArrayLike, axes: AxisLike = None) -> Array:
 
     Args:
         x: array whose elements are shifted.
-        axes: axis or axes to shift; None for all.
+        axes: axis or axes to shift; None for all axes.
 
     Returns:
         An array with the shape and dtype of `x`.

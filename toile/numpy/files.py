@@ -44,14 +44,14 @@ savez = np.savez
 
 def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float, count: int = -1,
                offset: int = 0) -> Array:
-    """Make a one-dimensional array from the bytes of a buffer.
+    """Create a one-dimensional array from the bytes of a buffer.
 
     Args:
         buffer: object that contains the bytes.
-        dtype: dtype of the elements in the buffer; 64-bit elements are then converted to 32 bits,
-            unless `jax_enable_x64` is set.
-        count: how many elements to read; -1 for all.
-        offset: how many bytes to skip first.
+        dtype: dtype of the elements in the buffer. In the result, 64-bit elements are converted to
+            32 bits unless `jax_enable_x64` is set.
+        count: number of elements to read; -1 for all.
+        offset: number of bytes to skip at the start.
 
     Returns:
         A one-dimensional array.
@@ -63,12 +63,12 @@ def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float,
 
 
 def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
-    """Make a one-dimensional array from numbers in a string.
+    """Create a one-dimensional array from the numbers in a string.
 
     Args:
         string: the string to parse.
-        dtype: dtype of the numbers; 64-bit numbers are converted to 32 bits, unless
-            `jax_enable_x64` is set.
+        dtype: dtype of the numbers; 64-bit numbers are converted to 32 bits unless `jax_enable_x64`
+            is set.
         count: how many numbers to read; -1 for all.
         sep: separator between the numbers.
 
@@ -99,7 +99,8 @@ def fromfile(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because reading again may return other values.
+        NotImplementedError: always, because reading the same source again may return different
+            values.
     """
     raise _impure("fromfile")
 
@@ -115,24 +116,25 @@ def fromiter(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because reading again may return other values.
+        NotImplementedError: always, because reading the same source again may return different
+            values.
     """
     raise _impure("fromiter")
 
 
 def from_dlpack(x: _SupportsDLPack, /, *, device: Device | Sharding | None = None,
                 copy: bool | None = None) -> Array:
-    """Make an array from an array of another library that supports the DLPack protocol.
+    """Create an array from another library's array that supports the DLPack protocol.
 
     The two arrays share memory if possible.
 
     Args:
         x: object with the methods `__dlpack__` and `__dlpack_device__`.
         device: device or sharding to place the result on; None for the device that holds the data.
-        copy: True to copy the data even where it could be shared.
+        copy: True to copy the data even if it could be shared.
 
     Returns:
-        The array; 64-bit elements are converted to 32 bits, unless `jax_enable_x64` is set.
+        The array; 64-bit elements are converted to 32 bits unless `jax_enable_x64` is set.
     """
     if isinstance(x, Array):
         return asarray(x, copy=copy, device=device)
@@ -149,11 +151,11 @@ def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: obje
 
     Args:
         file: path, or file opened for reading bytes.
-        *args: additional arguments of `np.load`.
-        **kwargs: additional keyword arguments of `np.load`.
+        *args: additional arguments for `np.load`.
+        **kwargs: additional keyword arguments for `np.load`.
 
     Returns:
-        An array. For .npz files and pickled objects, the result of `np.load`.
+        The array. For a .npz file or a pickled object, the result of `np.load`.
 
     Raises:
         UnreadableFileError: NumPy cannot read the file, or the file is truncated.

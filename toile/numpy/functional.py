@@ -93,21 +93,22 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
               signature: str | None = None) -> Callable[..., Any]:
     """Turn a function of scalars or small arrays into a function of arrays of any shape.
 
-    The function is mapped with `toile.vmap`: it is called once, with values that represent all
-    elements.
+    The function is mapped with `toile.vmap`: it is called only once, with traced values that
+    represent all elements.
 
     Args:
         pyfunc: function to map.
-        excluded: positions and names of arguments that are passed on without mapping.
+        excluded: positions and names of the arguments that are not mapped but passed on unchanged.
         signature: names for the axes of the arguments and results of `pyfunc`, such as
-            "(n,m),(m)->(n)"; None if they are scalars. All other leading axes are broadcast.
+            "(n,m),(m)->(n)"; None if all of them are scalars. All additional leading axes are
+            broadcast.
 
     Returns:
-        A function of arrays with the same arguments as `pyfunc`.
+        A function that accepts arrays for the arguments of `pyfunc`.
 
     Raises:
         ValueError: the signature is malformed, or, when the function is called, its arguments or
-            results do not match it.
+            results do not match the signature.
 
     >>> dot = jnp.vectorize(lambda a, b: a @ b, signature="(n),(n)->()")
     >>> dot(jnp.ones((2, 3)), jnp.arange(3.0))
@@ -178,15 +179,15 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *arg
                      **kwargs: object) -> PyTree:
     """Apply a function to every vector along an axis.
 
-    The function is mapped with `toile.vmap`: it is called once, with a value that represents all
-    vectors.
+    The function is mapped with `toile.vmap`: it is called only once, with a traced value that
+    represents all vectors.
 
     Args:
         func1d: function of a one-dimensional array.
-        axis: axis of the vectors.
+        axis: axis along which the vectors lie.
         arr: array that contains the vectors.
-        *args: additional arguments of the function.
-        **kwargs: additional keyword arguments of the function.
+        *args: additional arguments for the function.
+        **kwargs: additional keyword arguments for the function.
 
     Returns:
         An array in which `axis` is replaced by the axes of the function's results.
@@ -211,7 +212,8 @@ def apply_over_axes(func: Callable[[Array, int], Array], a: ArrayLike,
     """Apply a reduction over several axes, one after the other.
 
     Args:
-        func: function `f(array, axis)` that returns an array with or without that axis.
+        func: function `f(array, axis)` whose result either lacks that axis or keeps it with length
+            1.
         a: array to reduce.
         axes: axis or axes to reduce over.
 
@@ -239,22 +241,23 @@ def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
               **kw: object) -> Array:
     """Evaluate a function that is defined by cases.
 
-    Every function is evaluated on the whole array. Where several conditions hold, the last one
-    determines the result.
+    Every function is evaluated on the whole array. Where several conditions are true, the last of
+    them determines the result.
 
     Args:
         x: array to evaluate the functions on.
         condlist: conditions with the shape of `x`, one for each case; or a single condition.
-        funclist: functions or constants, one for each case, and optionally one more for elements
-            where no condition holds, which are 0 by default.
-        *args: additional arguments of the functions.
-        **kw: additional keyword arguments of the functions.
+        funclist: functions or constants, one for each case, and optionally one more for the
+            elements for which no condition is true; these elements are 0 by default.
+        *args: additional arguments for the functions.
+        **kw: additional keyword arguments for the functions.
 
     Returns:
-        An array with the shape of `x`. Results are converted to its dtype.
+        An array with the shape and dtype of `x`; the results of the functions are converted to this
+        dtype.
 
     Differences:
-        NumPy calls each function with only the elements for which its condition holds.
+        NumPy calls each function with only the elements for which its condition is true.
 
     >>> x = jnp.array([-2.0, 0.0, 3.0])
     >>> jnp.piecewise(x, [x < 0, x > 0], [lambda v: -v, lambda v: 2 * v])

@@ -30,14 +30,15 @@ s_ = np.s_
 
 def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
              indexing: Literal["xy", "ij"] = "xy") -> tuple[Array, ...]:
-    """Make arrays with the coordinates of all points of a grid.
+    """Create arrays that contain the coordinates of all points of a grid.
 
     Args:
         *xi: coordinates along each axis of the grid, as one-dimensional arrays.
         copy: must be True.
-        sparse: whether each result has length 1 along the axes on which it does not vary.
-        indexing: "ij" to order the axes of the results like the arguments; "xy" to swap the first
-            two axes, as in images.
+        sparse: whether each array in the result has length 1 along the axes on which it does not
+            vary.
+        indexing: "ij" for results whose axes have the order of the arguments; "xy" to swap the
+            first two axes, as in images.
 
     Returns:
         A tuple of arrays, one for each argument.
@@ -75,12 +76,13 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, *,
             sparse: Literal[True]) -> tuple[Array, ...]: ...
 def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
             sparse: bool = False) -> Array | tuple[Array, ...]:
-    """Make arrays of the indices of all elements of an array, one array for each axis.
+    """Create arrays of the indices of all elements of an array, one array for each axis.
 
     Args:
         dimensions: shape of the array.
         dtype: dtype of the result; None for the default integer dtype.
-        sparse: whether each result has length 1 along the axes on which it does not vary.
+        sparse: whether each array in the result has length 1 along the axes on which it does not
+            vary.
 
     Returns:
         One array, in which the indices for each axis are stacked along a new first axis. If
@@ -108,16 +110,16 @@ def _stacked(grid: Any, dtype: Any) -> Any:
 
 def fromfunction(function: Callable[..., Array], shape: ShapeLike, *, dtype: DTypeLike = float,
                  **kwargs: object) -> Array:
-    """Make an array whose elements are a function of their indices.
+    """Create an array by calling a function with the indices of each element.
 
-    The function is called once, with scalars that represent the indices of all elements (see
-    `toile.vmap`).
+    The function is called only once, with traced scalars that represent the indices of all elements
+    (see `toile.vmap`).
 
     Args:
-        function: function with one argument for each axis, a scalar index.
+        function: function that accepts one scalar index for each axis.
         shape: shape of the array.
         dtype: dtype of the indices.
-        **kwargs: additional keyword arguments of the function.
+        **kwargs: additional keyword arguments for the function.
 
     Returns:
         An array with the axes of `shape`, followed by the axes of the function's result.
@@ -142,13 +144,13 @@ def fromfunction(function: Callable[..., Array], shape: ShapeLike, *, dtype: DTy
 
 
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
-    """Make a Vandermonde matrix, whose columns are powers of numbers.
+    """Create a Vandermonde matrix, whose columns are powers of given numbers.
 
     Args:
         x: one-dimensional array with one number for each row.
         N: number of columns; None for the number of rows.
-        increasing: True if the powers increase from column to column, starting at 0; False if they
-            decrease to 0.
+        increasing: True if the exponents increase from column to column, starting at 0; False if
+            they decrease and end at 0.
 
     Returns:
         A matrix with the dtype of `x`.
@@ -177,13 +179,14 @@ def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
     """Create an array of powers of a base with evenly spaced exponents.
 
     Args:
-        start, stop: first and last exponent; arrays are broadcast against each other.
+        start, stop: ends of the interval of exponents; arrays are broadcast against each other.
         num: number of elements.
-        endpoint: whether `stop` is the last exponent; if False, the exponents end one step before
-            it.
+        endpoint: whether `stop` is the last exponent; if False, the last exponent is one step
+            before `stop`.
         base: the base; an array is broadcast against the exponents.
-        dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
-        axis: position in the result of the new axis, which has length `num`.
+        dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
+            promote to.
+        axis: position of the new axis, which has length `num`, in the result.
 
     Returns:
         The powers.
@@ -205,12 +208,14 @@ def geomspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoi
     """Create an array of numbers with a constant ratio between neighbors.
 
     Args:
-        start, stop: first and last number, which must not be 0 and must have the same sign; arrays
+        start, stop: ends of the interval, which must not be 0 and must have the same sign; arrays
             are broadcast against each other.
         num: number of elements.
-        endpoint: whether `stop` is the last number; if False, the numbers end one step before it.
-        dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
-        axis: position in the result of the new axis, which has length `num`.
+        endpoint: whether `stop` is the last number; if False, the last number is one step before
+            `stop`.
+        dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
+            promote to.
+        axis: position of the new axis, which has length `num`, in the result.
 
     Returns:
         The numbers.
@@ -246,11 +251,12 @@ def _range(s: slice, name: str) -> Any:
 
 
 class _Grid:
-    """Make the coordinates of a grid from slices in brackets.
+    """Create the coordinates of a grid from slices in brackets.
 
     `jnp.mgrid` stacks full arrays along the first axis; `jnp.ogrid` returns a tuple of arrays that
     have axes of length 1 and broadcast against each other. `start:stop:step` is a range, as in
-    `arange`; an imaginary step such as `5j` is the number of points, and the stop is then included.
+    `arange`; an imaginary step such as `5j` specifies the number of points, and the stop is then
+    included.
 
     >>> jnp.ogrid[0:2, 0:1:3j]
     (Array([[0.],
@@ -280,10 +286,10 @@ class _Join:
     """Join the arrays, numbers and ranges in brackets.
 
     `jnp.r_` joins along the first axis, and `jnp.c_` along the last, with one-dimensional arrays as
-    columns. `start:stop:step` is a range, as in `arange`; an imaginary step such as `5j` is the
-    number of points, and the stop is then included. A leading string "axis,ndmin,place" sets the
-    axis to join along, the minimum number of axes, and the position of the original axes in arrays
-    that have fewer.
+    columns. `start:stop:step` is a range, as in `arange`; an imaginary step such as `5j` specifies
+    the number of points, and the stop is then included. A leading string "axis,ndmin,place" sets
+    the axis to join along, the minimum number of axes, and the position of the original axes in
+    arrays that have fewer.
 
     >>> jnp.r_[0:3, 7]
     Array([0, 1, 2, 7], dtype=int32)

@@ -279,22 +279,22 @@ class IndexUpdateRef:
 
     This is the type of `x.at[idx]`. Arrays are immutable, so `x[idx] = y` raises an error; write
     `x = x.at[idx].set(y)` instead. The index is anything that `x[idx]` accepts. If an index array
-    refers to an element several times, `set` writes one of the values, but which one is undefined;
-    the other methods apply all updates.
+    refers to an element several times, `set` writes one of the values, and it is undefined which
+    one; the other methods apply all updates.
 
     The methods have these options:
 
     - `indices_are_sorted=True` promises that index arrays are in increasing order, and
-      `unique_indices=True` that they refer to no element twice. Both may make the operation faster;
-      results are undefined if a promise is not kept.
+      `unique_indices=True` promises that they refer to no element twice. Both options may make the
+      operation faster; results are undefined if a promise is not kept.
     - `mode` says how to handle out-of-bounds indices in index arrays. By default, `get` reads the
       nearest element, and the other methods ignore such indices. With "fill" or "drop", `get`
-      returns `fill_value` and the other methods ignore them; "clip" replaces them with the nearest
-      valid index; "promise_in_bounds" promises that there are none. A Python integer that is out of
-      bounds raises an IndexError if no mode is given.
-    - `wrap_negative_indices=False` treats negative indices as out of bounds; by default they count
+      returns `fill_value` for such indices, and the other methods ignore them; "clip" replaces them
+      with the nearest valid index; "promise_in_bounds" promises that all indices are in bounds. A
+      Python integer that is out of bounds raises an IndexError if no mode is given.
+    - `wrap_negative_indices=False` treats negative indices as out of bounds; by default, they count
       from the end.
-    - `out_sharding` is accepted for code written for JAX, and ignored.
+    - `out_sharding` is accepted for compatibility with JAX, and ignored.
 
     Args:
         array: the array `x`.
@@ -340,9 +340,10 @@ class IndexUpdateRef:
 
         Args:
             indices_are_sorted, unique_indices, mode: see the class.
-            fill_value: result for elements that are out of bounds. If it is given, the default
-                `mode` is "fill". None means NaN for floating and complex dtypes, the lowest integer
-                for signed dtypes, the highest integer for unsigned dtypes, and True for booleans.
+            fill_value: result for elements that are out of bounds. If a fill value is given, the
+                default `mode` is "fill". None means NaN for floating and complex dtypes, the lowest
+                integer for signed dtypes, the highest integer for unsigned dtypes, and True for
+                booleans.
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
@@ -361,7 +362,7 @@ class IndexUpdateRef:
         """Replace elements, as `x[idx] = values` does in NumPy.
 
         Values are converted to the dtype of `x`, with a FutureWarning if that dtype cannot
-        represent them. The other methods do the same.
+        represent them. This is also true of the other methods.
 
         Args:
             values: new elements, which are broadcast to the shape of `x[idx]`.
@@ -380,7 +381,7 @@ class IndexUpdateRef:
     def add(self, values: ArrayLike, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Add values to elements, like `x[idx] += values`; repeated indices add several times.
+        """Add values to elements, like `x[idx] += values`, once for each occurrence of an index.
 
         Args:
             values: numbers to add, which are broadcast to the shape of `x[idx]`.
@@ -396,7 +397,7 @@ class IndexUpdateRef:
     def subtract(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                  unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                  out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Subtract from elements, like `x[idx] -= values`; repeated indices subtract several times.
+        """Subtract from elements, like `x[idx] -= values`, once for each occurrence of an index.
 
         Args:
             values: numbers to subtract, which are broadcast to the shape of `x[idx]`.
@@ -412,7 +413,7 @@ class IndexUpdateRef:
     def multiply(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                  unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                  out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Multiply elements, like `x[idx] *= values`; repeated indices multiply several times.
+        """Multiply elements, like `x[idx] *= values`, once for each occurrence of an index.
 
         Args:
             values: factors, which are broadcast to the shape of `x[idx]`.
@@ -471,7 +472,7 @@ class IndexUpdateRef:
     def divide(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Divide elements, like `x[idx] /= values`; repeated indices divide several times.
+        """Divide elements, like `x[idx] /= values`, once for each occurrence of an index.
 
         Args:
             values: divisors, which are broadcast to the shape of `x[idx]`.
@@ -487,7 +488,7 @@ class IndexUpdateRef:
     def power(self, values: ArrayLike, *, indices_are_sorted: bool = False,
               unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
               out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Raise elements to powers, like `x[idx] **= values`; repeated indices multiply exponents.
+        """Raise elements to powers, like `x[idx] **= values`, once for each occurrence of an index.
 
         Args:
             values: exponents, which are broadcast to the shape of `x[idx]`.
@@ -503,7 +504,7 @@ class IndexUpdateRef:
     def apply(self, func: Callable[[Array], ArrayLike], *, indices_are_sorted: bool = False,
               unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
               wrap_negative_indices: bool = True) -> Array:
-        """Apply a function to elements; repeated indices apply it several times.
+        """Apply a function to elements, once for each occurrence of an index.
 
         Args:
             func: elementwise function, such as `jnp.sin`.
@@ -547,14 +548,14 @@ class IndexUpdateHelper:
 
 def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
         mode: str | None = None, *, inplace: bool = True) -> Array:
-    """Replace elements at positions in the flattened array.
+    """Replace the elements at given positions in the flattened array.
 
     Args:
         a: array whose elements are replaced.
-        ind: positions, which are flattened. Negative positions count from the end if `mode` is
-            None.
+        ind: positions, which are flattened. If `mode` is None, negative positions count from the
+            end.
         v: new elements, which are flattened, then repeated or truncated as needed.
-        mode: how to handle positions out of bounds: None or "clip" replaces them with the nearest
+        mode: how to handle out-of-bounds positions. None or "clip" replaces them with the nearest
             position, and "wrap" wraps them around. In mode "clip", negative positions are out of
             bounds.
         inplace: must be False, because arrays are immutable.
@@ -566,7 +567,7 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
         ValueError: `inplace` is True, which is the default.
 
     Differences:
-        NumPy raises an error for positions out of bounds if no mode is given.
+        If no mode is given, NumPy raises an error for out-of-bounds positions.
 
     >>> jnp.put(jnp.arange(4), jnp.array([0, -1]), 9, inplace=False)
     Array([9, 1, 2, 9], dtype=int32)
@@ -602,7 +603,7 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None,
                    inplace: bool = True, *,
                    mode: str | lax.GatherScatterMode | None = None) -> Array:
-    """Replace elements along an axis, at separate positions for each vector along the axis.
+    """Replace elements along an axis, at different positions in each vector along the axis.
 
     Args:
         arr: array whose elements are replaced.
@@ -611,9 +612,9 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
         values: new elements, which are broadcast to the shape of `indices`.
         axis: axis along which to replace; None for the flattened array.
         inplace: must be False, because arrays are immutable.
-        mode: how to handle positions out of bounds: None, "fill" or "drop" ignores them, "clip"
-            replaces them with the nearest position, and "promise_in_bounds" promises that there are
-            none.
+        mode: how to handle out-of-bounds positions. None, "fill" or "drop" ignores them, "clip"
+            replaces them with the nearest position, and "promise_in_bounds" promises that all
+            positions are in bounds.
 
     Returns:
         A new array with the shape and dtype of `arr`.

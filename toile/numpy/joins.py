@@ -63,8 +63,8 @@ def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
     """Join arrays along an existing axis.
 
     Args:
-        arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
-            sequence of its slices along the first axis.
+        arrays: sequence of arrays with equal shapes except along `axis`; a single array is treated
+            as the sequence of its slices along the first axis.
         axis: axis to join along; None to join the flattened arrays.
         dtype: dtype of the result; None for the dtype that the arrays promote to.
 
@@ -102,8 +102,8 @@ def concat(arrays: ArrayLike | Sequence[ArrayLike], /, *, axis: int | None = 0) 
     """Join arrays along an existing axis, as `concatenate` does.
 
     Args:
-        arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
-            sequence of its slices along the first axis.
+        arrays: sequence of arrays with equal shapes except along `axis`; a single array is treated
+            as the sequence of its slices along the first axis.
         axis: axis to join along; None to join the flattened arrays.
 
     Returns:
@@ -117,14 +117,14 @@ def stack(arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = No
     """Join arrays of the same shape along a new axis.
 
     Args:
-        arrays: sequence of arrays of equal shape; an array is treated as the sequence of its slices
-            along the first axis.
+        arrays: sequence of arrays of equal shape; a single array is treated as the sequence of its
+            slices along the first axis.
         axis: position of the new axis in the result.
         out: must be None.
         dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
-        An array with one more axis.
+        An array with one more axis than the given arrays.
 
     >>> jnp.stack([jnp.arange(2), jnp.arange(2)], axis=1)
     Array([[0, 0],
@@ -163,8 +163,8 @@ def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
     """Join arrays along the first axis; one-dimensional arrays become rows.
 
     Args:
-        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
-            axis.
+        tup: sequence of arrays; a single array is treated as the sequence of its slices along the
+            first axis.
         dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
@@ -177,8 +177,8 @@ def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
     """Join arrays along the second axis, or along the first if they are one-dimensional.
 
     Args:
-        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
-            axis.
+        tup: sequence of arrays; a single array is treated as the sequence of its slices along the
+            first axis.
         dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
@@ -192,8 +192,8 @@ def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
     """Join arrays along the third axis; shape (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1).
 
     Args:
-        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
-            axis.
+        tup: sequence of arrays; a single array is treated as the sequence of its slices along the
+            first axis.
         dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
@@ -206,8 +206,8 @@ def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
     """Join arrays along the second axis; one-dimensional arrays become columns.
 
     Args:
-        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
-            axis.
+        tup: sequence of arrays; a single array is treated as the sequence of its slices along the
+            first axis.
 
     Returns:
         An array with at least two axes.
@@ -248,8 +248,8 @@ def _ranks(xs):
 def block(arrays: ArrayLike | list[Any]) -> Array:
     """Assemble an array from nested lists of blocks.
 
-    Blocks in the innermost lists are joined along the last axis, the resulting rows of blocks along
-    the axis before it, and so on. Blocks with fewer axes get new leading axes.
+    Blocks in the innermost lists are joined along the last axis, the results along the axis before
+    it, and so on. Blocks with fewer axes get new leading axes.
 
     Args:
         arrays: array, or lists of arrays that are all nested to the same depth.
@@ -258,7 +258,8 @@ def block(arrays: ArrayLike | list[Any]) -> Array:
         The assembled array.
 
     Raises:
-        ValueError: there are tuples or empty lists, or the lists are nested to different depths.
+        ValueError: `arrays` contains tuples or empty lists, or the lists are nested to different
+            depths.
 
     >>> jnp.block([[jnp.eye(2), jnp.zeros((2, 1))]])
     Array([[1., 0., 0.],
@@ -324,7 +325,8 @@ def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | Array
     Args:
         ary: array to split.
         indices_or_sections: the number of parts, or the positions at which new parts begin; neither
-            can be traced. If the array cannot be split equally, the first parts are longer by one.
+            can be traced. If the array cannot be split equally, the first parts are longer than the
+            others by one element.
         axis: axis to split along.
 
     Returns:
@@ -384,7 +386,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
 
     Args:
         x: array with at least one axis.
-        axis: axis to split along, which the slices do not have.
+        axis: axis to split along; the slices do not have this axis.
 
     Returns:
         A tuple of slices, one for each position along the axis.
@@ -445,11 +447,12 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
 
     Args:
         a: array or number.
-        repeats: how many times to repeat each element: one number, or one for each position on the
-            axis.
+        repeats: number of times to repeat each element, or an array of such numbers, one for each
+            position along the axis.
         axis: axis to repeat along; None for the flattened array.
-        total_repeat_length: length of the result along the axis; None to compute it.
-        out_sharding: accepted for code written for JAX, and ignored.
+        total_repeat_length: length of the result along the axis; None to compute the length from
+            `repeats`.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         The array with its elements repeated.
@@ -513,11 +516,11 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
 
     Args:
         arr: array or number.
-        values: array to append, with the same shape except along `axis`.
+        values: array to append, whose shape equals that of `arr` except along `axis`.
         axis: axis to join along; None to join the flattened arrays.
 
     Returns:
-        The joined array, in the dtype that both promote to.
+        The joined array, in the dtype that both arrays promote to.
     """
     check("append", arr, values)
     if axis is None:
@@ -549,13 +552,13 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
     Args:
         arr: array or number.
         obj: positions to remove: an integer, a slice, an array of integers or a boolean mask.
-            Positions in an array that are out of bounds are ignored. A traced array of integers
-            requires `assume_unique_indices`, and its positions must be in bounds.
+            Out-of-bounds positions in an array are ignored. A traced array of integers requires
+            `assume_unique_indices`, and its positions must be in bounds.
         axis: axis to remove from; None for the flattened array.
-        assume_unique_indices: True to promise that `obj` contains no position twice.
+        assume_unique_indices: True to promise that `obj` does not contain any position twice.
 
     Returns:
-        The array without these slices.
+        The array without the removed slices.
 
     Raises:
         ValueError: `obj` is an integer that is out of bounds, or a mask whose length differs from
@@ -602,9 +605,9 @@ def insert(arr: ArrayLike, obj: ArrayLike | slice, values: ArrayLike,
     Args:
         arr: array or number.
         obj: positions in `arr` before which to insert the values: an integer, a slice or an array
-            of integers. Positions that are out of bounds are replaced with the nearest end.
-        values: values to insert, which are broadcast to the slices and converted to the dtype of
-            `arr`.
+            of integers. Values whose positions are out of bounds are inserted at the nearest end.
+        values: values to insert, which are broadcast to the shape of the inserted slices and
+            converted to the dtype of `arr`.
         axis: axis to insert along; None for the flattened array.
 
     Returns:

@@ -1,7 +1,7 @@
 """Linear algebra, with the names and results of `jax.numpy.linalg`.
 
-Matrices are in the last two axes; leading axes are batches. For a singular matrix in `solve`, or a
-matrix that is not positive definite in `cholesky`, the result is not finite; NumPy raises an error.
+Matrices are in the last two axes; leading axes are batches. If a matrix is singular in `solve`, or
+not positive definite in `cholesky`, the result is not finite, whereas NumPy raises an error.
 """
 
 # Factorizations come from `lax.linalg`. `solve` and `inv` factor once and are differentiated
@@ -51,7 +51,7 @@ class EighResult(NamedTuple):
 
 
 class QRResult(NamedTuple):
-    """The result of `qr`: orthonormal columns `Q` and an upper triangular `R` with `a = Q @ R`."""
+    """The result of `qr`: `Q`, which has orthonormal columns, and the upper triangular `R`."""
 
     Q: Array
     R: Array
@@ -93,12 +93,12 @@ def _h(a: Any) -> Array:
 # Factorizations.
 
 def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """Factor positive definite matrices into a triangular matrix and its conjugate transpose.
+    """Factor each positive definite matrix into a triangular matrix and its conjugate transpose.
 
     Args:
         a: Hermitian matrices in the last two axes.
-        upper: whether to return the upper triangular factor, with `a = U.mT.conj() @ U`, instead of
-            the lower one, with `a = L @ L.mT.conj()`.
+        upper: True to return the upper triangular factor U, for which `a = U.mT.conj() @ U`; False
+            to return the lower triangular factor L, for which `a = L @ L.mT.conj()`.
         symmetrize_input: whether to first replace `a` with the mean of `a` and its conjugate
             transpose; if False, only the requested triangle is read.
 
@@ -152,17 +152,17 @@ def qr(a: ArrayLike, mode: Literal["r"]) -> Array: ...
 def qr(a: ArrayLike,
        mode: Literal["reduced", "complete", "full", "raw"] = "reduced") -> QRResult: ...
 def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
-    """Factor matrices into a matrix with orthonormal columns and an upper triangular matrix.
+    """Factor each matrix into a matrix with orthonormal columns and an upper triangular matrix.
 
     Args:
         a: matrices of shape (m, n) in the last two axes.
         mode: "reduced" (or "full") for factors of shapes (m, k) and (k, n) with k = min(m, n);
-            "complete" for (m, m) and (m, n); "r" for the triangular factor alone; "raw" for the
-            packed reflectors of LAPACK, transposed, and their scale factors.
+            "complete" for (m, m) and (m, n); "r" for the triangular factor alone; "raw" for
+            LAPACK's packed reflectors, transposed, and their scale factors.
 
     Returns:
-        A named tuple of `Q` and `R`. In mode "raw", these are the reflectors and their scale
-        factors; in mode "r", only the array `R` is returned.
+        A named tuple of `Q` and `R`; in mode "raw", these are the reflectors and their scale
+        factors. In mode "r", only the array `R` is returned.
     """
     a = _matrix("jnp.linalg.qr", a, error=TypeError)
     if mode == "raw":
@@ -185,7 +185,7 @@ def svd(a: ArrayLike, full_matrices: bool = True, *, compute_uv: Literal[False],
         hermitian: bool = False, subset_by_index: tuple[int, int] | None = None) -> Array: ...
 def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
         subset_by_index: tuple[int, int] | None = None) -> Array | SVDResult:
-    """Compute the singular value decomposition `a = U @ diag(S) @ Vh` of matrices.
+    """Compute the singular value decomposition `a = U @ diag(S) @ Vh` of each matrix.
 
     Args:
         a: matrices of shape (m, n) in the last two axes.
@@ -194,12 +194,12 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermi
         compute_uv: whether to compute the singular vectors too.
         hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
         subset_by_index: pair (start, stop) that selects the singular values to compute, as a slice
-            does; None for all. It requires `full_matrices=False`, and is ignored if `hermitian` is
-            True.
+            does; None for all. A pair requires `full_matrices=False`, and is ignored if `hermitian`
+            is True.
 
     Returns:
-        A named tuple of `U`, the singular values `S` in decreasing order, and `Vh`; if `compute_uv`
-        is False, only the singular values.
+        A named tuple of `U`, the singular values `S` in decreasing order, and `Vh`. If `compute_uv`
+        is False, only the singular values are returned.
 
     >>> jnp.linalg.svd(jnp.array([[1.0, 0.0], [0.0, 2.0]]), compute_uv=False)
     Array([2., 1.], dtype=float32)
@@ -286,8 +286,8 @@ def eigh(a: ArrayLike, UPLO: Literal["L", "U"] | None = None,
 
     Args:
         a: Hermitian matrices in the last two axes.
-        UPLO: which triangle is read if `symmetrize_input` is False: "L" or None for the lower one,
-            "U" for the upper one.
+        UPLO: triangle that is read if `symmetrize_input` is False: "L" or None for the lower
+            triangle, "U" for the upper triangle.
         symmetrize_input: whether to first replace `a` with the mean of `a` and its conjugate
             transpose.
 
@@ -308,8 +308,8 @@ def eigvalsh(a: ArrayLike, UPLO: Literal["L", "U"] | None = "L", *,
 
     Args:
         a: Hermitian matrices in the last two axes.
-        UPLO: which triangle is read if `symmetrize_input` is False: "L" or None for the lower one,
-            "U" for the upper one.
+        UPLO: triangle that is read if `symmetrize_input` is False: "L" or None for the lower
+            triangle, "U" for the upper triangle.
         symmetrize_input: whether to first replace `a` with the mean of `a` and its conjugate
             transpose.
 
@@ -355,11 +355,12 @@ def solve(a: ArrayLike, b: ArrayLike) -> Array:
 
     Args:
         a: square matrices in the last two axes.
-        b: right-hand sides: a vector if `b` has one axis, and otherwise matrices in the last two
-            axes with one right-hand side in each column. Leading axes are broadcast.
+        b: right-hand sides. An array with one axis is a single right-hand side; otherwise, the last
+            two axes contain matrices with one right-hand side in each column. Leading axes are
+            broadcast.
 
     Returns:
-        The solutions, which are not finite where a matrix is singular.
+        The solutions. If a matrix is singular, the corresponding solution is not finite.
 
     Differences:
         NumPy raises an error for singular matrices.
@@ -397,7 +398,7 @@ def inv(a: ArrayLike) -> Array:
         a: square matrices in the last two axes.
 
     Returns:
-        An array with the shape of `a`, which is not finite where a matrix is singular.
+        An array with the shape of `a`. If a matrix is singular, its inverse is not finite.
 
     Differences:
         NumPy raises an error for singular matrices.
@@ -418,15 +419,16 @@ def _lu_diagonal(a):
 
 
 def slogdet(a: ArrayLike, *, method: Literal["lu", "qr"] | None = None) -> SlogdetResult:
-    """Compute the sign of determinants, and the logarithm of their absolute value.
+    """Compute the signs of determinants and the logarithms of their absolute values.
 
     Args:
         a: square matrices in the last two axes.
-        method: accepted for code written for JAX; the LU decomposition is always used.
+        method: accepted for compatibility with JAX, and ignored; the LU decomposition is always
+            used.
 
     Returns:
-        A named tuple (`sign`, `logabsdet`). For singular matrices, these are 0 and -infinity. The
-        sign of a complex determinant is a complex number of absolute value 1.
+        A named tuple (`sign`, `logabsdet`). For a singular matrix, these are 0 and minus infinity.
+        The sign of a complex determinant is a complex number of absolute value 1.
     """
     a = _matrix("jnp.linalg.slogdet", a, square=True)
     if method not in (None, "lu", "qr"):
@@ -495,8 +497,8 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *
 
     Args:
         a: matrices of shape (m, n) in the last two axes.
-        rtol: singular values up to `rtol` times the largest one count as 0; None means
-            `10 * max(m, n)` times the machine epsilon of the dtype.
+        rtol: relative tolerance; singular values up to `rtol` times the largest singular value
+            count as 0. None means `10 * max(m, n)` times the machine epsilon of the dtype.
         hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
         rcond: older name for `rtol`.
 
@@ -522,13 +524,13 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *
 
 def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False,
                 tol: ArrayLike | None = None) -> Array:
-    """Compute the ranks of matrices: the numbers of nonzero singular values.
+    """Compute the rank of each matrix: the number of its nonzero singular values.
 
     Args:
-        M: matrices of shape (m, n) in the last two axes. An array with fewer axes has rank 1 if it
-            contains a nonzero element, and otherwise rank 0.
-        rtol: singular values up to `rtol` times the largest one count as 0; None means `max(m, n)`
-            times the machine epsilon of the dtype.
+        M: matrices of shape (m, n) in the last two axes. For an array with fewer axes, the result
+            is 1 if the array contains a nonzero element, and 0 otherwise.
+        rtol: relative tolerance; singular values up to `rtol` times the largest singular value
+            count as 0. None means `max(m, n)` times the machine epsilon of the dtype.
         hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
         tol: another name for `rtol`.
 
@@ -539,7 +541,7 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
         ValueError: both `rtol` and `tol` are given.
 
     Differences:
-        In NumPy, `tol` is an absolute bound.
+        In NumPy, `tol` is an absolute tolerance.
     """
     M, = promote_inexact(M, name="jnp.linalg.matrix_rank")
     if rtol is not None and tol is not None:
@@ -555,16 +557,16 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
 
 
 def cond(x: ArrayLike, p: float | str | None = None) -> Array:
-    """Compute condition numbers of matrices: the norm times the norm of the inverse.
+    """Compute the condition number of each matrix: its norm times the norm of its inverse.
 
     Args:
         x: matrices in the last two axes; they must be square unless `p` is None, 2 or -2.
-        p: order of the norm, as in `norm`. None means 2: the result is the largest singular value
-            divided by the smallest.
+        p: order of the norm, as in `norm`. None means 2, for which the result is the largest
+            singular value divided by the smallest.
 
     Returns:
-        An array without the last two axes. The result is infinite where the computation produces
-        NaN although the matrix contains no NaN.
+        An array without the last two axes. If the computation produces NaN for a matrix that
+        contains no NaN, the result is infinity.
 
     Raises:
         ValueError: `x` is empty or has fewer than two axes.
@@ -599,15 +601,15 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *,
     Args:
         a: matrix of shape (m, n).
         b: vector of length m, or matrix whose columns are right-hand sides.
-        rcond: singular values less than `rcond` times the largest one count as 0. None means
-            `max(m, n)` times the machine epsilon of the dtype, and a negative number means the
-            machine epsilon itself.
-        numpy_resid: whether to return empty residuals, as NumPy does, if the rank is less than n or
-            `m <= n`; this does not work under `jit`.
+        rcond: relative tolerance; singular values less than `rcond` times the largest singular
+            value count as 0. None means `max(m, n)` times the machine epsilon of the dtype, and a
+            negative number means the machine epsilon itself.
+        numpy_resid: whether to return an empty array of residuals, as NumPy does, if the rank is
+            less than n or if `m <= n`; True is not supported under `jit`.
 
     Returns:
-        A tuple of the solution, the sum of squared errors for each right-hand side, the rank of
-        `a`, and its singular values.
+        A tuple of the solution, the residuals (the sum of squared errors for each right-hand side),
+        the rank of `a`, and the singular values of `a`.
     """
     a, b = promote_inexact(*h.as_arrays("jnp.linalg.lstsq", a, b))
     if a.ndim != 2:
@@ -653,7 +655,7 @@ def matrix_power(a: ArrayLike, n: SupportsIndex) -> Array:
     Args:
         a: square matrices in the last two axes.
         n: exponent, which cannot be traced. For 0, the results are identity matrices; for negative
-            numbers, they are powers of the inverse.
+            numbers, they are powers of the inverses.
 
     Returns:
         An array with the shape of `a`.
@@ -695,11 +697,11 @@ def multi_dot(arrays: Sequence[ArrayLike], *, precision: lax.PrecisionLike = Non
     The order is optimal for up to four matrices.
 
     Args:
-        arrays: two matrices or more; the first and the last may be vectors.
-        precision: precision of the products; see `lax.Precision`.
+        arrays: two or more matrices; the first and the last may be vectors.
+        precision: precision of the multiplication; see `lax.Precision`.
 
     Returns:
-        The product.
+        The matrix product.
     """
     arrays = h.as_arrays("jnp.linalg.multi_dot", *arrays)
     if len(arrays) < 2:
@@ -749,8 +751,8 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
     """Solve `tensordot(a, x, x.ndim) = b` for the array x.
 
     Args:
-        a: array of coefficients. Its first axes are the axes of `b`. Its other axes are the axes of
-            x, and together have the same number of elements.
+        a: array of coefficients. Its first axes are the axes of `b`, and its other axes are the
+            axes of x; both groups have the same number of elements.
         b: right-hand side.
         axes: axes of `a` to move to the end before solving; None leaves the order unchanged.
 
@@ -776,7 +778,7 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
 
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
-        axis: axis of the vectors.
+        axis: axis along which the vectors lie.
 
     Returns:
         An array of vectors along `axis`.
@@ -789,7 +791,7 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
 
 
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Multiply all pairs of elements of two vectors.
+    """Multiply each element of one vector by each element of another.
 
     Args:
         x1, x2: one-dimensional arrays.
@@ -805,7 +807,7 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def matrix_transpose(x: ArrayLike, /) -> Array:
-    """Transpose matrices, which are in the last two axes.
+    """Transpose the matrices in the last two axes.
 
     Args:
         x: array with at least two axes.
@@ -817,7 +819,7 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
 
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
-    """Extract diagonals of matrices, which are in the last two axes.
+    """Extract a diagonal of each matrix in the last two axes.
 
     Args:
         x: array with at least two axes.
@@ -831,7 +833,7 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
 
 
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """Sum the diagonals of matrices, which are in the last two axes.
+    """Sum the elements on a diagonal of each matrix in the last two axes.
 
     Args:
         x: array with at least two axes.
@@ -850,14 +852,14 @@ def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: lax.PrecisionLike = No
     """Multiply matrices, as `jnp.matmul` does.
 
     Args:
-        x1, x2: matrices in the last two axes, or one-dimensional vectors; leading axes are
+        x1, x2: matrices in the last two axes, or one-dimensional arrays; leading axes are
             broadcast.
-        precision: precision of the products; see `lax.Precision`.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
-        The products.
+        The matrix products.
     """
     return jnp.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
 
@@ -869,13 +871,13 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
 
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
-        axis: axis of the vectors.
-        precision: precision of the products; see `lax.Precision`.
+        axis: axis along which the vectors lie.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
-        An array of dot products, without the axis of the vectors.
+        An array of dot products, which lacks the axis of the vectors.
     """
     return jnp.vecdot(x1, x2, axis=axis, precision=precision,
                                preferred_element_type=preferred_element_type)
@@ -890,15 +892,15 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, *,
 
     Args:
         x1, x2: the operands.
-        axes: number of axes to sum over: the last axes of `x1` are paired with the first axes of
+        axes: number of axes to sum over; the last axes of `x1` are paired with the first axes of
             `x2`. Alternatively, two lists of axes, which are paired in order.
-        precision: precision of the products; see `lax.Precision`.
+        precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with the other axes of `x1`, followed by the other axes of `x2`.
+        An array with the remaining axes of `x1`, followed by the remaining axes of `x2`.
     """
     return jnp.tensordot(x1, x2, axes, precision=precision,
                                   preferred_element_type=preferred_element_type)

@@ -62,11 +62,11 @@ def ndim(a: ArrayLike | Sequence[Any]) -> int:
 
 
 def size(a: ArrayLike | Sequence[Any], axis: AxisLike = None) -> int:
-    """Count the elements of an array, or the positions along some of its axes.
+    """Count the elements of an array, or multiply the lengths of some of its axes.
 
     Args:
         a: array or number. Nested sequences also work, but cause a warning.
-        axis: axis or axes whose lengths are multiplied; None for all.
+        axis: axis or axes whose lengths are multiplied; None for all axes.
 
     Returns:
         A Python integer.
@@ -137,11 +137,11 @@ def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C", *,
 
     Args:
         a: array or number.
-        shape: the new shape, which must have the same number of elements as `a`; one size may be -1
-            and is computed from the others.
-        order: "C" to read and write row by row, "F" column by column.
+        shape: the new shape, which must have the same number of elements as `a`; one size may be
+            -1, in which case it is computed from the others.
+        order: "C" to read and write row by row, "F" to do so column by column.
         copy: None or True; False raises a ValueError, because the result is always a new array.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array of the new shape.
@@ -178,8 +178,8 @@ def ravel(a: ArrayLike, order: str = "C", *, out_sharding: object = None) -> Arr
 
     Args:
         a: array or number.
-        order: "C" for row by row, "F" for column by column.
-        out_sharding: accepted for code written for JAX, and ignored.
+        order: "C" to read the elements row by row, "F" to read them column by column.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         A one-dimensional array.
@@ -271,7 +271,7 @@ def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
 
 def moveaxis(a: ArrayLike, source: int | Sequence[int],
              destination: int | Sequence[int]) -> Array:
-    """Move axes of an array to other positions; the other axes keep their order.
+    """Move axes of an array to new positions; the remaining axes keep their order.
 
     Args:
         a: array whose axes are moved.
@@ -324,10 +324,10 @@ def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
 
     Args:
         a: array or number.
-        axis: axis or axes to remove; None for all of length 1.
+        axis: axis or axes to remove; None for all axes of length 1.
 
     Returns:
-        The array without these axes.
+        The array without the removed axes.
 
     Raises:
         ValueError: the length of a given axis is not 1.
@@ -394,7 +394,7 @@ def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: object = N
         array: array or number.
         shape: shape of the result. It is aligned with the shape of `array` at the last axes;
             aligned sizes must be equal, unless the size in `array` is 1.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array of the given shape.
@@ -442,7 +442,7 @@ def atleast_1d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
         *arys: arrays and numbers; a single list or tuple of these becomes one array.
 
     Returns:
-        An array, or a list of arrays if there are several arguments or none.
+        An array if there is one argument, and otherwise a list of arrays.
     """
     return _atleast("atleast_1d", lambda x: x if x.ndim else lax.reshape(x, (1,)), arys)
 
@@ -458,7 +458,7 @@ def atleast_2d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
         *arys: arrays and numbers; a single list or tuple of these becomes one array.
 
     Returns:
-        An array, or a list of arrays if there are several arguments or none.
+        An array if there is one argument, and otherwise a list of arrays.
 
     >>> jnp.atleast_2d(jnp.arange(3)).shape
     (1, 3)
@@ -478,7 +478,7 @@ def atleast_3d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
         *arys: arrays and numbers; a single list or tuple of these becomes one array.
 
     Returns:
-        An array, or a list of arrays if there are several arguments or none.
+        An array if there is one argument, and otherwise a list of arrays.
     """
     def make(x):
         new = {0: (0, 1, 2), 1: (0, 2), 2: (2,)}.get(x.ndim, ())
@@ -491,7 +491,7 @@ def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
 
     Args:
         m: array whose elements are reversed.
-        axis: axis or axes to reverse; None for all.
+        axis: axis or axes to reverse; None for all axes.
 
     Returns:
         An array with the shape and dtype of `m`.
@@ -526,13 +526,13 @@ def fliplr(m: ArrayLike) -> Array:
 
 
 def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """Rotate an array by quarter turns in the plane of two axes.
+    """Rotate an array by multiples of 90 degrees in the plane of two axes.
 
     Args:
         m: array with at least two axes.
-        k: number of quarter turns; negative numbers turn the other way.
-        axes: the two axes; a turn goes from the first toward the second, which is counterclockwise
-            for the rows and columns of a matrix.
+        k: number of quarter turns; a negative number rotates in the opposite direction.
+        axes: the two axes; the rotation is from the first toward the second, which is
+            counterclockwise for the rows and columns of a matrix.
 
     Returns:
         The rotated array.
@@ -592,7 +592,8 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: AxisLike = None) 
 
     Args:
         a: array whose elements are shifted.
-        shift: number of positions to shift by: one for each axis, or one for all. It may be traced.
+        shift: number of positions to shift by, either one number for all axes or one number for
+            each axis. The numbers may be traced.
         axis: axis or axes to shift along; None to shift the flattened array.
 
     Returns:
@@ -654,16 +655,17 @@ def resize(a: ArrayLike, new_shape: ShapeLike) -> Array:
 def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: AxisLike = None) -> Array:
     """Remove zeros at the ends of an array.
 
-    The shape of the result depends on the values of the array, so this does not work under `jit`.
+    The shape of the result depends on the values of the array, so this function does not work under
+    `jit`.
 
     Args:
         filt: array to trim. If it has several axes, slices that contain only zeros are removed.
-        trim: "f" to remove zeros from the front, "b" from the back, "fb" from both.
-        axis: axis or axes to trim; None for all.
+        trim: "f" to remove zeros from the front, "b" to remove them from the back, "fb" to do both.
+        axis: axis or axes to trim; None for all axes.
 
     Returns:
-        The part of `filt` from the first to the last nonzero element; empty if all elements are
-        zero.
+        The part of `filt` from the first to the last nonzero element, which is empty if all
+        elements are zero.
 
     >>> jnp.trim_zeros(jnp.array([0, 1, 0, 2, 0]))
     Array([1, 0, 2], dtype=int32)

@@ -74,28 +74,29 @@ def _matrix(x, ord, axes, keepdims):
 
 def norm(x: ArrayLike, ord: float | str | None = None, axis: AxisLike = None,
          keepdims: bool = False) -> Array:
-    """Compute norms of vectors or of matrices.
+    """Compute the norms of vectors or matrices.
 
     For vectors, the norm of order p is `sum(abs(x)**p)**(1/p)`. Order infinity is the largest
     absolute value, order -infinity is the smallest, and order 0 is the number of nonzero elements.
 
-    For matrices, order 1 is the largest sum of absolute values in a column, and order infinity the
-    largest in a row; orders -1 and -infinity are the smallest such sums. Orders 2 and -2 are the
-    largest and the smallest singular value. "nuc" is the sum of the singular values, and "fro" is
-    the square root of the sum of squares.
+    For matrices, order 1 is the largest sum of absolute values in a column, and order infinity is
+    the largest sum of absolute values in a row; orders -1 and -infinity are the smallest such sums.
+    Orders 2 and -2 are the largest and the smallest singular values. "nuc" is the sum of the
+    singular values, and "fro" is the square root of the sum of squares.
 
     Args:
         x: array or number.
         ord: order of the norm; None for the square root of the sum of squares.
-        axis: one axis for norms of vectors, two for norms of matrices; None for the whole array,
-            which may have any number of axes if `ord` is None and must have one or two otherwise.
-        keepdims: whether to keep these axes with length 1.
+        axis: one axis for norms of vectors, or two axes for norms of matrices. None computes the
+            norm of the whole array, which may have any number of axes if `ord` is None and
+            otherwise must have one or two.
+        keepdims: whether to keep the reduced axes with length 1.
 
     Returns:
-        An array of floats without these axes.
+        An array of floats without the reduced axes.
 
     Raises:
-        ValueError: the order is unknown, or the number of axes is not one or two.
+        ValueError: the order is unknown, or the number of axes is neither one nor two.
 
     >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), axis=1)
     Array([ 5., 10.], dtype=float32)
@@ -117,7 +118,7 @@ def norm(x: ArrayLike, ord: float | str | None = None, axis: AxisLike = None,
 
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False,
                 ord: float | str | None = "fro") -> Array:
-    """Compute norms of matrices, which are in the last two axes.
+    """Compute the norms of the matrices in the last two axes.
 
     Args:
         x: array with at least two axes.
@@ -132,17 +133,17 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False,
 
 def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = False,
                 ord: float = 2) -> Array:
-    """Compute norms of vectors.
+    """Compute the norms of vectors.
 
     Args:
         x: array or number.
         axis: axis or axes of the vectors; elements along several axes form one vector. None for all
             axes.
-        keepdims: whether to keep these axes with length 1.
+        keepdims: whether to keep the reduced axes with length 1.
         ord: order of the norm, as in `norm`.
 
     Returns:
-        An array of floats without these axes.
+        An array of floats without the reduced axes.
 
     >>> jnp.linalg.vector_norm(jnp.array([3.0, -4.0]), ord=1)
     Array(7., dtype=float32)

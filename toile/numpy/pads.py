@@ -205,28 +205,28 @@ def pad(array: ArrayLike,
         mode: str | Callable[..., ArrayLike] = "constant", **kwargs: object) -> Array:
     """Add elements at the ends of each axis of an array.
 
-    The modes and their options are:
+    The mode determines the new elements:
 
     - "constant": the value `constant_values`, 0 by default.
     - "edge": copies of the outermost element.
     - "linear_ramp": evenly spaced numbers from the outermost element to `end_values`, 0 by default.
-    - "maximum", "minimum", "mean", "median": that statistic of the vector along the axis, or only
-      of the `stat_length` elements next to the end.
-    - "reflect", "symmetric": the vector in reverse, without or with a copy of the outermost
-      element; `reflect_type="odd"` also negates the differences from that element.
-    - "wrap": the elements from the other end.
+    - "maximum", "minimum", "mean", "median": the named statistic of the vector along the axis, or
+      of only the `stat_length` elements next to the end.
+    - "reflect", "symmetric": the vector in reverse; only "symmetric" repeats the outermost element.
+      `reflect_type="odd"` also negates the differences from that element.
+    - "wrap": the elements from the opposite end.
     - "empty": zeros.
 
     Args:
         array: array to extend.
         pad_width: number of elements to add: one number for all ends, a pair (before, after) for
-            all axes, a pair for each axis, or a dictionary that maps axes to numbers or pairs. It
-            cannot be traced.
+            all axes, a pair for each axis, or a dictionary that maps axes to numbers or pairs. The
+            widths cannot be traced.
         mode: name of a mode, or a function `f(vector, widths, axis, options)`. The function is
             called with each vector along each axis, padded with zeros, and returns the vector with
             its new elements filled in.
-        **kwargs: options of the mode. `constant_values`, `end_values` and `stat_length` may differ
-            between ends, in the same form as `pad_width`.
+        **kwargs: options of the mode. `constant_values`, `end_values` and `stat_length` may have
+            different values for different ends, in the same form as `pad_width`.
 
     Returns:
         An array with the dtype of `array`.
@@ -237,8 +237,8 @@ def pad(array: ArrayLike,
         NotImplementedError: the mode is unknown.
 
     Differences:
-        NumPy leaves new elements in mode "empty" uninitialized. It expects functions to change the
-        vector in place.
+        In mode "empty", NumPy leaves new elements uninitialized. NumPy expects a function to change
+        the vector in place instead of returning it.
 
     >>> jnp.pad(jnp.array([1, 2, 3]), (1, 2))
     Array([0, 1, 2, 3, 0, 0], dtype=int32)

@@ -29,8 +29,9 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
 
     Args:
         p: coefficients along the first axis, highest power first.
-        x: where to evaluate the polynomial; broadcast against the other axes of `p`.
-        unroll: number of steps of the loop over coefficients to unroll.
+        x: points at which to evaluate the polynomial, which are broadcast against the other axes of
+            `p`.
+        unroll: number of iterations to unroll in the loop over the coefficients.
 
     Returns:
         An array in the dtype that `p` and `x` promote to.
@@ -99,7 +100,7 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
     Args:
         a1, a2: coefficients, highest power first.
         trim_leading_zeros: whether to remove leading zeros of the operands first, as NumPy does;
-            this does not work under `jit`.
+            True is not supported under `jit`.
 
     Returns:
         The coefficients of the product as floats, highest power first.
@@ -122,8 +123,8 @@ def polydiv(u: ArrayLike, v: ArrayLike, *,
     Args:
         u: coefficients of the dividend, highest power first.
         v: coefficients of the divisor; the first must not be zero.
-        trim_leading_zeros: whether to remove leading zeros of the remainder, as NumPy does; this
-            does not work under `jit`.
+        trim_leading_zeros: whether to remove leading zeros of the remainder, as NumPy does; True is
+            not supported under `jit`.
 
     Returns:
         A tuple of the coefficients of the quotient and of the remainder. The remainder has the same
@@ -150,11 +151,11 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
 
     Args:
         p: coefficients, highest power first.
-        m: how many times to differentiate; it cannot be traced.
+        m: number of times to differentiate; it cannot be traced.
 
     Returns:
-        The coefficients of the derivative as floats, highest power first; empty if `m` is at least
-        the number of coefficients.
+        The coefficients of the derivative as floats, highest power first; there are none if `m` is
+        at least the number of coefficients of `p`.
 
     >>> jnp.polyder(jnp.array([1, 2, 3]))
     Array([2., 2.], dtype=float32)
@@ -177,9 +178,9 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
 
     Args:
         p: coefficients, highest power first.
-        m: how many times to integrate; it cannot be traced.
-        k: constants of integration: one for each integration, in order, or one for all; None means
-            0.
+        m: number of times to integrate; it cannot be traced.
+        k: constants of integration, either one for each integration, in order, or one for all; None
+            means 0.
 
     Returns:
         The coefficients of the integral as floats, highest power first.
@@ -218,8 +219,8 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
             the roots.
 
     Returns:
-        The coefficients, highest power first; the first is 1. They are complex if the argument is a
-        matrix.
+        The coefficients, highest power first; the first is 1. If the argument is a matrix, the
+        coefficients are complex.
 
     >>> jnp.poly(jnp.array([1, 2]))
     Array([ 1., -3.,  2.], dtype=float32)
@@ -242,7 +243,7 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
 
     Args:
         p: coefficients, as a one-dimensional array with the highest power first.
-        strip_zeros: whether to remove leading and trailing zeros first, which does not work with
+        strip_zeros: whether to remove leading and trailing zeros first; True is not supported for
             traced values. If False, a leading zero makes every root NaN.
 
     Returns:
@@ -307,16 +308,17 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
         y: values at the points: a one-dimensional array, or a matrix to fit one polynomial to each
             column.
         deg: degree of the polynomial; it cannot be traced.
-        rcond: singular values less than `rcond` times the largest one count as 0; None for the
-            number of points times the machine epsilon of the dtype.
+        rcond: relative tolerance; singular values less than `rcond` times the largest singular
+            value count as 0. None means the number of points times the machine epsilon of the
+            dtype.
         full: whether to also return the other results of `linalg.lstsq`.
         w: weights that multiply the errors before they are squared; None means 1.
         cov: whether to also return the covariance matrix of the coefficients. Pass "unscaled" if
             the weights are the inverse standard deviations of the values.
 
     Returns:
-        The coefficients, highest power first. If `full` is set, a tuple of the coefficients, the
-        residuals, the rank, the singular values and `rcond`; if `cov` is set, a tuple of the
+        The coefficients, highest power first. If `full` is True, a tuple of the coefficients, the
+        residuals, the rank, the singular values and `rcond`. If `cov` is set, a tuple of the
         coefficients and the covariance matrix.
 
     >>> x = jnp.array([-1.0, 0.0, 1.0])

@@ -171,20 +171,22 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
     """Compute quantiles of the elements along the given axes.
 
     The quantile `q` is the value below which a fraction `q` of the elements lies; the quantile 0.5
-    is the median. Among n sorted elements, it is at position `q * (n - 1)`, counted from 0;
-    `method` determines the result between two elements. The result is NaN where an element is NaN.
+    is the median. Among n sorted elements, the quantile is at position `q * (n - 1)`, counted from
+    0. If this position lies between two elements, `method` determines the result. If an element is
+    NaN, the result is NaN.
 
     Args:
         a: array or number.
         q: fraction between 0 and 1, or a one-dimensional array of fractions. Fractions outside this
             interval are clipped to it.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear" interpolates between the two neighbors of the position. "lower" and
-            "higher" return one of them, "midpoint" returns their mean, and "nearest" returns the
-            nearer one, or the lower one if both are equally near. "inverted_cdf" returns the
-            smallest element for which the fraction of elements up to and including it reaches `q`.
+            "higher" return one of these neighbors, "midpoint" returns their mean, and "nearest"
+            returns the nearer neighbor, or the lower one if both are equally near. "inverted_cdf"
+            returns the smallest element for which the fraction of elements up to and including it
+            reaches `q`.
         keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
             "inverted_cdf"; None weights all elements equally.
@@ -199,8 +201,8 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
         NotImplementedError: `weights` is given and `method` is not "inverted_cdf".
 
     Differences:
-        NumPy has more methods, raises ValueError for `q` outside [0, 1], and for "nearest" prefers
-        the even one of two equally near positions.
+        NumPy has more methods, raises ValueError for `q` outside [0, 1], and, for "nearest",
+        prefers the even position if two positions are equally near.
 
     >>> jnp.quantile(jnp.array([1, 2, 3, 4]), jnp.array([0.25, 0.5]))
     Array([1.75, 2.5 ], dtype=float32)
@@ -214,13 +216,13 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
                 keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
     """Compute the quantiles of the elements along the given axes, ignoring NaN; see `quantile`.
 
-    The result is NaN where all elements are NaN. If a reduced axis is empty, the result is NaN and
-    has no axis for `q`.
+    If all elements are NaN, the result is NaN. If a reduced axis is empty, the result is also NaN,
+    but it has no axis for `q`.
 
     Args:
         a: array or number.
         q: fraction between 0 and 1, or a one-dimensional array of fractions.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
@@ -256,12 +258,12 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
                overwrite_input: bool = False, method: QuantileMethod = "linear",
                keepdims: bool = False, *, weights: ArrayLike | None = None,
                out_sharding: object = None) -> Array:
-    """Compute quantiles of the elements along the given axes, with `q` in percent; see `quantile`.
+    """Compute percentiles of the elements along the given axes; see `quantile`.
 
     Args:
         a: array or number.
         q: percentage between 0 and 100, or a one-dimensional array of percentages.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
@@ -269,7 +271,7 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
         keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
             "inverted_cdf"; None weights all elements equally.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating
@@ -283,12 +285,12 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
 def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
                   overwrite_input: bool = False, method: QuantileMethod = "linear",
                   keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """Compute quantiles of the elements that are not NaN, with `q` in percent; see `nanquantile`.
+    """Compute percentiles of the elements along the given axes, ignoring NaN; see `nanquantile`.
 
     Args:
         a: array or number.
         q: percentage between 0 and 100, or a one-dimensional array of percentages.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
@@ -310,11 +312,11 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
            keepdims: bool = False) -> Array:
     """Compute the median along the given axes: the middle element, or the mean of the middle two.
 
-    The result is NaN where an element is NaN.
+    If an element is NaN, the result is NaN.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         keepdims: whether to keep the reduced axes with size 1.
@@ -324,7 +326,8 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
         float32 (64-bit integers become float64).
 
     Raises:
-        ValueError: `a` is complex, or a reduced axis is empty (NumPy returns NaN).
+        ValueError: `a` is complex, or a reduced axis is empty. In the latter case, NumPy returns
+            NaN.
     """
     no_out("median", out)
     return quantile(a, 0.5, axis, None, overwrite_input, "midpoint", keepdims)
@@ -334,11 +337,11 @@ def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_i
               keepdims: bool = False) -> Array:
     """Compute the median of the elements along the given axes, ignoring NaN.
 
-    The result is NaN where all elements are NaN, and where there are no elements.
+    If all elements are NaN, or if there are no elements, the result is NaN.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         keepdims: whether to keep the reduced axes with size 1.

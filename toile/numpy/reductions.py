@@ -176,19 +176,19 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         promote_integers: bool = True) -> Array:
     """Sum the elements along the given axes.
 
-    The sum of no elements is 0. Floats narrower than float32 are summed in float32 and rounded
-    once, at the end.
+    If there are no elements, the sum is 0. Floats narrower than float32 are summed in float32 and
+    rounded once, at the end.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the sums and of the result; None for the dtype of `a`, subject to
             `promote_integers`.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
         initial: number to add to the sum; None means 0.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
         promote_integers: whether integers narrower than the default integer dtype (int32, or int64
             with x64 enabled) are summed in that dtype if `dtype` is None. Unsigned integers are
             summed in the unsigned dtype of that width.
@@ -221,19 +221,19 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
          promote_integers: bool = True) -> Array:
     """Multiply the elements along the given axes.
 
-    The product of no elements is 1. Floats narrower than float32 are multiplied in float32 and
-    rounded once, at the end.
+    If there are no elements, the product is 1. Floats narrower than float32 are multiplied in
+    float32 and rounded once, at the end.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the products and of the result; None for the dtype of `a`, subject to
             `promote_integers`.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
         initial: number to multiply the product by; None means 1.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
         promote_integers: whether integers narrower than the default integer dtype (int32, or int64
             with x64 enabled) are multiplied in that dtype if `dtype` is None. Unsigned integers are
             multiplied in the unsigned dtype of that width.
@@ -259,19 +259,19 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
 
     Returns:
-        An array with the remaining axes and the dtype of `a`.
+        An array with the remaining axes, in the dtype of `a`.
 
     Raises:
-        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
+        ValueError: `initial` is None, but a reduced axis is empty or `where` is given.
     """
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
@@ -290,19 +290,19 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
 
     Returns:
-        An array with the remaining axes and the dtype of `a`.
+        An array with the remaining axes, in the dtype of `a`.
 
     Raises:
-        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
+        ValueError: `initial` is None, but a reduced axis is empty or `where` is given.
     """
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
@@ -315,23 +315,23 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
            where: ArrayLike | None = None) -> tuple[Array, Array]:
-    """Find the smallest and the largest element along the given axes.
+    """Find the smallest and the largest elements along the given axes.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
-        initial: additional element to include, or a pair of one for the minimum and one for the
-            maximum; required if a reduced axis is empty or `where` is given.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        initial: additional element to include, or a pair of elements, one for the minimum and one
+            for the maximum; required if a reduced axis is empty or `where` is given.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
 
     Returns:
-        `min(a, ...)` and `max(a, ...)`.
+        A tuple of `min(a, ...)` and `max(a, ...)`.
 
     Raises:
-        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
+        ValueError: `initial` is None, but a reduced axis is empty or `where` is given.
 
     Differences:
         NumPy has no function of this name.
@@ -347,15 +347,15 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         where: ArrayLike | None = None) -> Array:
     """Test whether all elements along the given axes are nonzero.
 
-    NaN counts as nonzero. The result for no elements is True.
+    NaN counts as nonzero. If there are no elements, the result is True.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
 
     Returns:
         A boolean array with the remaining axes.
@@ -370,15 +370,15 @@ def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         where: ArrayLike | None = None) -> Array:
     """Test whether at least one element along the given axes is nonzero.
 
-    NaN counts as nonzero. The result for no elements is False.
+    NaN counts as nonzero. If there are no elements, the result is False.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
 
     Returns:
         A boolean array with the remaining axes.
@@ -397,7 +397,7 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
@@ -415,12 +415,12 @@ def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
-        An array with the remaining axes and the dtype of `a`.
+        An array with the remaining axes, in the dtype of `a`.
 
     Raises:
         ValueError: a reduced axis is empty.
@@ -445,18 +445,18 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
          keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
     """Compute the arithmetic mean of the elements along the given axes.
 
-    The mean of no elements is NaN, without a warning. Floats narrower than float32 are summed in
-    float32.
+    If there are no elements, the mean is NaN, and no warning is issued. Floats narrower than
+    float32 are summed in float32.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
             and uses float32 for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
 
     Returns:
         An array with the remaining axes.
@@ -495,26 +495,27 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     """Compute the variance of the elements along the given axes.
 
     This is the sum of the squared distances from the mean, divided by the number of elements minus
-    `ddof`. It is NaN where that divisor is not positive. Floats narrower than float32 are summed in
-    float32.
+    `ddof`. If that divisor is not positive, the variance is NaN. Floats narrower than float32 are
+    summed in float32.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
             float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
             `dtype` must be complex too.
         out: not supported; must be None.
-        ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate
-            unbiased.
+        ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
+            estimate unbiased.
         keepdims: whether to keep the reduced axes with size 1.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
-        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
         correction: another name for `ddof`; only one of the two may be given.
 
     Returns:
-        An array with the remaining axes. If `dtype` is None, it is real even if `a` is complex.
+        An array with the remaining axes. If `dtype` is None, the array is real even if `a` is
+        complex.
 
     Raises:
         ValueError: both `ddof` and `correction` are given, or `dtype` is real and `a` is complex.
@@ -578,25 +579,26 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         mean: ArrayLike | None = None, correction: ArrayLike | None = None) -> Array:
     """Compute the standard deviation along the given axes: the square root of `var`.
 
-    The result is NaN where the number of elements minus `ddof` is not positive.
+    If the number of elements minus `ddof` is not positive, the result is NaN.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
             float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
             `dtype` must be complex too.
         out: not supported; must be None.
-        ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate of
-            the variance unbiased.
+        ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
+            estimate of the variance unbiased.
         keepdims: whether to keep the reduced axes with size 1.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
-        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
         correction: another name for `ddof`; only one of the two may be given.
 
     Returns:
-        An array with the remaining axes. If `dtype` is None, it is real even if `a` is complex.
+        An array with the remaining axes. If `dtype` is None, the array is real even if `a` is
+        complex.
 
     Raises:
         ValueError: both `ddof` and `correction` are given, `dtype` is an integer dtype, or `dtype`
@@ -621,11 +623,11 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
             returned: bool = False, keepdims: bool = False) -> Array | tuple[Array, Array]:
     """Compute the weighted mean of the elements along the given axes.
 
-    The result is NaN or infinite where the weights sum to 0.
+    If the weights sum to 0, the result is NaN or infinite.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         weights: array of weights with the shape of `a`, or with the shape of its reduced axes in
             the order of `axis`; None weights all elements equally.
         returned: whether to also return the sum of the weights.
@@ -637,10 +639,11 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
         None).
 
     Raises:
-        ValueError: the shape of `weights` does not match.
+        ValueError: the shape of `weights` matches neither the shape of `a` nor the shape of its
+            reduced axes.
 
     Differences:
-        NumPy raises ZeroDivisionError where the weights sum to 0.
+        NumPy raises ZeroDivisionError if the weights sum to 0.
 
     >>> jnp.average(jnp.array([1, 2, 3]), weights=jnp.array([3, 1, 0]), returned=True)
     (Array(1.25, dtype=float32), Array(4., dtype=float32))
@@ -693,7 +696,7 @@ def _position(name: str, search: Any, a: Any, axis: Any, out: Any, keepdims: Any
 
 def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the largest element along an axis, or of the first one if there are ties.
+    """Find the index of the first occurrence of the largest element along an axis.
 
     NaN counts as larger than all numbers.
 
@@ -716,7 +719,7 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
 
 def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the smallest element along an axis, or of the first one if there are ties.
+    """Find the index of the first occurrence of the smallest element along an axis.
 
     NaN counts as smaller than all numbers.
 

@@ -42,26 +42,26 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """Find the largest element along the given axes, ignoring NaN.
 
-    The result is NaN where all elements are NaN.
+    If all elements are NaN, the result is NaN.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
 
     Returns:
-        An array with the remaining axes and the dtype of `a`.
+        An array with the remaining axes, in the dtype of `a`.
 
     Raises:
-        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
+        ValueError: `initial` is None, but a reduced axis is empty or `where` is given.
 
     Differences:
-        NumPy warns where all elements are NaN.
+        NumPy issues a warning if all elements are NaN.
     """
     return _nan_extreme("nanmax", jnp.max, lowest, a, axis, out, keepdims, initial, where)
 
@@ -70,26 +70,26 @@ def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """Find the smallest element along the given axes, ignoring NaN.
 
-    The result is NaN where all elements are NaN.
+    If all elements are NaN, the result is NaN.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
 
     Returns:
-        An array with the remaining axes and the dtype of `a`.
+        An array with the remaining axes, in the dtype of `a`.
 
     Raises:
-        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
+        ValueError: `initial` is None, but a reduced axis is empty or `where` is given.
 
     Differences:
-        NumPy warns where all elements are NaN.
+        NumPy issues a warning if all elements are NaN.
     """
     return _nan_extreme("nanmin", jnp.min, highest, a, axis, out, keepdims, initial, where)
 
@@ -103,13 +103,13 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the sums and of the result; None for the dtype that `sum` uses.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
         initial: number to add to the sum; None means 0.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
 
     Returns:
         An array with the remaining axes.
@@ -130,13 +130,13 @@ def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the products and of the result; None for the dtype that `prod` uses.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
         initial: number to multiply the product by; None means 1.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
 
     Returns:
         An array with the remaining axes.
@@ -157,25 +157,25 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, keepdims: bool = False, where: ArrayLike | None = None) -> Array:
     """Compute the arithmetic mean of the elements along the given axes, ignoring NaN.
 
-    The mean is NaN where all elements are NaN. The sum and the count are rounded to the dtype of
-    the result before the division, so float16 overflows with more than 65504 elements; pass a wider
-    `dtype` in that case.
+    If all elements are NaN, the mean is NaN. The sum and the count are rounded to the dtype of the
+    result before the division, so the count overflows if more than 65504 float16 elements are
+    averaged; pass a wider `dtype` in that case.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
             and uses float32 for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
 
     Returns:
         An array with the remaining axes.
 
     Differences:
-        NumPy warns where all elements are NaN.
+        NumPy issues a warning if all elements are NaN.
     """
     a = as_array("nanmean", a)
     no_out("nanmean", out)
@@ -191,31 +191,32 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
     """Compute the variance of the elements along the given axes, ignoring NaN.
 
-    The divisor is the number of elements that are not NaN, minus `ddof`. The variance is NaN where
-    this divisor is not positive.
+    The divisor is the number of elements that are not NaN, minus `ddof`. If this divisor is not
+    positive, the variance is NaN.
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
             float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
             `dtype` must be complex too.
         out: not supported; must be None.
-        ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate
-            unbiased.
+        ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
+            estimate unbiased.
         keepdims: whether to keep the reduced axes with size 1.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
-        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
 
     Returns:
-        An array with the remaining axes. If `dtype` is None, it is real even if `a` is complex.
+        An array with the remaining axes. If `dtype` is None, the array is real even if `a` is
+        complex.
 
     Raises:
         ValueError: `dtype` is real and `a` is complex.
 
     Differences:
-        NumPy warns where all elements are NaN.
+        NumPy issues a warning if all elements are NaN.
     """
     a = as_array("nanvar", a)
     no_out("nanvar", out)
@@ -257,26 +258,27 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 
     Args:
         a: array or number.
-        axis: axis or axes to reduce; None reduces all of them.
+        axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
             float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
             `dtype` must be complex too.
         out: not supported; must be None.
-        ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate of
-            the variance unbiased.
+        ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
+            estimate of the variance unbiased.
         keepdims: whether to keep the reduced axes with size 1.
-        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
-            all.
-        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
+        where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
+            to include all elements.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
 
     Returns:
-        An array with the remaining axes. If `dtype` is None, it is real even if `a` is complex.
+        An array with the remaining axes. If `dtype` is None, the array is real even if `a` is
+        complex.
 
     Raises:
         ValueError: `dtype` is real and `a` is complex.
 
     Differences:
-        NumPy warns where all elements are NaN.
+        NumPy issues a warning if all elements are NaN.
     """
     return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
@@ -294,9 +296,9 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
     """Find the index of the largest element along an axis, ignoring NaN.
 
-    If there are ties, the index of the first one is returned. The index is -1 where all elements
-    are NaN. NaN is treated as -inf, so its index may be returned where no number is greater than
-    -inf.
+    If the largest element occurs several times, the index of its first occurrence is returned. If
+    all elements are NaN, the index is -1. NaN is treated as -inf, so the index of a NaN may be
+    returned if no number is greater than -inf.
 
     Args:
         a: array or number.
@@ -312,7 +314,7 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
         ValueError: there are no elements to search.
 
     Differences:
-        NumPy raises ValueError where all elements are NaN.
+        NumPy raises ValueError if all elements are NaN.
 
     >>> jnp.nanargmax(jnp.array([[1.0, jnp.nan, 3.0], [jnp.nan] * 3]), axis=1)
     Array([ 2, -1], dtype=int32)
@@ -324,8 +326,9 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
     """Find the index of the smallest element along an axis, ignoring NaN.
 
-    If there are ties, the index of the first one is returned. The index is -1 where all elements
-    are NaN. NaN is treated as inf, so its index may be returned where no number is less than inf.
+    If the smallest element occurs several times, the index of its first occurrence is returned. If
+    all elements are NaN, the index is -1. NaN is treated as inf, so the index of a NaN may be
+    returned if no number is less than inf.
 
     Args:
         a: array or number.
@@ -341,6 +344,6 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
         ValueError: there are no elements to search.
 
     Differences:
-        NumPy raises ValueError where all elements are NaN.
+        NumPy raises ValueError if all elements are NaN.
     """
     return _nan_position("nanargmin", lax.argmin, highest, a, axis, out, keepdims)

@@ -65,27 +65,28 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
           size: int | None = None,
           fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
           ) -> Array | tuple[Array, ...]:
-    """Choose elements from one array where a condition holds, and from another elsewhere.
+    """Choose elements from one array where a condition is true, and from another array elsewhere.
 
-    Both `x` and `y` are computed, and gradients flow through both: a NaN in the gradient of the one
-    that is not chosen still reaches the total gradient. Without `x` and `y`, this is
-    `nonzero(condition)`.
+    Both `x` and `y` are computed, and gradients flow through both: a NaN in the gradient of the
+    array that is not chosen still reaches the total gradient. If `x` and `y` are None, the function
+    returns `nonzero(condition)`.
 
     Args:
         condition: booleans; nonzero numbers count as true.
-        x: elements where the condition holds.
-        y: elements where it does not hold. The three arrays are broadcast against each other.
-        size: without `x` and `y`, number of indices to return; required under `jit`. None returns
-            all of them.
-        fill_value: without `x` and `y`, value that pads the result to `size`: one number, or a
-            tuple with one number for each axis; None means 0.
+        x: elements to use where the condition is true.
+        y: elements to use where the condition is false. The three arrays are broadcast against each
+            other.
+        size: if `x` and `y` are None, the number of indices to return; required under `jit`. None
+            to return all of them.
+        fill_value: if `x` and `y` are None, the value with which the result is padded to `size`:
+            one number, or a tuple with one number for each axis. None means 0.
 
     Returns:
-        An array in the dtype that `x` and `y` promote to. Without `x` and `y`, a tuple of index
+        An array in the dtype that `x` and `y` promote to. If `x` and `y` are None, a tuple of index
         arrays, one for each axis.
 
     Raises:
-        ValueError: only one of `x` and `y` is given, or they are given together with `size` or
+        ValueError: only one of `x` and `y` is given, or both are given together with `size` or
             `fill_value`.
 
     >>> jnp.where(jnp.array([True, False]), jnp.array([1, 2]), 0)
@@ -114,12 +115,12 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
 
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
            default: ArrayLike = 0) -> Array:
-    """Choose each element from the first array whose condition holds.
+    """Choose each element from the first array whose condition is true.
 
     Args:
         condlist: conditions; nonzero numbers count as true.
         choicelist: arrays to choose from, one for each condition.
-        default: elements where no condition holds.
+        default: elements to use where no condition is true.
 
     Returns:
         An array of the shape that all arguments broadcast to, in the dtype that the choices and the
@@ -142,13 +143,14 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
 
 def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out: None = None,
            mode: Literal["raise", "wrap", "clip"] = "raise") -> Array:
-    """Choose each element from one of several arrays, by index.
+    """Choose each element from one of several arrays, selected by an index.
 
     Args:
-        a: for each element of the result, the index of the array in `choices` to take it from.
+        a: integer array that contains, for each element of the result, the index of the array in
+            `choices` from which to take the element.
         choices: arrays to choose from; they are broadcast against each other and `a`.
         out: must be None.
-        mode: how to handle indices out of bounds: "raise" raises an error and does not work with
+        mode: how to handle out-of-bounds indices. "raise" raises an error and does not support
             traced values, "wrap" wraps indices around, and "clip" uses the nearest valid index.
 
     Returns:
@@ -204,12 +206,12 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
         indices: integer positions; negative values count from the end (except in mode "clip").
         axis: axis to take from; None for the flattened array.
         out: must be None.
-        mode: how to handle positions out of bounds: None or "fill" returns `fill_value`, "wrap"
+        mode: how to handle out-of-bounds positions. None or "fill" returns `fill_value`, "wrap"
             wraps them around, "clip" takes the nearest position, and "promise_in_bounds" promises
-            that there are none.
+            that all positions are in bounds.
         unique_indices: True to promise that no position occurs twice.
         indices_are_sorted: True to promise that positions are in increasing order.
-        fill_value: result for positions out of bounds; None means NaN for floating and complex
+        fill_value: result for out-of-bounds positions; None means NaN for floating and complex
             dtypes, the lowest integer for signed dtypes, the highest integer for unsigned dtypes,
             and True for booleans.
 
@@ -275,7 +277,7 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
                     mode: str | lax.GatherScatterMode | None = None,
                     fill_value: ArrayLike | None = None, *,
                     wrap_negative_indices: bool | None = None) -> Array:
-    """Take elements along an axis, at separate positions for each vector along the axis.
+    """Take elements along an axis, at different positions in each vector along the axis.
 
     Args:
         arr: array to take from.
@@ -283,9 +285,10 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
             other than `axis` are broadcast.
         axis: axis to take from; None for the flattened array, which requires one-dimensional
             `indices`.
-        mode: how to handle positions out of bounds: None or "fill" returns `fill_value`, "clip"
-            takes the nearest position, and "promise_in_bounds" promises that there are none.
-        fill_value: result for positions out of bounds; None means NaN for floating and complex
+        mode: how to handle out-of-bounds positions. None or "fill" returns `fill_value`, "clip"
+            takes the nearest position, and "promise_in_bounds" promises that all positions are in
+            bounds.
+        fill_value: result for out-of-bounds positions; None means NaN for floating and complex
             dtypes, the lowest integer for signed dtypes, the highest integer for unsigned dtypes,
             and True for booleans.
         wrap_negative_indices: whether negative positions count from the end; None means True,
@@ -346,16 +349,16 @@ def _gather_along(a, index, axis, mode, fill_value, wrap):
 
 def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
              size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
-    """Keep the slices of an array where a condition holds.
+    """Keep the slices of an array for which a condition is true.
 
     Args:
         condition: one-dimensional array with one element for each slice; missing elements count as
-            false, nonzero numbers as true.
+            false, and nonzero numbers count as true.
         a: array whose slices are kept or left out.
         axis: axis to select along; None for the elements of the flattened array.
-        size: number of slices in the result; required under `jit`. None keeps every slice whose
-            condition holds.
-        fill_value: value that pads the result to `size`.
+        size: number of slices in the result; required under `jit`. None to keep every slice whose
+            condition is true.
+        fill_value: value with which the result is padded to `size`.
         out: must be None.
 
     Returns:
@@ -383,14 +386,14 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
 
 def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
             fill_value: ArrayLike = 0) -> Array:
-    """Extract the elements of an array where a condition holds.
+    """Extract the elements of an array for which a condition is true.
 
     Args:
         condition: array with the same number of elements as `arr`; nonzero numbers count as true.
         arr: array whose elements are extracted.
-        size: number of elements in the result; required under `jit`. None keeps every element whose
-            condition holds.
-        fill_value: value that pads the result to `size`.
+        size: number of elements in the result; required under `jit`. None to keep every element
+            whose condition is true.
+        fill_value: value with which the result is padded to `size`.
 
     Returns:
         A one-dimensional array.
@@ -404,12 +407,12 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
 
 
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
-    """Replace the elements of an array where a mask is true, using given values in order.
+    """Replace the elements of an array for which a mask is true with given values, in order.
 
     Args:
         arr: array whose elements are replaced.
         mask: array with the same number of elements as `arr`; nonzero numbers count as true.
-        vals: the values, which are flattened, repeated as needed and converted to the dtype of
+        vals: new elements, which are flattened, repeated as needed and converted to the dtype of
             `arr`.
         inplace: must be False, because arrays are immutable.
 
@@ -459,17 +462,17 @@ def nonzero(a: ArrayLike, *, size: int | None = None,
             fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None) -> tuple[Array, ...]:
     """Find the indices of the elements that are not zero.
 
-    Their number depends on the values of the array, so `size` is required under `jit`: the first
-    `size` indices are returned, padded with `fill_value` if there are fewer.
+    The number of indices depends on the values of the array, so `size` is required under `jit`: the
+    first `size` indices are returned, padded with `fill_value` if there are fewer.
 
     Args:
         a: array with at least one axis.
-        size: number of indices to return; None returns all of them.
-        fill_value: value that pads the result to `size`: one number, or a tuple with one number for
-            each axis; None means 0.
+        size: number of indices to return; None to return all of them.
+        fill_value: value with which the result is padded to `size`: one number, or a tuple with one
+            number for each axis; None means 0.
 
     Returns:
-        A tuple of index arrays, one for each axis, in row-major order of the elements.
+        A tuple of index arrays, one for each axis. The indices are in row-major order.
 
     >>> jnp.nonzero(jnp.array([0, 7, 0, 2]))
     (Array([1, 3], dtype=int32),)
@@ -515,8 +518,8 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None,
 
     Args:
         a: array or number.
-        size: number of indices to return; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None means 0.
+        size: number of indices to return; required under `jit`. None to return all of them.
+        fill_value: value with which the result is padded to `size`; None means 0.
 
     Returns:
         A one-dimensional array.
@@ -530,9 +533,9 @@ def argwhere(a: ArrayLike, *, size: int | None = None,
 
     Args:
         a: array or number.
-        size: number of rows to return; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`: one number, or a tuple with one number for
-            each axis; None means 0.
+        size: number of rows to return; required under `jit`. None to return all of them.
+        fill_value: value with which the result is padded to `size`: one number, or a tuple with one
+            number for each axis; None means 0.
 
     Returns:
         A matrix with one row for each nonzero element and one column for each axis of `a`.
@@ -553,8 +556,8 @@ def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
     """Turn positions in a flattened array into indices along its axes.
 
     Args:
-        indices: integers; negative values count from the end, and values out of bounds are replaced
-            with the nearest position.
+        indices: integers; negative values count from the end, and out-of-bounds values are replaced
+            with the nearest valid position.
         shape: shape of the array.
 
     Returns:
@@ -590,9 +593,9 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
     Args:
         multi_index: integers, one array for each axis; they are broadcast against each other.
         dims: shape of the array.
-        mode: how to handle indices out of bounds: "raise" raises an error and does not work with
+        mode: how to handle out-of-bounds indices. "raise" raises an error and does not support
             traced values, "wrap" wraps indices around, "clip" uses the nearest valid index, and
-            "ignore" computes with them unchanged.
+            "ignore" computes with the indices unchanged.
         order: "C" to count elements row by row, "F" to count them column by column.
         dtype: dtype of the result; None for the dtype of the indices.
 

@@ -101,23 +101,23 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
            sorted: bool = True) -> Array | tuple[Array, ...]:
     """Find the distinct elements of an array in increasing order.
 
-    Their number depends on the values of the array, so `size` is required under `jit`: the first
-    `size` elements are returned, padded with `fill_value` if there are fewer.
+    The number of distinct elements depends on the values of the array, so `size` is required under
+    `jit`: the first `size` elements are returned, padded with `fill_value` if there are fewer.
 
     Args:
         ar: array or number.
-        return_index: whether to also return where each element first occurs.
+        return_index: whether to also return the index at which each element first occurs.
         return_inverse: whether to also return the indices that rebuild `ar` from the result.
-        return_counts: whether to also return how often each element occurs.
+        return_counts: whether to also return the number of times that each element occurs.
         axis: axis along which whole slices are compared; None to compare elements.
         equal_nan: whether NaN is equal to NaN.
-        size: number of elements in the result; None returns all of them.
-        fill_value: value that pads the result to `size`; None for the smallest element.
-        sorted: accepted for code written for JAX, and ignored; results are always sorted.
+        size: number of elements in the result; None to return all of them.
+        fill_value: value with which the result is padded to `size`; None for the smallest element.
+        sorted: accepted for compatibility with JAX, and ignored; results are always sorted.
 
     Returns:
         The distinct elements (or slices), or a tuple of these and the requested indices, inverse
-        indices and counts, in this order. The counts of padding are 0.
+        indices and counts, in this order. The counts of padding elements are 0.
 
     >>> jnp.unique(jnp.array([3, 1, 3]), return_counts=True)
     (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
@@ -155,18 +155,18 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
 
 def unique_all(x: ArrayLike, /, *, size: int | None = None,
                fill_value: ArrayLike | None = None) -> _UniqueAllResult:
-    """Find the distinct elements of an array, where they first occur, and how often they occur.
+    """Find the distinct elements of an array, their first indices, and their counts.
 
     Each NaN counts as a distinct element.
 
     Args:
         x: array or number.
-        size: number of elements in the result; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None for the smallest element.
+        size: number of elements in the result; required under `jit`. None to return all of them.
+        fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
-        A named tuple of `values` in increasing order, `indices` of their first occurrence,
-        `inverse_indices` that rebuild `x` from the values, and `counts`.
+        A named tuple of `values` (in increasing order), `indices` (where each value first occurs),
+        `inverse_indices` (which rebuild `x` from the values) and `counts`.
     """
     check("unique_all", x)
     return _UniqueAllResult(*unique(x, True, True, True, equal_nan=False, size=size,
@@ -175,14 +175,14 @@ def unique_all(x: ArrayLike, /, *, size: int | None = None,
 
 def unique_counts(x: ArrayLike, /, *, size: int | None = None,
                   fill_value: ArrayLike | None = None) -> _UniqueCountsResult:
-    """Find the distinct elements of an array and how often they occur.
+    """Find the distinct elements of an array and the number of times that each occurs.
 
     Each NaN counts as a distinct element.
 
     Args:
         x: array or number.
-        size: number of elements in the result; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None for the smallest element.
+        size: number of elements in the result; required under `jit`. None to return all of them.
+        fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
         A named tuple of `values` in increasing order and `counts`.
@@ -194,14 +194,14 @@ def unique_counts(x: ArrayLike, /, *, size: int | None = None,
 
 def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
                    fill_value: ArrayLike | None = None) -> _UniqueInverseResult:
-    """Find the distinct elements of an array and the indices that rebuild it from them.
+    """Find the distinct elements of an array and the indices that rebuild the array from them.
 
     Each NaN counts as a distinct element.
 
     Args:
         x: array or number.
-        size: number of elements in `values`; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None for the smallest element.
+        size: number of elements in `values`; required under `jit`. None to return all of them.
+        fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
         A named tuple of `values` in increasing order and `inverse_indices` with the shape of `x`.
@@ -219,8 +219,8 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: number of elements in the result; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None for the smallest element.
+        size: number of elements in the result; required under `jit`. None to return all of them.
+        fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
         A one-dimensional array.
@@ -233,16 +233,17 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
          invert: bool = False, *, method: str = "auto") -> Array:
     """Test for each element of an array whether another array contains it.
 
-    NaN is never considered to be contained.
+    A NaN is never contained in an array, because it does not equal itself.
 
     Args:
         element: array of the elements to look for.
         test_elements: array to look in.
-        assume_unique: accepted for code written for NumPy, and ignored.
-        invert: True to test which elements are not contained.
+        assume_unique: accepted for compatibility with NumPy, and ignored.
+        invert: whether to invert the result, so that it is True for elements that are not
+            contained.
         method: search algorithm, which affects only the running time. "compare_all" compares all
-            pairs of elements. "auto", "binary_search" and "sort" do so only if there are few
-            `test_elements`; otherwise they sort them and use binary search.
+            pairs of elements. "auto", "binary_search" and "sort" also do this if there are few test
+            elements; otherwise, they sort the test elements and use binary search.
 
     Returns:
         A boolean array with the shape of `element`.
@@ -276,8 +277,8 @@ def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
 
     Args:
         ar1, ar2: the arrays, which are flattened.
-        size: number of elements in the result; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None for the smallest element.
+        size: number of elements in the result; required under `jit`. None to return all of them.
+        fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
         A one-dimensional array in increasing order.
@@ -327,8 +328,8 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
         ar2: array of the elements to leave out.
         assume_unique: True to promise that no element of `ar1` occurs twice; the result is then in
             the order of `ar1`.
-        size: number of elements in the result; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None means 0.
+        size: number of elements in the result; required under `jit`. None to return all of them.
+        fill_value: value with which the result is padded to `size`; None means 0.
 
     Returns:
         A one-dimensional array, in increasing order unless `assume_unique` is True.
@@ -366,9 +367,9 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     Args:
         ar1, ar2: the arrays, which are flattened.
         assume_unique: True to promise that no element occurs twice in the same array.
-        size: number of elements in the result; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None for the smallest element found, or 0
-            if there is none.
+        size: number of elements in the result; required under `jit`. None to return all of them.
+        fill_value: value with which the result is padded to `size`; None for the smallest element
+            found, or 0 if there is none.
 
     Returns:
         A one-dimensional array in increasing order.
@@ -403,15 +404,16 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
     Args:
         ar1, ar2: the arrays, which are flattened.
         assume_unique: True to promise that no element occurs twice in the same array.
-        return_indices: whether to also return where the elements first occur in the arrays.
-        size: number of elements in the result; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None for the smallest element found, or 0
-            if there is none.
+        return_indices: whether to also return the indices at which the elements first occur in the
+            two arrays.
+        size: number of elements in the result; required under `jit`. None to return all of them.
+        fill_value: value with which the result is padded to `size`; None for the smallest element
+            found, or 0 if there is none.
 
     Returns:
         A one-dimensional array in increasing order. If `return_indices` is True, a tuple of that
-        array and its indices in the flattened `ar1` and `ar2`. Indices are padded with the size of
-        the array.
+        array, the indices of its elements in the flattened `ar1`, and their indices in the
+        flattened `ar2`. Indices are padded with the size of the array that they refer to.
 
     >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 5]))
     Array([2, 3], dtype=int32)

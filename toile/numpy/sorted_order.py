@@ -40,8 +40,8 @@ def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None 
     Args:
         a: array to sort.
         axis: axis to sort along; None to sort the flattened array.
-        kind: must be None; in NumPy it selects the algorithm.
-        order: must be None; in NumPy it names the fields to sort by.
+        kind: must be None; in NumPy, this argument selects the algorithm.
+        order: must be None; in NumPy, this argument names the fields to sort by.
         stable: whether equal elements must keep their order.
         descending: whether to sort from the largest element to the smallest.
 
@@ -68,14 +68,14 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
     Args:
         a: array to sort.
         axis: axis to sort along; None to sort the flattened array.
-        kind: must be None; in NumPy it selects the algorithm.
-        order: must be None; in NumPy it names the fields to sort by.
+        kind: must be None; in NumPy, this argument selects the algorithm.
+        order: must be None; in NumPy, this argument names the fields to sort by.
         stable: whether equal elements must keep their order.
         descending: whether to sort from the largest element to the smallest.
         dtype: dtype of the indices; None for the default integer dtype.
 
     Returns:
-        An array of indices along the axis; pass it to `take_along_axis` to sort.
+        An array of indices along the axis; to sort `a`, pass it to `take_along_axis`.
 
     Raises:
         TypeError: `kind` or `order` is given.
@@ -102,10 +102,10 @@ def lexsort(keys: Array | np.ndarray | Sequence[ArrayLike], axis: int = -1) -> A
     Args:
         keys: arrays of the same shape; a single array is treated as the sequence of its slices
             along the first axis. Ties in the last key are broken by the key before it, and so on.
-        axis: axis of the keys to sort along.
+        axis: axis of each key to sort along.
 
     Returns:
-        An array of indices with the shape of one key.
+        An array of indices with the shape of the keys.
 
     >>> first, last = jnp.array([1, 0, 1]), jnp.array([2, 2, 1])
     >>> jnp.lexsort((first, last))
@@ -139,11 +139,11 @@ def _partitioned(name, order, a, kth, axis):
 
 
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """Move one element to its sorted position, between the smaller elements and the larger ones.
+    """Move one element to its position in sorted order, after smaller and before larger elements.
 
     Args:
         a: array of real numbers.
-        kth: sorted position of that element; it cannot be traced.
+        kth: position of that element in sorted order; it cannot be traced.
         axis: axis to partition along.
 
     Returns:
@@ -159,11 +159,11 @@ def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
 
 
 def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """Find the indices that partition an array; see `partition`.
+    """Find the indices that partition an array around one element; see `partition`.
 
     Args:
         a: array of real numbers.
-        kth: sorted position of that element; it cannot be traced.
+        kth: position of that element in sorted order; it cannot be traced.
         axis: axis to partition along.
 
     Returns:
@@ -179,7 +179,8 @@ def sort_complex(a: ArrayLike) -> Array:
     """Convert an array to complex numbers and sort it along its last axis.
 
     Args:
-        a: array with at least one axis; numbers are compared by real part, then by imaginary part.
+        a: array with at least one axis. Numbers are compared by their real parts, then by their
+            imaginary parts.
 
     Returns:
         A complex array with the shape of `a`.
@@ -225,15 +226,16 @@ def _bisect(a, v, side, dtype):
 
 def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "left",
                  sorter: ArrayLike | None = None, *, method: str = "scan") -> Array:
-    """Find where values must be inserted into a sorted array to keep it sorted.
+    """Find the positions at which to insert values into a sorted array to keep it sorted.
 
     NaN counts as larger than every number.
 
     Args:
         a: one-dimensional array in increasing order.
         v: values to insert.
-        side: "left" to insert a value before elements equal to it, "right" to insert it after them.
-        sorter: indices that sort `a`, if `a` is not sorted; None if it is.
+        side: "left" to insert a value before the elements that equal it, "right" to insert it after
+            these elements.
+        sorter: indices that sort `a`; None if `a` is already sorted.
         method: search algorithm, which affects only the running time: "scan", "scan_unrolled" or
             "default" for binary search, "sort" to sort both arrays together, "compare_all" to
             compare each value with each element.
@@ -298,8 +300,8 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *,
     Args:
         x: array whose elements are assigned to bins.
         bins: edges of the bins, as a one-dimensional array in increasing or decreasing order.
-        right: whether each bin includes its upper edge instead of its lower one.
-        method: search algorithm, as in `searchsorted`; None for its default.
+        right: whether each bin includes its upper edge instead of its lower edge.
+        method: search algorithm, as in `searchsorted`; None for the default of `searchsorted`.
 
     Returns:
         An integer array with the shape of `x`. With increasing edges, bin `i` lies between edges
@@ -337,10 +339,10 @@ def top_k(a: ArrayLike, k: int, /, *, axis: int = -1,
         k: number of elements to find, at most the length of the axis.
         axis: axis to search along.
         mode: "largest" or "smallest".
-        sorted: accepted for code written for JAX, and ignored; results are always sorted.
+        sorted: accepted for compatibility with JAX, and ignored; results are always sorted.
 
     Returns:
-        Two arrays: the elements, and their indices along the axis.
+        A tuple of the elements and their indices along the axis.
 
     Raises:
         ValueError: `a` is complex, or `k` exceeds the length of the axis.

@@ -204,9 +204,9 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
 
     In "ij,jk->ik", the first operand has axes i and j, the second has axes j and k, and the result
     has axes i and k. Axes with the same letter are matched; letters that are missing from the
-    result are summed over. Without "->", the result has the letters that occur once, in
-    alphabetical order. A letter that occurs twice in one operand selects the diagonal. "..."
-    represents any other axes, which are broadcast.
+    result are summed over. If "->" is missing, the axes of the result are the letters that occur
+    once, in alphabetical order. A letter that occurs twice in one operand selects the diagonal.
+    "..." represents all remaining axes, which are broadcast.
 
     Args:
         subscripts: letters of each operand and of the result. Alternatively, pass arrays and lists
@@ -215,16 +215,16 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
         operands: arrays or numbers, one for each part of `subscripts`.
         out: not supported; must be None.
         optimize: the order in which to contract three or more operands: "optimal", "greedy" (or
-            True), False for the order in which they are passed, or a list of positions from
+            True), False for the order in which the operands are passed, or a list of positions from
             `einsum_path`. "auto" is "optimal" for up to four operands and "greedy" for more.
-        precision: precision of the products, as in `lax.dot_general`; None for the default.
+        precision: precision of the multiplication, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.
-        out_sharding: accepted for code written for JAX, and ignored.
+        out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with the axes of the result, in the dtype that the operands promote to. Booleans
-        are combined with "and" and "or".
+        An array with the axes of the result, in the dtype that the operands promote to. For
+        booleans, AND replaces multiplication and OR replaces addition.
 
     Raises:
         ValueError: the subscripts do not fit the operands.
@@ -330,8 +330,9 @@ def einsum_path(
             operands and "greedy" for more.
 
     Returns:
-        A list with a tuple for each step, and a string that reports the cost. Each tuple contains
-        the positions of the operands to contract; the result is appended to the remaining operands.
+        A pair: a list that contains a tuple for each step, and a string that reports the cost. Each
+        tuple contains the positions of the operands to contract; the result of the step is appended
+        to the remaining operands.
 
     Differences:
         NumPy's list begins with the string "einsum_path".

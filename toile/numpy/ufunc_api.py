@@ -71,22 +71,22 @@ class _Methods:
 
         Args:
             a: array or number.
-            axis: axis or axes to reduce; None reduces all of them.
+            axis: axis or axes to reduce; None to reduce all axes.
             dtype: dtype of the elements and of the result; None for the dtype of `a` (for `add` and
                 `multiply`, the dtype that `sum` and `prod` use). Logical functions return booleans.
             out: not supported; must be None.
             keepdims: whether to keep the reduced axes with size 1.
-            initial: value that is combined with the first element; None for the function's
-                identity, if it has one.
-            where: boolean mask of the elements to include, broadcast to the shape of `a`; None
-                includes all.
+            initial: value that is combined with the first element; None for the function's identity
+                if it has one.
+            where: boolean mask of the elements to include, which is broadcast to the shape of `a`;
+                None to include all elements.
 
         Returns:
             An array with the remaining axes.
 
         Raises:
             ValueError: the function does not have two arguments and one result; or it has no
-                identity and `initial` is None, although an axis is empty, `where` is given, or
+                identity and `initial` is None, even though an axis is empty, `where` is given, or
                 `axis` is a tuple of several axes.
         """
         self._binary("reduce")
@@ -163,8 +163,8 @@ class _Methods:
                  dtype: DTypeLike | None = None, out: None = None) -> Array:
         """Reduce slices along one axis, each from one index up to the next.
 
-        The last slice ends at the end of the axis. Where the next index is not larger, the slice is
-        only the element at the index.
+        The last slice ends at the end of the axis. If the next index is not larger, the slice
+        consists of only the element at the index.
 
         Args:
             a: array or number.
@@ -203,7 +203,7 @@ class _Methods:
 
     def at(self, a: ArrayLike, indices: Any, b: ArrayLike | None = None, /, *,
            inplace: bool = True) -> Array:
-        """Apply the function to the elements at the given indices, repeatedly for repeated indices.
+        """Apply the function at the given indices, once for each occurrence of an index.
 
         Args:
             a: array or number.
@@ -251,8 +251,8 @@ class _Methods:
         """Apply the function to every pair of an element of `a` and an element of `b`.
 
         Args:
-            a: array or number with the first operands.
-            b: array or number with the second operands.
+            a: array or number that contains the first operands.
+            b: array or number that contains the second operands.
 
         Returns:
             An array of shape `a.shape + b.shape`.
@@ -282,15 +282,16 @@ class ufunc(metaclass=_UfuncMeta):
     True.
 
     Args:
-        func: function of `nin` scalars (arrays of rank 0) that returns `nout` scalars. It is
-            vectorized by `vmap`.
+        func: function of `nin` scalars (arrays of rank 0) that returns `nout` scalars. The function
+            is vectorized by `vmap`.
         nin: number of arguments.
         nout: number of results; if there are several, they are returned as a tuple.
         name: name of the function; None for the name of `func`.
         nargs: value of the attribute `nargs`; None for `nin`.
-        identity: value that leaves the other operand unchanged. Reductions start with it. None if
-            the function has no such value.
-        call: version of `func` for whole arrays, which is called instead; None to vectorize `func`.
+        identity: value that leaves the other operand unchanged, with which reductions start; None
+            if the function has no such value.
+        call: version of `func` for whole arrays, to call instead of `func`; None to vectorize
+            `func`.
         reduce, accumulate, at, reduceat: functions to use as these methods; None for the general
             implementations.
 
@@ -363,21 +364,21 @@ _METHOD_NAMES = ("reduce", "accumulate", "at", "reduceat", "outer")
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *,
                identity: ArrayLike | None = None) -> ufunc:
-    """Make a `ufunc` from a function of numbers.
+    """Create a `ufunc` from a function of numbers.
 
     Args:
-        func: function of `nin` scalars (arrays of rank 0) that returns `nout` scalars. It is
-            vectorized by `vmap`.
+        func: function of `nin` scalars (arrays of rank 0) that returns `nout` scalars. The function
+            is vectorized by `vmap`.
         nin: number of arguments.
         nout: number of results; if there are several, they are returned as a tuple.
-        identity: value that leaves the other operand unchanged. Reductions start with it. None if
-            the function has no such value.
+        identity: value that leaves the other operand unchanged, with which reductions start; None
+            if the function has no such value.
 
     Returns:
         A `ufunc`.
 
     Differences:
-        Results have numeric dtypes, not dtype object as in NumPy, and `func` must work with traced
+        Results have numeric dtypes; in NumPy, they have dtype object. `func` must work with traced
         values.
 
     >>> larger = jnp.frompyfunc(lambda x, y: jnp.where(x > y, x, y), 2, 1)

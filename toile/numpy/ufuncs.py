@@ -25,16 +25,16 @@ from toile.numpy._promotion import inexact, inexact_pair, numeric_pair, pair, se
 def add(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Add two arrays element by element.
 
-    Integers that overflow wrap around. The sum of two booleans is their logical or.
+    Integers that overflow wrap around. The sum of two booleans is their logical OR.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
 
     Differences:
-        NumPy promotes int32 and float32 to float64; toile keeps the float dtype, here float32.
+        NumPy promotes int32 and float32 to float64, whereas toile promotes them to float32.
     """
     x, y = pair("add", x, y)
     return lax.bitwise_or(x, y) if x.dtype is BOOL else lax.add(x, y)
@@ -43,13 +43,13 @@ def add(x: ArrayLike, y: ArrayLike, /) -> Array:
 def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Subtract `y` from `x` element by element.
 
-    Integers that overflow wrap around: unsigned 1 - 2 is the largest number of the dtype.
+    Integers that overflow wrap around: for unsigned integers, 1 - 2 is the dtype's largest number.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
 
     Raises:
         TypeError: both operands are boolean.
@@ -60,13 +60,13 @@ def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
 def multiply(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Multiply two arrays element by element.
 
-    Integers that overflow wrap around. The product of two booleans is their logical and.
+    Integers that overflow wrap around. The product of two booleans is their logical AND.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
     """
     x, y = pair("multiply", x, y)
     return lax.bitwise_and(x, y) if x.dtype is BOOL else lax.mul(x, y)
@@ -75,14 +75,14 @@ def multiply(x: ArrayLike, y: ArrayLike, /) -> Array:
 def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Divide `x1` by `x2` as floating-point numbers; the same as `divide`.
 
-    The result of division by zero is an infinity, or NaN for 0 / 0. There is no warning.
+    The result of division by zero is an infinity, or NaN for 0 / 0. No warning is issued.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        become float32 (64-bit integers become float64).
+        An array of the broadcast shape, in the dtype that both operands promote to; integers and
+        booleans become float32 (64-bit integers become float64).
     """
     return lax.div(*inexact_pair("true_divide", x1, x2))
 
@@ -90,14 +90,14 @@ def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Divide `x1` by `x2` as floating-point numbers.
 
-    The result of division by zero is an infinity, or NaN for 0 / 0. There is no warning.
+    The result of division by zero is an infinity, or NaN for 0 / 0. No warning is issued.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        become float32 (64-bit integers become float64).
+        An array of the broadcast shape, in the dtype that both operands promote to; integers and
+        booleans become float32 (64-bit integers become float64).
 
     >>> jnp.divide(jnp.array([1, 3]), 2)
     Array([0.5, 1.5], dtype=float32)
@@ -115,7 +115,7 @@ def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
         x, y: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
     """
     return lax.max(*pair("maximum", x, y))
 
@@ -130,7 +130,7 @@ def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
         x, y: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
     """
     return lax.min(*pair("minimum", x, y))
 
@@ -138,7 +138,7 @@ def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
 def negative(x: ArrayLike, /) -> Array:
     """Negate each element.
 
-    Unsigned integers wrap around: the negative of 1 is the largest number of the dtype.
+    Unsigned integers wrap around: the negative of 1 is the dtype's largest number.
 
     Args:
         x: array or number.
@@ -188,7 +188,7 @@ def absolute(x: ArrayLike, /) -> Array:
 def abs(x: ArrayLike, /) -> Array:
     """Compute the absolute value of each element, or the modulus of a complex number.
 
-    The same as `absolute`.
+    This function is the same as `absolute`.
 
     Args:
         x: array or number.
@@ -220,7 +220,7 @@ def fabs(x: ArrayLike, /) -> Array:
 
 
 def sign(x: ArrayLike, /) -> Array:
-    """Return -1, 0 or 1 for negative, zero and positive elements.
+    """Return -1 for negative elements, 0 for zeros and 1 for positive elements.
 
     The sign of NaN is NaN. The sign of a complex number is `x / abs(x)`, or 0 for 0. The derivative
     is 0.
@@ -265,7 +265,7 @@ def reciprocal(x: ArrayLike, /) -> Array:
         become float32 (64-bit integers become float64).
 
     Differences:
-        NumPy divides integers as integers, so that `reciprocal(2)` is 0; here it is 0.5.
+        NumPy divides integers as integers, so `reciprocal(2)` is 0 in NumPy, but 0.5 in toile.
     """
     return lax.integer_pow(inexact("reciprocal", x), -1)
 
@@ -315,8 +315,8 @@ def expm1(x: ArrayLike, /) -> Array:
 def log(x: ArrayLike, /) -> Array:
     """Compute the natural logarithm of each element.
 
-    The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN. There is no
-    warning. For complex numbers, the imaginary part of the result is between -pi and pi.
+    The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN. No warning is
+    issued. For complex numbers, the imaginary part of the result is between -pi and pi.
 
     Args:
         x: array or number.
@@ -344,7 +344,7 @@ def log1p(x: ArrayLike, /) -> Array:
 
 
 def log2(x: ArrayLike, /) -> Array:
-    """Compute the logarithm to base 2 of each element.
+    """Compute the base-2 logarithm of each element.
 
     The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN.
 
@@ -362,7 +362,7 @@ _PER_DECADE = float(1 / np.log(10))
 
 
 def log10(x: ArrayLike, /) -> Array:
-    """Compute the logarithm to base 10 of each element.
+    """Compute the base-10 logarithm of each element.
 
     The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN.
 
@@ -563,7 +563,7 @@ def arcsinh(x: ArrayLike, /) -> Array:
 
 
 def arccosh(x: ArrayLike, /) -> Array:
-    """Compute the inverse hyperbolic cosine of each element, which is not negative.
+    """Compute the inverse hyperbolic cosine of each element, a non-negative number.
 
     The result is NaN for real numbers below 1. For complex numbers, the real part of the result is
     not negative.
@@ -600,16 +600,17 @@ def arctanh(x: ArrayLike, /) -> Array:
 def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Compute the angle of the point with x coordinate `x2` and y coordinate `x1`, in radians.
 
-    The angle is measured from the positive x axis and lies in [-pi, pi]. It is 0 at the origin; on
-    the negative x axis, the sign of the zero `x1` determines whether it is pi or -pi.
+    The angle is measured from the positive x axis and lies in [-pi, pi]. At the origin, the angle
+    is 0. On the negative x axis, the sign of the zero `x1` determines whether the angle is pi or
+    -pi.
 
     Args:
         x1: y coordinate of the point.
         x2: x coordinate of the point; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        become float32 (64-bit integers become float64).
+        An array of the broadcast shape, in the dtype that both operands promote to; integers and
+        booleans become float32 (64-bit integers become float64).
 
     >>> jnp.arctan2(jnp.array([0.0, 1.0]), jnp.array([-1.0, 0.0]))
     Array([3.1415927, 1.5707964], dtype=float32)
@@ -757,8 +758,8 @@ def real(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array with the shape of `val`. For complex dtypes it has the dtype of the parts;
-        otherwise it is `val` itself.
+        An array with the shape of `val`. If `val` is complex, the result has the dtype of its
+        parts; otherwise, the result is `val` itself.
     """
     val = as_array("real", val)
     return lax.real(val) if val.dtype in COMPLEX else val
@@ -771,8 +772,8 @@ def imag(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array with the shape of `val`. For complex dtypes it has the dtype of the parts;
-        otherwise it contains zeros in the dtype of `val`.
+        An array with the shape of `val`. If `val` is complex, the result has the dtype of its
+        parts; otherwise, it contains zeros in the dtype of `val`.
     """
     val = as_array("imag", val)
     return lax.imag(val) if val.dtype in COMPLEX else lax.full_like(val, 0)
@@ -822,7 +823,7 @@ def _ordered(name: str, op: Any, x: Any, y: Any) -> Any:
 def less(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Test where `x < y`, element by element.
 
-    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    A comparison with NaN is false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
 
     Args:
@@ -837,7 +838,7 @@ def less(x: ArrayLike, y: ArrayLike, /) -> Array:
 def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Test where `x <= y`, element by element.
 
-    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    A comparison with NaN is false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
 
     Args:
@@ -852,7 +853,7 @@ def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Test where `x > y`, element by element.
 
-    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    A comparison with NaN is false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
 
     Args:
@@ -867,7 +868,7 @@ def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
 def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Test where `x >= y`, element by element.
 
-    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    A comparison with NaN is false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
 
     Args:
@@ -880,7 +881,7 @@ def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def isnan(x: ArrayLike, /) -> Array:
-    """Test which elements are NaN; a complex number is NaN if one of its parts is.
+    """Test which elements are NaN; a complex number is NaN if either part is NaN.
 
     Args:
         x: array or number.
@@ -893,7 +894,7 @@ def isnan(x: ArrayLike, /) -> Array:
 
 
 def isinf(x: ArrayLike, /) -> Array:
-    """Test which elements are infinite; a complex number is infinite if one of its parts is.
+    """Test which elements are infinite; a complex number is infinite if either part is infinite.
 
     Args:
         x: array or number.
@@ -910,7 +911,7 @@ def isinf(x: ArrayLike, /) -> Array:
 
 
 def isfinite(x: ArrayLike, /) -> Array:
-    """Test which elements are finite; a complex number is finite if both of its parts are.
+    """Test which elements are finite; a complex number is finite if both parts are finite.
 
     Args:
         x: array or number.
@@ -933,7 +934,7 @@ def truth(x: Any) -> Any:
 
 
 def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the logical and of two arrays, whose nonzero elements count as true.
+    """Compute the logical AND of two arrays, whose nonzero elements count as true.
 
     NaN counts as nonzero.
 
@@ -948,7 +949,7 @@ def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the logical or of two arrays, whose nonzero elements count as true.
+    """Compute the logical OR of two arrays, whose nonzero elements count as true.
 
     NaN counts as nonzero.
 
@@ -963,7 +964,7 @@ def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the logical exclusive or of two arrays, whose nonzero elements count as true.
+    """Compute the logical exclusive OR of two arrays, whose nonzero elements count as true.
 
     NaN counts as nonzero.
 
@@ -978,7 +979,7 @@ def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_not(x: ArrayLike, /) -> Array:
-    """Compute the logical not of each element, which is True where the element is zero.
+    """Compute the logical NOT of each element, which is True where the element is zero.
 
     Args:
         x: array or number.
@@ -990,13 +991,13 @@ def logical_not(x: ArrayLike, /) -> Array:
 
 
 def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the bitwise and of integers, or the logical and of booleans.
+    """Compute the bitwise AND of integers, or the logical AND of booleans.
 
     Args:
         x, y: integers or booleans, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
 
     Raises:
         TypeError: the promoted dtype is floating or complex.
@@ -1005,13 +1006,13 @@ def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the bitwise or of integers, or the logical or of booleans.
+    """Compute the bitwise OR of integers, or the logical OR of booleans.
 
     Args:
         x, y: integers or booleans, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
 
     Raises:
         TypeError: the promoted dtype is floating or complex.
@@ -1020,13 +1021,13 @@ def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the bitwise exclusive or of integers, or the logical exclusive or of booleans.
+    """Compute the bitwise exclusive OR of integers, or the logical exclusive OR of booleans.
 
     Args:
         x, y: integers or booleans, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
 
     Raises:
         TypeError: the promoted dtype is floating or complex.
@@ -1037,7 +1038,7 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 def invert(x: ArrayLike, /) -> Array:
     """Flip every bit of integers, or negate booleans.
 
-    For signed integers this is `-x - 1`.
+    For signed integers, the result is `-x - 1`.
 
     Args:
         x: integers or booleans.
@@ -1086,7 +1087,7 @@ def bitwise_count(x: ArrayLike, /) -> Array:
 
 
 def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Shift the bits of `x` to the left by `y` places, which multiplies by 2 to the power `y`.
+    """Shift the bits of `x` to the left by `y` places, which multiplies `x` by `2**y`.
 
     Bits shifted out of the dtype are lost. The result is 0 for a shift by a negative number, or by
     at least the width of the dtype.
@@ -1096,7 +1097,8 @@ def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
         y: number of places; broadcast against `x`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
+        An array of the broadcast shape, in the dtype that both operands promote to (int32 for two
+        booleans).
 
     Raises:
         TypeError: the promoted dtype is floating or complex.
@@ -1105,17 +1107,18 @@ def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Shift the bits of `x1` to the right by `x2` places, which divides by 2 to the power `x2`.
+    """Shift the bits of `x1` to the right by `x2` places, which divides `x1` by `2**x2`.
 
     Division rounds down, and signed integers keep their sign. For a shift by a negative number, or
-    by at least the width of the dtype, the result is 0, or -1 if the integer is negative.
+    by at least the width of the dtype, the result is 0, or -1 if `x1` is negative.
 
     Args:
         x1: integers or booleans.
         x2: number of places; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
+        An array of the broadcast shape, in the dtype that both operands promote to (int32 for two
+        booleans).
 
     Raises:
         TypeError: the promoted dtype is floating or complex.
@@ -1128,14 +1131,15 @@ def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Return the floating-point number next to `x` in the direction of `y`.
 
-    The result is NaN where either operand is NaN, and `y` where both are equal.
+    Where either operand is NaN, the result is NaN; where both operands are equal, the result is
+    `y`.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the floating dtype that both promote to; integers and
-        booleans become float32 (64-bit integers become float64).
+        An array of the broadcast shape, in the floating dtype that both operands promote to;
+        integers and booleans become float32 (64-bit integers become float64).
 
     Raises:
         TypeError: one of the operands is complex.

@@ -35,7 +35,7 @@ def _bits_of(x: Any) -> Any:
 
 
 def signbit(x: ArrayLike, /) -> Array:
-    """Test which elements have their sign bit set: negative numbers, -0.0, and some NaN.
+    """Test which elements have their sign bit set: negative numbers, -0.0, and some NaN values.
 
     Args:
         x: array or number.
@@ -65,8 +65,8 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        become float32 (64-bit integers become float64).
+        An array of the broadcast shape, in the dtype that both operands promote to; integers and
+        booleans become float32 (64-bit integers become float64).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -124,9 +124,9 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
         x: array or number.
 
     Returns:
-        The mantissas and the exponents, two arrays with the shape of `x`. The mantissas have the
-        dtype of `x`, or float32 for integers and booleans (float64 for 64-bit integers); the
-        exponents have dtype int32.
+        A tuple of the mantissas and the exponents, two arrays with the shape of `x`. The mantissas
+        have the dtype of `x`, or float32 for integers and booleans (float64 for 64-bit integers);
+        the exponents have dtype int32.
 
     Raises:
         TypeError: `x` is complex.
@@ -182,14 +182,15 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
         out: not supported; must be None.
 
     Returns:
-        The fractional part and the integer part, two arrays with the shape of `x`. Floating dtypes
-        are kept; integers and booleans become float32 (64-bit integers become float64).
+        A tuple of the fractional parts and the integer parts, two arrays with the shape of `x`.
+        Floating dtypes are kept; integers and booleans become float32 (64-bit integers become
+        float64).
 
     Raises:
         TypeError: `x` is complex.
 
     Differences:
-        The fractional part of an infinity is NaN; in NumPy it is 0.
+        The fractional part of an infinity is NaN; in NumPy, it is 0.
 
     >>> jnp.modf(jnp.array([-1.5, 2.25]))
     (Array([-0.5 ,  0.25], dtype=float32), Array([-1.,  2.], dtype=float32))
@@ -203,7 +204,7 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
 def spacing(x: ArrayLike, /) -> Array:
     """Return the distance from each element to the next floating-point number away from zero.
 
-    The distance has the sign of the element. It is NaN for infinities and NaN.
+    The distance has the sign of the element. For infinities and NaN, the distance is NaN.
 
     Args:
         x: array or number.
@@ -216,7 +217,7 @@ def spacing(x: ArrayLike, /) -> Array:
         ValueError: `x` is complex.
 
     Differences:
-        The spacing at -0.0 is negative; in NumPy it is positive.
+        The spacing at -0.0 is negative; in NumPy, it is positive.
     """
     x = inexact("spacing", x)
     if x.dtype in COMPLEX:

@@ -71,13 +71,14 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
+        An array of the broadcast shape, in the dtype that both operands promote to (int32 for two
+        booleans).
 
     Raises:
         TypeError: one of the operands is complex.
 
     Differences:
-        The result of integer division by 0 is meaningless; in NumPy it is 0. Division of floats by
+        The result of integer division by 0 is meaningless; in NumPy, it is 0. Division of floats by
         0 returns an infinity or NaN, as in NumPy, but without a warning.
     """
     x1, x2 = numeric_pair("floor_divide", x1, x2)
@@ -122,7 +123,8 @@ def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
+        An array of the broadcast shape, in the dtype that both operands promote to (int32 for two
+        booleans).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -149,7 +151,8 @@ def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
+        An array of the broadcast shape, in the dtype that both operands promote to (int32 for two
+        booleans).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -170,7 +173,7 @@ def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        `floor_divide(x1, x2)` and `remainder(x1, x2)`.
+        A tuple of `floor_divide(x1, x2)` and `remainder(x1, x2)`.
 
     Raises:
         TypeError: one of the operands is complex.
@@ -190,7 +193,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
         x1, x2: integers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
 
     Raises:
         ValueError: the operands are not integers; booleans do not count as integers.
@@ -225,7 +228,7 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
         x1, x2: integers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
 
     Raises:
         ValueError: the operands are not integers; booleans do not count as integers.
@@ -255,16 +258,16 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x2: exponent; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
-        Powers of integers are integers, which wrap around where they overflow.
+        An array of the broadcast shape, in the dtype that both operands promote to (int32 for two
+        booleans). Powers of integers are integers; powers that overflow wrap around.
 
     Raises:
         TypeError: `x1` is an integer array and `x2` is a known negative exponent; use
             `float_power`.
 
     Differences:
-        The result is meaningless where an integer is raised to a negative element of an integer
-        array; NumPy raises ValueError.
+        If an integer is raised to a negative element of an integer array, the result is
+        meaningless, whereas NumPy raises ValueError.
     """
     if type(x2) is int or (
         not isinstance(x2, Array) and isinstance(x2, (int, np.integer, np.bool_))
@@ -328,7 +331,7 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x2: exponent; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; see `power`.
+        An array of the broadcast shape, in the dtype that both operands promote to; see `power`.
     """
     return power(x1, x2)
 
@@ -344,8 +347,8 @@ def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
         y: exponent; broadcast against `x`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        become float32 (64-bit integers become float64).
+        An array of the broadcast shape, in the dtype that both operands promote to; integers and
+        booleans become float32 (64-bit integers become float64).
 
     Differences:
         NumPy computes in float64 or a wider dtype.
@@ -365,8 +368,8 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        become float32 (64-bit integers become float64).
+        An array of the broadcast shape, in the dtype that both operands promote to; integers and
+        booleans become float32 (64-bit integers become float64).
 
     Raises:
         ValueError: one of the operands is complex.
@@ -456,8 +459,8 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        become float32 (64-bit integers become float64).
+        An array of the broadcast shape, in the dtype that both operands promote to; integers and
+        booleans become float32 (64-bit integers become float64).
 
     >>> jnp.logaddexp(jnp.array([1000.0, -jnp.inf]), 1000.0)
     Array([1000.6932, 1000.    ], dtype=float32)
@@ -473,8 +476,8 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        become float32 (64-bit integers become float64).
+        An array of the broadcast shape, in the dtype that both operands promote to; integers and
+        booleans become float32 (64-bit integers become float64).
     """
     function = _plain_logaddexp2 if state.trace is None else _logaddexp_2
     return _settled(function(*full_pair("logaddexp2", x1, x2)))
@@ -575,7 +578,7 @@ def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
     """
     x1, x2 = same_shape(*pair("fmax", x1, x2))
     return select(lax.bitwise_or(greater(x1, x2), isnan(x2)), x1, x2)
@@ -588,7 +591,7 @@ def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to.
+        An array of the broadcast shape, in the dtype that both operands promote to.
     """
     x1, x2 = same_shape(*pair("fmin", x1, x2))
     return select(lax.bitwise_or(less(x1, x2), isnan(x2)), x1, x2)
@@ -597,15 +600,15 @@ def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Return 0 where `x1` is negative, 1 where it is positive and `x2` where it is 0.
 
-    Where `x1` is NaN, so is the result.
+    Where `x1` is NaN, the result is NaN.
 
     Args:
         x1: array or number.
         x2: result where `x1` is 0; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        become float32 (64-bit integers become float64).
+        An array of the broadcast shape, in the dtype that both operands promote to; integers and
+        booleans become float32 (64-bit integers become float64).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -626,7 +629,7 @@ def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None,
     """Limit the elements of an array to an interval.
 
     The bounds are broadcast against `arr`. Where `min` is greater than `max`, the result is `max`.
-    It is NaN where the element or one of its bounds is NaN.
+    Where the element or one of its bounds is NaN, the result is NaN.
 
     Args:
         arr: array or number.
@@ -634,13 +637,13 @@ def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None,
         max: upper bound; None for no upper bound.
 
     Returns:
-        An array of the shape and dtype that the three promote to.
+        An array of the broadcast shape, in the dtype that the three arguments promote to.
 
     Raises:
-        ValueError: one of the three is complex, or `arr` is missing.
+        ValueError: one of the three arguments is complex, or `arr` is missing.
 
     Differences:
-        NumPy has a parameter `out`; arrays in toile are immutable.
+        NumPy has a parameter `out`, which toile lacks because its arrays are immutable.
 
     >>> jnp.clip(jnp.array([-2, 0, 5]), -1, 1)
     Array([-1,  0,  1], dtype=int32)
@@ -668,7 +671,7 @@ def _refuse_complex(x: Any) -> None:
 
 
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
-    """Round each element to a number of decimals; halves are rounded to the even digit.
+    """Round each element to a given number of decimals; halves are rounded to the even digit.
 
     The real and imaginary parts of complex numbers are rounded separately.
 
@@ -682,8 +685,8 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
         An array with the shape and dtype of `a`; integers and booleans are returned unchanged.
 
     Raises:
-        NotImplementedError: `a` is integer or boolean and `decimals` is negative; NumPy supports
-            this.
+        NotImplementedError: `a` is integer or boolean and `decimals` is negative. NumPy supports
+            this case.
 
     >>> jnp.round(jnp.array([0.5, 1.5, 2.375]), 2)
     Array([0.5 , 1.5 , 2.38], dtype=float32)

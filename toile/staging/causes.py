@@ -1,4 +1,4 @@
-"""Why a call is traced, in words, and when to warn about it.
+"""Descriptions of why a call is traced, and warnings about repeated tracing.
 
 May import the engine.
 """
@@ -98,7 +98,7 @@ _explained: set[tuple[str, int, str]] = set()  # where explained functions were 
 
 
 def explain_miss(fun: Any, old: Any, new: Any, labels: Sequence[str]) -> None:
-    """Log for `explain_cache_misses`: why a call of a jitted function is traced.
+    """Log for `explain_cache_misses`: why a call to a jitted function is traced.
 
     `old` is the closest earlier cache key, or None."""
     place, code = user_source(2), getattr(fun, "__code__", None)

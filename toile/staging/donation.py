@@ -47,7 +47,7 @@ def used_arguments(program: Program) -> set[int]:
 def taken_over(donated: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval | None]:
     """For each donated buffer, the result that may reuse it; None if no result is left for it.
 
-    As in JAX, results of the same shape and dtype come first, then those of as many
+    As in JAX, results of the same shape and dtype come first, then those with the same number of
     elements."""
     found: list[Aval | None] = [None] * len(donated)
     left: list[Aval | None] = list(outs)
@@ -68,8 +68,8 @@ def given_up(
 ) -> tuple[int, ...]:
     """The donated arguments that the call deletes, because a result takes as many bytes.
 
-    The others are kept. Outside a trace the user is warned of those that no result can reuse;
-    arguments that nothing depends on are ignored unless `keep_unused`."""
+    The others are kept. Outside a trace, a warning lists those that no result can reuse; arguments
+    that nothing depends on are ignored unless `keep_unused` is True."""
     if donated and not keep_unused:
         used = used_arguments(program)
         donated = [i for i in donated if i in used]

@@ -127,10 +127,11 @@ def _cache_of(fun: Callable[..., Any], options: Any) -> Cache:
 
 
 def clear_caches() -> None:
-    """Discard the traces of `jit`, and free unused memory and compiled code that is not running.
+    """Discard all traces made by `jit`, and free unused memory and idle compiled code.
 
-    The next call of each jitted function traces and compiles again. The traces of a function that
-    cannot be hashed are kept: call its own `clear_cache`.
+    The next call to each jitted function traces and compiles the function again. The traces of a
+    function that cannot be hashed are kept; to discard them, call the `clear_cache` method of the
+    jitted function.
 
     >>> f = toile.jit(lambda x: 2 * x)
     >>> float(f(3.0))
@@ -162,7 +163,7 @@ def _signature(leaf: Any) -> Any:
 
 
 class Static:
-    """A static argument in a cache key: equal only if type and value are."""
+    """A static argument in a cache key: two are equal only if their types and values are equal."""
 
     __slots__ = ("value", "hash")
 
@@ -202,15 +203,16 @@ class _Signature:
 
 
 class PjitFunction(Generic[P, R]):
-    """A jitted function, which is traced on its first call with each kind of arguments.
+    """A jitted function, which is traced the first time it is called with a new kind of arguments.
 
-    `toile.jit` makes it; `toile.stages.Wrapped` is another name of the class. Its own name is the
-    one that JAX uses, because packages recognize jitted functions by it.
+    `toile.jit` returns an instance; `toile.stages.Wrapped` is another name for the class. The class
+    itself is named `PjitFunction`, as in JAX, because packages recognize jitted functions by this
+    name.
 
     Args:
         fun: the function.
-        options: arguments of `jit` by name, such as "static_argnums"; those that are left out have
-            their defaults.
+        options: dictionary that maps the names of `jit`'s arguments, such as "static_argnums", to
+            values; missing arguments have their default values.
 
     >>> f = toile.jit(lambda x: 2 * x)
     >>> isinstance(f, toile.stages.Wrapped)
@@ -525,11 +527,11 @@ class PjitFunction(Generic[P, R]):
 
     # ---- looking inside
     def why(self) -> list[str]:
-        """List the reasons why the function was traced.
+        """List the reason for each trace of the function.
 
         Returns:
-            The causes, oldest first: what differed from the most similar call before. The last 1000
-            are kept.
+            The reasons, oldest first. Each says how a call differed from the most similar earlier
+            call. Only the last 1000 reasons are kept.
         """
         return list(self.cache.causes)
 
@@ -537,18 +539,18 @@ class PjitFunction(Generic[P, R]):
         return len(self.cache.entries)
 
     def clear_cache(self) -> None:
-        """Forget all traces: the next call traces and compiles again."""
+        """Discard all traces: the next call traces and compiles the function again."""
         self.cache.clear()
 
     def trace(self, *args: PyTree, **kwargs: PyTree) -> TracedStage:
         """Trace the function without running it.
 
         Args:
-            *args: arguments; `ShapeDtypeStruct`s can be given in place of arrays.
+            *args: arguments; a `ShapeDtypeStruct` may be passed in place of an array.
             **kwargs: keyword arguments.
 
         Returns:
-            The traced function, `toile.stages.Traced`.
+            The traced function, a `toile.stages.Traced`.
         """
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
         leaves, key = self._key(statics, args_in, kwargs_in)
@@ -563,14 +565,14 @@ class PjitFunction(Generic[P, R]):
         return TracedStage(self, traced, key[0], fixed, labels, donated, shardings)
 
     def lower(self, *args: PyTree, **kwargs: PyTree) -> Lowered:
-        """Make the Program for arguments, to look at or to compile, without running it.
+        """Create the Program for the given arguments without running it, to inspect or compile it.
 
         Args:
-            *args: arguments; `ShapeDtypeStruct`s can be given in place of arrays.
+            *args: arguments; a `ShapeDtypeStruct` may be passed in place of an array.
             **kwargs: keyword arguments.
 
         Returns:
-            The Program, `toile.stages.Lowered`.
+            The Program, a `toile.stages.Lowered`.
         """
         return self.trace(*args, **kwargs).lower()
 
@@ -578,11 +580,11 @@ class PjitFunction(Generic[P, R]):
         """Find the shapes and dtypes of the results without computing them.
 
         Args:
-            *args: arguments; `ShapeDtypeStruct`s can be given in place of arrays.
+            *args: arguments; a `ShapeDtypeStruct` may be passed in place of an array.
             **kwargs: keyword arguments.
 
         Returns:
-            The result's tree with a `ShapeDtypeStruct` for each array.
+            The tree of results, with a `ShapeDtypeStruct` in place of each array.
         """
         return self.trace(*args, **kwargs).out_info
 

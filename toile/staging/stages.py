@@ -84,12 +84,12 @@ def operand(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class ArgInfo:
-    """The shape and dtype of an array in the arguments, and whether it is donated.
+    """The shape and dtype of an array among the arguments, and whether the array is donated.
 
-    `args_info` of a stage is a tree of them.
+    The attribute `args_info` of a stage is a tree of these objects.
 
     Args:
-        donated: whether its memory may be used for results.
+        donated: whether the array's memory may be used for results.
 
     >>> f = toile.jit(lambda x: 2 * x, donate_argnums=0)
     >>> (info,), kwargs = f.lower(jnp.ones((2, 3))).args_info
@@ -112,13 +112,13 @@ class ArgInfo:
 
     @property
     def weak_type(self) -> bool:
-        """Whether its dtype is weak, as that of a Python number is."""
+        """Whether the dtype is weak, like the dtype of a Python number."""
         return self._aval.weak_type
 
 
 @dataclass(frozen=True)
 class CompiledMemoryStats:
-    """The memory that a call of a compiled function needs; constants are not counted."""
+    """The memory that a call to a compiled function needs, excluding constants."""
 
     argument_size_in_bytes: int
     output_size_in_bytes: int
@@ -133,26 +133,26 @@ class CompiledMemoryStats:
 
     @property
     def peak_memory_in_bytes(self) -> int:
-        """Peak memory; donated arguments are freed after the call."""
+        """Peak memory; it includes donated arguments, because they are freed after the call."""
         both = self.argument_size_in_bytes + self.output_size_in_bytes
         return both + self.temp_size_in_bytes
 
 
 class TracedStage:
-    """A jitted function that was traced for certain arguments: the first stage of `jit`.
+    """A jitted function that was traced for given arguments: the first stage of `jit`.
 
-    `toile.jit(f).trace(*args)` makes it; the name in `toile.stages` is `Traced`. A call
-    `traced(*args)`, without the static arguments, runs the operations of the trace one by one.
+    `toile.jit(f).trace(*args)` returns an instance; in `toile.stages`, the class is named `Traced`.
+    A call `traced(*args)`, which omits the static arguments, runs the traced operations one by one.
 
     Args:
         owner: the jitted function.
-        traced: what was traced.
-        in_tree: structure of `(args, kwargs)`, where None takes the place of static arguments.
+        traced: traced form of the function.
+        in_tree: structure of `(args, kwargs)`, with None in place of static arguments.
         fixed: positions of static arguments.
-        labels: a name for each array of the arguments, for errors.
-        donated: positions of the donated arrays among those of the arguments.
-        shardings: the sharding that each array of the arguments has or should have, None where
-            unspecified.
+        labels: names of the arrays among the arguments, for error messages.
+        donated: positions of the donated arrays among the arrays in the arguments.
+        shardings: for each array among the arguments, the sharding that it has or should have; None
+            if the sharding is unspecified.
 
     >>> traced = toile.jit(lambda x: jnp.sin(x)).trace(1.0)
     >>> traced.jaxpr
@@ -171,7 +171,7 @@ class TracedStage:
 
     @property
     def jaxpr(self) -> ClosedProgram:
-        """The Program: the operations that the function consists of, and constants."""
+        """The Program: the operations that the function consists of, and their constants."""
         return ClosedProgram(self.traced.program, self.traced.consts)
 
     @property
@@ -180,13 +180,13 @@ class TracedStage:
         return name_of(self.owner.fun)
 
     def of_arguments(self, leaves: Sequence[Any]) -> PyTree:
-        """Arrange a value for each array of the arguments as `(args, kwargs)`.
+        """Arrange values, one for each array among the arguments, as `(args, kwargs)`.
 
         Args:
             leaves: the values.
 
         Returns:
-            The pair, without static arguments.
+            The pair `(args, kwargs)`, without static arguments.
         """
         args, kwargs = unflatten(self.full_tree, leaves)
         return tuple([a for i, a in enumerate(args) if i not in self.fixed]), kwargs
@@ -203,7 +203,7 @@ class TracedStage:
 
     @property
     def in_avals(self) -> PyTree:
-        """Shapes and dtypes of the arguments, as `(args, kwargs)` without static ones."""
+        """Shapes and dtypes of the arguments, as `(args, kwargs)` without static arguments."""
         return self.of_arguments(self.traced.in_avals)
 
     @property
@@ -219,23 +219,23 @@ class TracedStage:
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
-        """Positions of the donated arrays among all arrays of the arguments."""
+        """Positions of the donated arrays among all arrays in the arguments."""
         return tuple(self.donated)
 
     @property
     def out_info(self) -> PyTree:
-        """A `ShapeDtypeStruct` for each array of the result, in the structure of the result."""
+        """A `ShapeDtypeStruct` for each array in the result, in the structure of the result."""
         return self.results(weak=True)
 
     def results(self, weak: bool) -> PyTree:
         """Describe the results.
 
         Args:
-            weak: whether to say which of them have a weak dtype.
+            weak: whether to record which results have a weak dtype.
 
         Returns:
-            A `ShapeDtypeStruct` for each array, with the sharding that `out_shardings` asks for, in
-            the structure of the result.
+            A `ShapeDtypeStruct` for each array, with the sharding that `out_shardings` specifies,
+            in the structure of the result.
         """
         avals = self.traced.program.out_avals
         wanted = self.owner._wanted(self.traced) or [None] * len(avals)
@@ -248,7 +248,7 @@ class TracedStage:
         """Return the next stage, the Program.
 
         Args:
-            lowering_platforms: accepted for code written for JAX.
+            lowering_platforms: accepted for compatibility with JAX, and ignored.
 
         Returns:
             The Program, ready to be compiled.
@@ -264,10 +264,10 @@ class TracedStage:
         return unflatten(self.out_tree, evaluate(self.traced.program, given))
 
     def other_structure(self, what: str, args: Any, kwargs: Any) -> TypeError:
-        """Make the error for arguments of another structure than the function was traced for.
+        """Create the error for arguments whose structure differs from that of the traced arguments.
 
         Args:
-            what: the stage, as the error calls it.
+            what: name of the stage in the error message.
             args, kwargs: the arguments.
 
         Returns:
@@ -289,7 +289,7 @@ class TracedStage:
 
 
 class _FromTrace:
-    """Base of the later stages, with the attributes that come from the trace."""
+    """Base class of the later stages, with the attributes that come from the trace."""
 
     stage: TracedStage
 
@@ -301,11 +301,11 @@ class _FromTrace:
         lambda self: self.stage.donate_argnums, doc=TracedStage.donate_argnums.__doc__)
 
     def cost_analysis(self) -> dict[str, float]:
-        """Estimate the cost of a call, from the operations of the Program before fusion.
+        """Estimate the cost of a call from the operations in the Program before fusion.
 
         Returns:
-            The number of floating point operations, "flops", and the number of bytes that the
-            operations read and write, "bytes accessed".
+            A dictionary with the number of floating-point operations, "flops", and the number of
+            bytes that the operations read and write, "bytes accessed".
         """
         return cost_analysis(self.stage.traced.program)
 
@@ -313,7 +313,7 @@ class _FromTrace:
 class Lowered(_FromTrace):
     """A traced function as a Program, ready to be compiled: the second stage of `jit`.
 
-    `toile.jit(f).lower(*args)` makes it.
+    `toile.jit(f).lower(*args)` returns an instance.
 
     Args:
         stage: the traced function.
@@ -332,14 +332,14 @@ class Lowered(_FromTrace):
         self.stage = stage
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """Print the Program to a string.
+        """Return the text of the Program.
 
         Args:
-            dialect: accepted for code written for JAX.
-            debug_info: accepted for code written for JAX.
+            dialect: accepted for compatibility with JAX, and ignored.
+            debug_info: accepted for compatibility with JAX, and ignored.
 
         Returns:
-            The operations, as `toile.make_jaxpr` shows them.
+            The operations, in the form in which `toile.make_jaxpr` shows them.
 
         Differences:
             JAX returns StableHLO.
@@ -350,23 +350,24 @@ class Lowered(_FromTrace):
         """Return the Program itself.
 
         Args:
-            dialect: accepted for code written for JAX.
+            dialect: accepted for compatibility with JAX, and ignored.
 
         Returns:
             The Program.
 
         Differences:
-            JAX returns a module of StableHLO.
+            JAX returns a StableHLO module.
         """
         return self.stage.traced.program
 
     def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
         """Return the last stage, the compiled function.
 
-        Code is generated by the first call, or by `memory_analysis`.
+        Code is generated by the first call to the compiled function or by `memory_analysis`.
 
         Args:
-            compiler_options: accepted for code written for JAX; unknown names raise an error.
+            compiler_options: accepted for compatibility with JAX, and ignored; unknown names raise
+                an error.
 
         Returns:
             The compiled function.
@@ -378,8 +379,9 @@ class Lowered(_FromTrace):
 class Compiled(_FromTrace):
     """A function compiled for arguments of certain shapes and dtypes: the last stage of `jit`.
 
-    `toile.jit(f).lower(*args).compile()` makes it. It is called like the function, without its
-    static arguments; other shapes or dtypes raise an error, and so do traced values.
+    `toile.jit(f).lower(*args).compile()` returns an instance. It is called like the function, but
+    without the static arguments. Passing traced values, or arguments of other shapes or dtypes,
+    raises an error.
 
     Args:
         lowered: the Program.
@@ -424,7 +426,7 @@ class Compiled(_FromTrace):
 
     @property
     def out_info(self) -> PyTree:
-        """A `ShapeDtypeStruct` for each array of the result, with its sharding."""
+        """A `ShapeDtypeStruct` for each array in the result, with its sharding."""
         pairs = zip(self.stage.traced.program.out_avals, self._out_shardings(), strict=True)
         infos = [ShapeDtypeStruct(a.shape, a.dtype, sharding=s) for a, s in pairs]
         return unflatten(self.out_tree, infos)
@@ -441,10 +443,10 @@ class Compiled(_FromTrace):
         return unflatten(self.out_tree, _formats(avals, self._out_shardings()))
 
     def as_text(self) -> str:
-        """Print the Program to a string.
+        """Return the text of the Program.
 
         Returns:
-            The operations, as `toile.make_jaxpr` shows them.
+            The operations, in the form in which `toile.make_jaxpr` shows them.
 
         Differences:
             JAX returns optimized HLO.
@@ -452,11 +454,12 @@ class Compiled(_FromTrace):
         return self.lowered.as_text()
 
     def memory_analysis(self) -> CompiledMemoryStats:
-        """Find how much memory a call needs on one device, from the plan of the compiler.
+        """Report how much memory a call needs on one device, according to the memory plan.
 
         Returns:
-            The numbers of bytes of arguments, results, donated arguments and temporary values;
-            `peak_memory_in_bytes` is the sum of arguments, results and temporary values.
+            The sizes in bytes of the arguments, results, donated arguments and temporary values.
+            `peak_memory_in_bytes` is the sum of the sizes of the arguments, results and temporary
+            values.
         """
         traced, used = self.stage.traced, self._used
         given = [a for i, a in enumerate(traced.in_avals) if i in used]
@@ -472,7 +475,7 @@ class Compiled(_FromTrace):
             The Program.
 
         Differences:
-            JAX returns an object of its runtime.
+            JAX returns an object that belongs to its runtime.
         """
         return self.stage.traced.program
 
@@ -480,14 +483,15 @@ class Compiled(_FromTrace):
         """Run the compiled code.
 
         Args:
-            *args: the arguments that are not static, of the shapes and dtypes of the trace.
+            *args: the arguments that are not static, with the shapes and dtypes of the traced
+                arguments.
             **kwargs: keyword arguments.
 
         Returns:
             The result of the function.
 
         Raises:
-            TypeError: the arguments have another structure, shape or dtype, or are traced.
+            TypeError: the arguments have a different structure, shape or dtype, or are traced.
         """
         stage = self.stage
         owner, traced = stage.owner, stage.traced
