@@ -53,7 +53,7 @@ def png(image: np.ndarray) -> bytes:
         The bytes.
 
     Raises:
-        ValueError: the image has a different shape or dtype.
+        ValueError: the image does not have this shape and dtype.
     """
     height, width, channels = image.shape
     if channels not in _COLOR_TYPES or image.dtype != np.uint8:

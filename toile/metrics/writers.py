@@ -1,4 +1,4 @@
-"""Writers that send metrics to the console, CSV files, JSON Lines files, TensorBoard, or several.
+"""Writers that send metrics to the console, CSV and JSON Lines files, and TensorBoard.
 
 Every writer has the methods of `clu.metric_writers`, such as `write_scalars(step, {name: value})`.
 If a writer cannot show some kind of data, its method for that kind does nothing. Values may be

@@ -290,10 +290,10 @@ class MultiStepsState(NamedTuple):
 class MultiSteps:
     """Accumulate gradients over several calls, and pass their mean or sum to an optimizer.
 
-    This makes several small batches work like one large batch. Out of `k` calls to `update`, `k -
-    1` return zeros and leave the optimizer's state unchanged. Like a gradient transformation, the
-    object has methods `init` and `update`. Its method `gradient_transformation` returns a
-    `GradientTransformation`.
+    This makes several small batches work like one large batch. Out of `k` calls to `update`, all
+    but the last return zeros and leave the optimizer's state unchanged. Like a gradient
+    transformation, the object has methods `init` and `update`. Its method `gradient_transformation`
+    returns a `GradientTransformation`.
 
     Args:
         opt: optimizer that receives the accumulated gradients.
@@ -391,7 +391,7 @@ class MultiSteps:
         self, updates: base.Updates, state: MultiStepsState, params: base.Params | None = None,
         **extra_args: Any,
     ) -> tuple[base.Updates, MultiStepsState]:
-        """Accumulate gradients; return the optimizer's updates in every `k`-th call, otherwise zeros.
+        """Accumulate gradients; return updates in every `k`-th call, and zeros in all other calls.
 
         Args:
             updates: gradients from one small batch.
