@@ -1,9 +1,9 @@
 """Zoom line search, which finds a step size that satisfies the strong Wolfe conditions.
 
-The step grows until an interval is found that contains a good step size. Then cubic, quadratic or
-bisecting guesses make the interval smaller (Nocedal and Wright, Numerical Optimization, algorithms
-3.5 and 3.6, with the approximate decrease condition of Hager and Zhang). If no good step size is
-found, the search uses the best one that decreased the loss enough.
+The step size is increased until an interval is found that contains a good step size. Then cubic or
+quadratic interpolation or bisection makes the interval smaller (Nocedal and Wright, Numerical
+Optimization, algorithms 3.5 and 3.6, with the approximate decrease condition of Hager and Zhang).
+If no good step size is found, the search uses the best step size that decreased the loss enough.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class ZoomLinesearchInfo(NamedTuple):
 
     Args:
         num_linesearch_steps: number of step sizes tried.
-        decrease_error: amount by which the last step size missed the required decrease, or 0.
-        curvature_error: amount by which the last step size missed the required slope, or 0.
+        decrease_error: amount by which the decrease in loss fell short of the required decrease; 0
+            if it sufficed.
+        curvature_error: amount by which the slope exceeded the limit; 0 if it did not.
 
     >>> from toile import optim
     >>> optim.scale_by_zoom_linesearch(15).init(jnp.zeros(1)).info.decrease_error

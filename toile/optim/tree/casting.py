@@ -17,8 +17,8 @@ def cast_like(tree: PyTree, other_tree: PyTree) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        other_tree: tree of the same structure. If one of its leaves has no dtype, the leaf of
-            `tree` stays unchanged.
+        other_tree: tree of the same structure. Where one of its leaves has no dtype, the
+            corresponding leaf of `tree` stays unchanged.
 
     Returns:
         A tree like `tree`.
@@ -55,9 +55,9 @@ def dtype(
 
     Args:
         tree: tree of arrays. If it has no leaves, the default floating-point dtype is returned.
-        mixed_dtype_handler: what to do if the dtypes differ. "promote" returns the dtype that they
-            promote to, "highest" the one among them that all others promote to, and "lowest" the
-            one that promotes to all others. None raises an error.
+        mixed_dtype_handler: what to do if the dtypes differ. "promote" returns the dtype to which
+            they promote, "highest" returns the one of them to which all others promote, and
+            "lowest" returns the one that promotes to all others. None raises an error.
 
     Returns:
         A dtype.
