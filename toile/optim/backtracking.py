@@ -206,7 +206,7 @@ def scale_by_backtracking_linesearch(
         arguments above.
 
     Raises:
-        TypeError: `update` gets a keyword argument that `value_fn` does not accept.
+        TypeError: `update` receives a keyword argument that `value_fn` does not accept.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum(w**2)

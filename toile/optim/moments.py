@@ -1,8 +1,8 @@
 """Adam and its variants, which divide gradients by the square root of their average square.
 
 Each transformation keeps a moving average `mu` of the gradient `g` and a moving average `nu` of
-`|g|²` or a similar quantity. Most averages start at zero; dividing them by `1 - decay**t` at step `t`
-corrects for the resulting bias.
+`|g|²` or a similar quantity. Most averages start at zero; dividing them by `1 - decay**t` at step
+`t` corrects for the resulting bias.
 """
 
 from __future__ import annotations

@@ -785,7 +785,7 @@ def rmsprop(
 
 
 def sm3(learning_rate: ArrayLike, momentum: ArrayLike = 0.9) -> GradientTransformationExtraArgs:
-    """SM3: a variant of Adagrad that stores a vector per axis of an array, not a number per element.
+    """SM3: a variant of Adagrad that stores one vector per axis, not one number per element.
 
     The sum of squares of an element is estimated by the smallest of the entries stored for its row,
     its column, and so on. Gradients are divided by the square root of this estimate and averaged

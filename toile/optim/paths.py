@@ -194,7 +194,7 @@ def is_labels(labels: PyTree, params: PyTree) -> bool:
 
 
 def label_tree(labels: Mapping[str, Hashable], tree: PyTree, who: str = "partition") -> PyTree:
-    """Create a tree of labels, in which the first glob that matches a leaf's path determines its label.
+    """Create a tree of labels; the first glob that matches a leaf's path determines its label.
 
     Args:
         labels: dict from globs to labels.

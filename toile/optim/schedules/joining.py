@@ -1,4 +1,4 @@
-"""Schedules that combine other schedules, such as a warm-up followed by a decay, or warm restarts."""
+"""Schedules that combine other schedules, such as a warm-up followed by a decay."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def warmup_exponential_decay_schedule(
 
 
 def sgdr_schedule(cosine_kwargs: Iterable[Mapping[str, Any]]) -> Schedule:
-    """Create a schedule that consists of several cycles, each with a warm-up and a cosine decay (warm restarts).
+    """Create a schedule of several cycles, each with a warm-up and a cosine decay (warm restarts).
 
     Args:
         cosine_kwargs: for each cycle, a dict of arguments for `warmup_cosine_decay_schedule`. A

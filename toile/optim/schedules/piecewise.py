@@ -124,7 +124,7 @@ def linear_onecycle_schedule(
     transition_steps: int, peak_value: ArrayLike, pct_start: float = 0.3, pct_final: float = 0.85,
     div_factor: float = 25.0, final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Create a schedule that consists of three lines: up to a peak, back down, and then almost to zero.
+    """Create a schedule of three lines: up to a peak, back down, and then almost to zero.
 
     The first line starts at `peak_value / div_factor`, and the second line returns to this value.
     The third line ends at `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
@@ -161,7 +161,7 @@ def cosine_onecycle_schedule(
     transition_steps: int, peak_value: ArrayLike, pct_start: float = 0.3, div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Create a schedule that consists of two half cosine waves: up to a peak, and then almost to zero.
+    """Create a schedule of two half cosine waves: up to a peak, and then almost to zero.
 
     The schedule starts at `peak_value / div_factor` and ends at
     `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).

@@ -47,7 +47,7 @@ class NamedTupleKey:
 
 @register_pytree_node_class
 class ParamsPlaceholder:
-    """Placeholder for all parameters in a state that `map_params` creates; a tree without leaves."""
+    """Placeholder for all parameters in a state; a tree without leaves, used by `map_params`."""
 
     def tree_flatten(self):
         return (), None
