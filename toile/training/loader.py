@@ -204,7 +204,7 @@ class Loader:
         }
 
     def _ahead(self, epoch: int, start: int) -> Iterator[tuple[int, Any]]:
-        """Numbered batches of an epoch, created ahead in threads; order and errors are preserved."""
+        """Numbered batches of an epoch, created ahead in threads; order and errors are kept."""
         order = self._order(epoch)
         numbers = iter(range(start, len(self)))
         if not self._prefetch or not self._threads:

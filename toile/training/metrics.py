@@ -58,7 +58,7 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def empty(cls) -> Self:
-        """Create a metric without data; merging it with another metric does not change that metric."""
+        """Create a metric without data; merging another metric with it changes nothing."""
         raise NotImplementedError(f"{cls.__name__}: needed the method empty{here()}")
 
     def merge(self, other: Self) -> Self:
@@ -70,7 +70,7 @@ class Metric(struct.PyTreeNode):
         raise NotImplementedError(f"{type(self).__name__}: needed the method compute{here()}")
 
     def reduce(self) -> Self:
-        """Merge metrics that are stacked along the first axis, such as the metrics of all devices."""
+        """Merge metrics stacked along the first axis, such as the metrics of all devices."""
         first = tree.map(lambda x: x[0], self)
         rest = tree.map(lambda x: x[1:], self)
         merged, _ = lax.scan(lambda left, right: (left._reduce_merge(right), None), first, rest)
@@ -405,7 +405,7 @@ class TopKAccuracy(Average):
 
 
 class LastValue(Average):
-    """Value in the last batch, such as the learning rate; values from different devices are averaged.
+    """Value in the last batch, such as the learning rate; values from several devices are averaged.
 
     Args:
         total: sum of the values in the last batch.
@@ -513,7 +513,7 @@ class CollectingMetric(Metric):
 
 
 class Collection(struct.PyTreeNode):
-    """A group of metrics that are created from the same outputs, merged together and computed together.
+    """A group of metrics that are created, merged and computed together, from the same outputs.
 
     List the metrics as annotated fields of a subclass, or pass them to `Collection.create`.
 
@@ -531,7 +531,7 @@ class Collection(struct.PyTreeNode):
 
     @classmethod
     def create(cls, **metrics: type[Metric]) -> type[Self]:
-        """Create a subclass that contains the given metrics: `Collection.create(accuracy=Accuracy)`.
+        """Create a subclass with the given metrics: `Collection.create(accuracy=Accuracy)`.
 
         Args:
             **metrics: classes of metrics, by name.

@@ -180,7 +180,7 @@ class Policy:
 
 @dataclasses.dataclass(frozen=True)
 class _Applied:
-    """An apply function under a policy; `jit` treats equal ones as the same function."""
+    """An apply function that follows a policy; `jit` treats equal ones as the same function."""
 
     policy: Policy
     apply_fn: Callable[..., Any]
@@ -220,13 +220,13 @@ class StaticScale(struct.PyTreeNode):
         self, fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
         axis_name: Any = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """Turn a function into one that returns its value and gradients, computed with the scale.
+        """Turn a function into a function that returns its value and gradients, computed with the scale.
 
         Args:
             fun: function that returns a scalar.
             argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (scalar, aux).
-            axis_name: mapped axis over which gradients are averaged; None for no averaging.
+            axis_name: mapped axis over which gradients are averaged; None means no averaging.
 
         Returns:
             A function that returns (scale, finite, value, gradients).
@@ -253,13 +253,13 @@ class NoScale(struct.PyTreeNode):
         self, fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
         axis_name: Any = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """Turn a function into one that returns its value and gradients.
+        """Turn a function into a function that returns its value and gradients.
 
         Args:
             fun: function that returns a scalar.
             argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (scalar, aux).
-            axis_name: mapped axis over which gradients are averaged; None for no averaging.
+            axis_name: mapped axis over which gradients are averaged; None means no averaging.
 
         Returns:
             A function that returns (scale, True, value, gradients).
@@ -274,15 +274,15 @@ class NoScale(struct.PyTreeNode):
 
 
 def select_finite(finite: ArrayLike, new: PyTree, old: PyTree) -> PyTree:
-    """Choose between the state after a step and the state before it.
+    """Choose the state after a step if gradients were finite, otherwise the state before the step.
 
     Args:
-        finite: Boolean scalar: whether the gradients were finite.
+        finite: boolean scalar, True if the gradients were finite.
         new: tree of arrays, the state after the step.
         old: tree of arrays, the state before the step.
 
     Returns:
-        `new` if `finite` is true, otherwise `old`.
+        `new` if `finite` is True, otherwise `old`.
 
     >>> from toile.training.mixed_precision import select_finite
     >>> select_finite(jnp.array(False), {"w": jnp.float32(2)}, {"w": jnp.float32(1)})
