@@ -96,7 +96,10 @@ def shipped(name: str, example: str | os.PathLike[str]) -> Path:
         example: path of the example's module: its `__file__`.
 
     Returns:
-        The path of the file. Raises: FileNotFoundError: the file is in none of these folders.
+        The path of the file or folder.
+
+    Raises:
+        FileNotFoundError: the file is in none of these folders.
 
     >>> from toile.training.datasets import shipped
     >>> shipped("python_topics", "my_example.py").name

@@ -88,7 +88,7 @@ class SentencePiece:
         return self._model.encode(text)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text that tokens represent; padding, end tokens and invalid tokens are skipped."""
+        """Return the text that tokens represent; padding, end and invalid tokens are skipped."""
         return self._model.decode([int(t) for t in tokens if 1 < t < self.size])
 
 

@@ -272,8 +272,8 @@ class ModelState(TrainState):
         Args:
             model: the module.
             tx: the optimizer.
-            rngs: one key, or a dict from the names of random streams to keys. The random streams of
-                the training run are derived from these keys too, but differ from those used for
+            rngs: one key, or a dict from the names of random streams to keys. The training run's
+                random streams are also derived from these keys, but differ from those used for
                 initialization.
             *args, **kwargs: arguments for `model.init`.
             trainable: which parameters are optimized; see `TrainState.create`.

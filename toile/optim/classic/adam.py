@@ -98,8 +98,8 @@ class Adam(OptimizerDef):
 class AdaBelief(Adam):
     """AdaBelief: a variant of Adam that takes larger steps where gradients are near their mean.
 
-    `AdaBelief` replaces `Adam`'s average of `g²` with the average of `(g - m)**2`, to which `eps` is
-    added at each step (Zhuang et al., 2020).
+    `AdaBelief` replaces `Adam`'s average of `g²` with the average of `(g - m)**2`, to which `eps`
+    is added at each step (Zhuang et al., 2020).
 
     Args:
         learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each

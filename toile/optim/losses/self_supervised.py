@@ -23,8 +23,8 @@ def ntxent(embeddings: ArrayLike, labels: ArrayLike, temperature: ArrayLike = 0.
     result is NaN.
 
     Args:
-        embeddings: floating-point array of shape (batch, features). labels: array of shape
-            (batch,). Examples with equal labels form pairs.
+        embeddings: floating-point array of shape (batch, features).
+        labels: array of shape (batch,). Examples with equal labels form pairs.
         temperature: number by which the similarities are divided. Smaller values give more weight
             to the most similar examples.
 
