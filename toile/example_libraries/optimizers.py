@@ -320,14 +320,14 @@ def rmsprop_momentum(
 def adam(
     step_size: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> Rule:
-    """Adam: divide the gradients' running mean by the square root of the running mean of squares.
+    """Adam: divide the mean gradient by the square root of the mean squared gradient.
 
-    Both means start at zero and are corrected for the resulting bias.
+    Both means are running means, which start at zero and are corrected for the resulting bias.
 
     Args:
         step_size: learning rate, a number or a schedule.
-        b1: decay rate of the mean of gradients.
-        b2: decay rate of the mean of squares.
+        b1: decay rate of the mean gradient.
+        b2: decay rate of the mean squared gradient.
         eps: number that is added to the square root.
 
     Returns:

@@ -133,7 +133,7 @@ def GeneralConv(
         filter_shape: sizes of the kernel along the spatial axes.
         strides: step of the kernel along each spatial axis; None means 1.
         padding: "VALID", "SAME", or a pair (before, after) of padding sizes for each spatial axis.
-        W_init: initializer for the kernel; None for `glorot_normal`.
+        W_init: initializer for the kernel; None means `glorot_normal`.
         b_init: initializer for the bias, which has one element for each output channel.
 
     Returns:
@@ -176,7 +176,7 @@ def GeneralConvTranspose(
         strides: factor by which the output is larger than the input along each spatial axis; None
             means 1.
         padding: "VALID", "SAME", or a pair (before, after) of padding sizes for each spatial axis.
-        W_init: initializer for the kernel; None for `glorot_normal`.
+        W_init: initializer for the kernel; None means `glorot_normal`.
         b_init: initializer for the bias, which has one element for each output channel.
 
     Returns:
@@ -468,7 +468,7 @@ def serial(*layers: Layer) -> Layer:
         *layers: the layers; each receives the outputs of the layer before it.
 
     Returns:
-        The layer. Its parameters are a list with the parameters of each layer.
+        The layer. Its parameters are a list that contains each layer's parameters.
 
     >>> init, apply = serial(Dense(8), Relu, Dense(2))
     >>> shape, params = init(key(0), (-1, 4))
@@ -501,8 +501,8 @@ def parallel(*layers: Layer) -> Layer:
         *layers: layers, one for each array in the list of inputs.
 
     Returns:
-        The layer. Its outputs are a list, and its parameters a tuple with the parameters of each
-        layer.
+        The layer. Its outputs are a list, and its parameters are a tuple that contains each layer's
+        parameters.
 
     >>> init, apply = serial(FanOut(2), parallel(Dense(3), Identity), FanInConcat())
     >>> shape, params = init(key(0), (-1, 4))

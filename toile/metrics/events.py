@@ -1,7 +1,7 @@
 """TensorBoard event files: write tensors for TensorBoard's dashboards, and read them back.
 
 An event file is a TFRecord file of Event messages. The first message contains the version of the
-format. Every other message contains a step, a time, and values with tags. The messages have the
+format. All other messages contain a step, a time, and values with tags. The messages have the
 layout that tensorboard.compat.proto defines.
 """
 
@@ -70,7 +70,7 @@ class EventWriter:
     """A writer that creates a TensorBoard event file and appends events to it.
 
     Args:
-        log_dir: folder for the event file; it is created if it does not exist.
+        log_dir: folder for the event file; the folder is created if it does not exist.
     """
 
     _made = 0

@@ -94,7 +94,7 @@ def masked(data: bytes) -> int:
 
 
 def frame(data: bytes) -> bytes:
-    """Make a record from data by adding its length and checksums."""
+    """Create a record from data by adding the length and the checksums."""
     length = struct.pack("<Q", len(data))
     return (
         length + struct.pack("<I", masked(length)) + data + struct.pack("<I", masked(data))

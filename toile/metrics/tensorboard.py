@@ -1,7 +1,7 @@
-"""A SummaryWriter with the methods of `flax.metrics.tensorboard` that does not need TensorFlow.
+"""A SummaryWriter like that of `flax.metrics.tensorboard`, which does not need TensorFlow.
 
-Every method writes the same tags, tensors and plugin data as `tf.summary`, so that TensorBoard
-shows scalars, images, audio, histograms, text and hyperparameters.
+Every method writes the same tags, tensors and plugin data as `tf.summary`, so TensorBoard can show
+scalars, images, audio, histograms, text and hyperparameters.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SummaryWriter:
     """A writer of TensorBoard event files that does not need TensorFlow.
 
     Args:
-        log_dir: folder for the event file; it is created if it does not exist.
+        log_dir: folder for the event file; the folder is created if it does not exist.
         auto_flush: whether to write every value to the file immediately.
 
     >>> import tempfile
@@ -176,7 +176,8 @@ class SummaryWriter:
         """Write the hyperparameters of this run.
 
         Args:
-            hparams: dict from names to values. It may be nested; nested names are joined by dots.
+            hparams: dict from names to values. The dict may be nested; nested names are joined with
+                dots.
         """
         flat = {k: _plain(v) for k, v in _flatten_dict(hparams).items()}
         text = json.dumps(flat, sort_keys=True, separators=(",", ":"))

@@ -130,7 +130,7 @@ class ConsoleWriter(MetricWriter):
     """
 
     def __init__(self, stream: TextIO | None = None, rate: bool = True):
-        """Print to `stream`, or to stderr if it is None; `rate` adds the steps per second."""
+        """Print to `stream`, or to stderr if it is None; `rate` adds steps per second."""
         self._stream, self._rate = stream, rate
         self._last: tuple[int, float] | None = None
 
@@ -169,8 +169,8 @@ class JsonlWriter(MetricWriter):
     written as strings. When a method returns, its line has been written to the file.
 
     Args:
-        path: path of the file. If the file exists, lines are appended. Its folder is created if it
-            does not exist.
+        path: path of the file. If the file exists, lines are appended. The file's folder is created
+            if it does not exist.
 
     >>> import json, pathlib, tempfile
     >>> from toile.metrics.writers import JsonlWriter
@@ -229,8 +229,8 @@ class CsvWriter(MetricWriter):
     additional column.
 
     Args:
-        path: path of the file. If the file exists, rows are appended. Its folder is created if it
-            does not exist.
+        path: path of the file. If the file exists, rows are appended. The file's folder is created
+            if it does not exist.
 
     >>> import pathlib, tempfile
     >>> from toile.metrics.writers import CsvWriter
@@ -301,7 +301,7 @@ class TensorBoardWriter(MetricWriter):
     """A writer of TensorBoard event files.
 
     Args:
-        log_dir: folder for the event file; it is created if it does not exist.
+        log_dir: folder for the event file; the folder is created if it does not exist.
         auto_flush: whether to write every value to the file immediately.
     """
 

@@ -40,7 +40,7 @@ class TraceState(NamedTuple):
 def trace(
     decay: ArrayLike, nesterov: bool = False, accumulator_dtype: DTypeLike | None = None
 ) -> base.GradientTransformation:
-    """Replace updates by a decaying sum of all updates so far (momentum).
+    """Replace updates with a decaying sum of all updates so far (momentum).
 
     For an update `g`, the sum becomes `t = g + decay * t` and is returned. If `nesterov` is True,
     `g + decay * t` is returned, computed from the new `t`.
@@ -97,9 +97,10 @@ class EmaState(NamedTuple):
 def ema(
     decay: ArrayLike, debias: bool = True, accumulator_dtype: DTypeLike | None = None
 ) -> base.GradientTransformation:
-    """Replace updates by their exponential moving average.
+    """Replace updates with their exponential moving average.
 
-    For an update `g`, the average becomes `m = decay * m + (1 - decay) * g`. It starts at zero.
+    For an update `g`, the average becomes `m = decay * m + (1 - decay) * g`. The average starts at
+    zero.
 
     Args:
         decay: decay rate of the average; values closer to 1 average over more steps.
@@ -299,7 +300,8 @@ class MultiSteps:
         opt: optimizer that receives the accumulated gradients.
         every_k_schedule: number of calls per update, or a function that maps the number of updates
             made so far to the number of calls for the next update.
-        use_grad_mean: if True, the mean of the gradients is accumulated; if False, their sum.
+        use_grad_mean: whether to accumulate the mean of the gradients; if False, their sum is
+            accumulated.
         should_skip_update_fn: function `f(updates, gradient_step, params)` that returns a boolean
             scalar and a tree to store in the state. Gradients for which the scalar is True are
             neither accumulated nor counted. If None, no gradient is skipped.

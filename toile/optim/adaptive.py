@@ -311,7 +311,7 @@ def scale_by_rprop(
     learning_rate: ArrayLike, eta_minus: ArrayLike = 0.5, eta_plus: ArrayLike = 1.2,
     min_step_size: ArrayLike = 1e-6, max_step_size: ArrayLike = 50.0,
 ) -> base.GradientTransformation:
-    """Replace updates with their signs, multiplied by a step size that adapts for each element.
+    """Replace updates with their signs, multiplied by a step size that is adapted for each element.
 
     The step size of an element is multiplied by `eta_plus` while the sign of its update stays the
     same, and by `eta_minus` when the sign changes. When the sign changes, the step of that element
@@ -465,10 +465,10 @@ def scale_by_novograd(
 ) -> base.GradientTransformation:
     """Divide each leaf of the updates by its average norm, and apply momentum.
 
-    For a leaf with update `g` and parameter `p`, the result is the momentum `m = b1 * m + g /
-    (sqrt(v + eps_root) + eps) + weight_decay * p`, where `v` is the moving average of `norm(g)**2`.
-    In the first step, `v` is `norm(g)**2`, and `m` has no term `b1 * m`. `novograd` adds a learning
-    rate to this transformation.
+    For a leaf with update `g` and parameter `p`, the result is the momentum
+    `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, where `v` is the moving
+    average of `norm(g)**2`. In the first step, `v` is `norm(g)**2`, and `m` has no term `b1 * m`.
+    `novograd` adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the momentum.

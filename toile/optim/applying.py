@@ -36,14 +36,14 @@ def incremental_update(
 ) -> base.Params:
     """Move parameters part of the way toward new parameters (Polyak averaging).
 
-    The result is `step_size * new + (1 - step_size) * old`. Use this function to average parameters
-    or to update target networks in reinforcement learning.
+    The result is `step_size * new_tensors + (1 - step_size) * old_tensors`. Use this function to
+    average parameters or to update target networks in reinforcement learning.
 
     Args:
         new_tensors: tree to move toward.
         old_tensors: tree to move from.
         step_size: fraction of the way to move, from 0 (keep the old tree) to 1 (return the new
-            one).
+            tree).
 
     Returns:
         A tree like `new_tensors`.

@@ -178,10 +178,10 @@ def scale_by_backtracking_linesearch(
 ) -> base.GradientTransformationExtraArgs:
     """Multiply updates by the first step size that decreases the loss enough.
 
-    The step size `s` shrinks until `f(w + s * u) <= (1 + rtol) * f(w) + s * slope_rtol * dot(u,
-    grad) + atol` (Armijo's rule). Here `f` is the loss, `w` are the parameters, and `u` are the
-    updates, which must point downhill. Each search starts with the previous search's step size
-    times `increase_factor`.
+    The step size `s` shrinks until
+    `f(w + s * u) <= (1 + rtol) * f(w) + s * slope_rtol * dot(u, grad) + atol` (Armijo's rule). Here
+    `f` is the loss, `w` are the parameters, and `u` are the updates, which must point downhill.
+    Each search starts with the previous search's step size times `increase_factor`.
 
     The `update` of this transformation needs the keyword arguments `value` (the loss), `grad` (its
     gradient) and `value_fn` (the function of the parameters that computes the loss). All other

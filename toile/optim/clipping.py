@@ -153,7 +153,8 @@ def per_example_layer_norm_clip(
 
     Returns:
         Two trees. The first contains, for each leaf, the sum of the clipped gradients, without the
-        batch axis; the second, the number of examples whose gradients were clipped.
+        batch axis. The second contains, for each leaf, the number of examples whose gradients were
+        clipped.
 
     Raises:
         ValueError: the leaves have different batch sizes.
@@ -215,7 +216,7 @@ def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Ar
 def unitwise_clip(
     g_norm: ArrayLike, max_norm: ArrayLike, grad: ArrayLike, div_eps: ArrayLike = 1e-6
 ) -> Array:
-    """Scale down the gradient of each unit whose norm exceeds a limit.
+    """Scale down each unit's gradient if the gradient's norm exceeds a limit.
 
     Args:
         g_norm: norm of each unit's gradient, broadcast to the shape of `grad`.

@@ -119,12 +119,12 @@ def partition(
 
     Args:
         transforms: dict from labels to transformations. Each transformation sees only the leaves
-            with its label; a `MaskedNode` replaces every other leaf.
+            with its label; `MaskedNode` objects replace all other leaves.
         param_labels: a tree of labels with the structure of the parameters or a prefix of that
             structure, a function that returns such a tree for the parameters, or a dict from globs
             to labels. The globs match parameter paths, and the first glob that matches a leaf
             determines the leaf's label.
-        mask_compatible_extra_args: whether to mask also the keyword arguments of `update` that have
+        mask_compatible_extra_args: whether to also mask the keyword arguments of `update` that have
             the same structure as the updates.
 
     Returns:

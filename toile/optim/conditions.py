@@ -157,7 +157,7 @@ class ApplyIfFiniteState(NamedTuple):
     """State of `apply_if_finite`.
 
     Args:
-        notfinite_count: number of consecutive gradients, up to the last one, that were not finite.
+        notfinite_count: number of most recent consecutive gradients that were not finite.
         last_finite: boolean scalar, True if the last gradient was finite.
         total_notfinite: total number of gradients that were not finite.
         inner_state: state of the inner transformation.

@@ -44,7 +44,7 @@ def _power_decay(i: ArrayLike, exponent: ArrayLike = 0.8) -> ArrayLike:
 
 
 def two_largest(shape: Sequence[int], smallest: int) -> tuple[int, int] | None:
-    """Return the second-largest and the largest axis if both are large enough, else None."""
+    """Return the second-largest and the largest axis if both are large enough, otherwise None."""
     if len(shape) < 2:
         return None
     order = np.argsort(shape)
@@ -66,7 +66,7 @@ def scale_by_factored_rms(
     """Divide updates by the square root of their average square, factored for large matrices.
 
     For an array whose two largest axes are long enough, only the averages of the squared updates
-    over each of these axes are stored. The average square of an element is estimated by the outer
+    over each of these axes are stored. The average square of an element is estimated as the outer
     product of the two averages, divided by their mean (Adafactor; Shazeer and Stern, 2018). At step
     `t`, counted from 1, the decay rate of the averages is `1 - t**-decay_rate`.
 

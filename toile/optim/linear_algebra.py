@@ -126,8 +126,8 @@ def matrix_inverse_pth_root(
         precision: precision of matrix products.
 
     Returns:
-        The inverse root, with the dtype of `matrix`, and the largest absolute difference between an
-        element of `M` and that of the identity.
+        The inverse root, with the dtype of `matrix`, and the largest absolute difference between
+        the elements of `M` and of the identity.
 
     >>> from toile import optim
     >>> root, error = optim.matrix_inverse_pth_root(jnp.diag(jnp.array([4.0, 16.0])), 2)

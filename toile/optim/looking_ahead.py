@@ -67,7 +67,8 @@ def lookahead(
     Every `sync_period` steps, the slow parameters move the fraction `slow_step_size` of the way to
     the fast parameters, and the fast parameters are set to the slow parameters (Zhang et al.,
     2019). `init` and `update` expect a `LookaheadParams` as parameters. Pass to `update` the
-    gradients at the `fast` parameters. `update` also returns a `LookaheadParams`.
+    gradients at the `fast` parameters. The updates that `update` returns are also a
+    `LookaheadParams`.
 
     Args:
         fast_optimizer: optimizer for the fast parameters.

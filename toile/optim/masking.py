@@ -62,8 +62,8 @@ def masked(
 ) -> base.GradientTransformationExtraArgs:
     """Apply a transformation to the leaves where a mask is True; all other leaves stay unchanged.
 
-    The inner transformation sees a `MaskedNode` in place of each other leaf and keeps no state for
-    it.
+    The inner transformation sees a `MaskedNode` in place of each excluded leaf and keeps no state
+    for that leaf.
 
     Args:
         inner: transformation to apply.
@@ -71,7 +71,7 @@ def masked(
             function that returns such a tree for the parameters, or one or more globs that match
             parameter paths, such as `"**/kernel"`. `*` matches any part of one name, and `**`
             matches any number of names.
-        mask_compatible_extra_args: whether to mask also the keyword arguments of `update` that have
+        mask_compatible_extra_args: whether to also mask the keyword arguments of `update` that have
             the same structure as the updates.
 
     Returns:

@@ -41,7 +41,7 @@ class Accumulator:
         init: function that maps the shapes and dtypes of one result to the initial carry of the
             loop.
         update: function `update(carry, result, index)` that returns the new carry; `index` is the
-            index of the piece.
+            position of the piece.
         finalize: function that maps the final carry to the combined result.
         aggregate: function that combines stacked results along their leading axis; `micro_vmap`
             uses this function to combine the results within a piece.

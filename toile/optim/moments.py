@@ -435,7 +435,7 @@ def scale_by_yogi(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-3, eps_root: ArrayLike = 0.0,
     initial_accumulator_value: ArrayLike = 1e-6,
 ) -> base.GradientTransformation:
-    """Divide the average update by the square root of a slowly changing estimate of its square.
+    """Divide the average update by the root of a slowly changing estimate of the squared update.
 
     The result is `m / (sqrt(v + eps_root) + eps)`, where `m` is the moving average of the update
     `g`, and `v = v - (1 - b2) * sign(v - |g|²) * |g|²`. Both are bias-corrected as in

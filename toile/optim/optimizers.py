@@ -93,7 +93,7 @@ def adamw(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
     weight_decay: ScalarOrSchedule = 1e-4, mask: MaskOrFn = None, *, nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam with decoupled weight decay, which is not divided by the average squared gradient.
+    """Adam with decoupled weight decay, which does not depend on the average squared gradient.
 
     A parameter `p` moves by `-learning_rate * (m / (sqrt(v + eps_root) + eps) + weight_decay * p)`,
     where `m` and `v` are the averages that `adam` computes (Loshchilov and Hutter, 2019).
@@ -346,8 +346,9 @@ def adan(
 
     Let `d` be the change in the gradient `g` since the previous step, and let `m`, `v` and `n` be
     the moving averages of `g`, `d` and `(g + (1 - b2) * d)**2`, corrected for the bias caused by
-    initializing them to zero. A parameter `p` moves by `-learning_rate * ((m + (1 - b2) * v) /
-    (sqrt(n + eps_root) + eps) + weight_decay * p)` (Xie et al., 2022).
+    initializing them to zero. A parameter `p` moves by
+    `-learning_rate * ((m + (1 - b2) * v) / (sqrt(n + eps_root) + eps) + weight_decay * p)` (Xie et
+    al., 2022).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -425,7 +426,7 @@ def yogi(
 
     The average square becomes `v = v - (1 - b2) * sign(v - g²) * g²`, and a parameter moves by
     `-learning_rate * m / (sqrt(v) + eps)`, where `m` and `v` are bias-corrected as in `adam`
-    (Zaheer et al., 2018). Both start at 1e-6.
+    (Zaheer et al., 2018). Both `m` and `v` start at 1e-6.
 
     Args:
         learning_rate: step size, a number or a schedule; 0.01 is a typical value.
@@ -493,7 +494,7 @@ def lars(
     weight_decay_mask: MaskOrFn = True, trust_coefficient: ArrayLike = 0.001, eps: ArrayLike = 0.0,
     trust_ratio_mask: MaskOrFn = True, momentum: ArrayLike = 0.9, nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """LARS: gradient descent with momentum whose step for each array is proportional to its norm.
+    """LARS, which makes the step for each array proportional to the array's norm and uses momentum.
 
     Let `u = g + weight_decay * p` for an array `p` with gradient `g`. The array's velocity becomes
     `v = momentum * v - learning_rate * trust_coefficient * norm(p) / (norm(u) + eps) * u`, and the
@@ -570,7 +571,7 @@ def novograd(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.25,
     eps: ArrayLike = 1e-6, eps_root: ArrayLike = 0.0, weight_decay: ArrayLike = 0.0,
 ) -> GradientTransformationExtraArgs:
-    """NovoGrad: momentum applied to gradients after dividing each array by its average norm.
+    """NovoGrad, which divides each array's gradient by its average norm and applies momentum.
 
     For an array `p` with gradient `g`, let `v` be the moving average of `norm(g)**2`, a single
     number. The momentum becomes `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`,
@@ -787,7 +788,7 @@ def rmsprop(
 def sm3(learning_rate: ArrayLike, momentum: ArrayLike = 0.9) -> GradientTransformationExtraArgs:
     """SM3: a variant of Adagrad that stores one vector per axis, not one number per element.
 
-    The sum of squares of an element is estimated by the smallest of the entries stored for its row,
+    The sum of squares of an element is estimated as the smallest of the entries stored for its row,
     its column, and so on. Gradients are divided by the square root of this estimate and averaged
     (Anil et al., 2019). Large matrices need little additional memory.
 

@@ -1,4 +1,4 @@
-"""Products of a loss's Hessian and a vector, and diagonals of the Hessian and Fisher matrices.
+"""Hessian-vector products, and diagonals of the Hessian and Fisher information matrices.
 
 A loss is a function `loss(params, inputs, targets)` that returns a scalar. Vectors have one element
 for each element of the parameters.
@@ -45,8 +45,7 @@ def hvp(loss: Loss, v: ArrayLike, params: PyTree, inputs: PyTree, targets: PyTre
 def hessian_diag(loss: Loss, params: PyTree, inputs: PyTree, targets: PyTree) -> Array:
     """Compute the diagonal of the Hessian of a loss.
 
-    For each element of the parameters, this function computes one product of the Hessian and a
-    vector.
+    This function computes one Hessian-vector product for each element of the parameters.
 
     Args:
         loss: function of `params`, `inputs` and `targets` that returns a scalar.

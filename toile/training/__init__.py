@@ -1,4 +1,4 @@
-"""Tools for training loops: states, metrics, data, mixed precision, checkpoints, schedules.
+"""Tools for training loops: states, metrics, data, mixed precision, checkpoints and schedules.
 
 Import the package's modules individually, as in Flax:
 `from toile.training import train_state, checkpoints`. The package itself exports `value_and_grad`,

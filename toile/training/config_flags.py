@@ -1,7 +1,8 @@
 """The flags `--config=FILE` and `--config.FIELD=VALUE` of ml_collections, with shorter errors.
 
-A file or a field that does not exist ends the program with one line that suggests the nearest
-existing name, instead of a traceback. ml_collections is imported when a flag is defined.
+If a file or a field does not exist, the program ends with a one-line message, instead of a
+traceback, that suggests the nearest existing name. ml_collections is imported when a flag is
+defined.
 """
 
 from __future__ import annotations

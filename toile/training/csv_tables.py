@@ -100,7 +100,7 @@ def csv_table(
     missing values form a separate category named "".
 
     Args:
-        path: the file, in UTF-8.
+        path: path of the file, which must be encoded in UTF-8.
         target: the column to predict; it must have a value in every row.
         ignore: columns to leave out, such as names and identifiers.
         categories: numeric columns to treat as categories, such as postal codes.

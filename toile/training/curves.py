@@ -1,6 +1,6 @@
 """Read the metrics that a run has written, and draw them with matplotlib.
 
-`history` reads `metrics.jsonl`, which is written by the result of `writers.create_default_writer`.
+`history` reads `metrics.jsonl`, which the writer from `writers.create_default_writer` writes.
 `picture` draws curves and saves them as a PNG file; nothing else in this module needs matplotlib.
 """
 

@@ -57,7 +57,8 @@ def split(source: PyTree, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any
     The division depends only on the number of examples and the seed. No example is read or copied.
 
     Args:
-        source: data for a Loader: a tree of arrays with equal first axes, or a source of examples.
+        source: data for a Loader: a tree of arrays whose first axes have equal lengths, or a source
+            of examples.
         test: the fraction of the examples that go into the test part, between 0 and 1.
         seed: seed that determines which examples are in the test part.
 
@@ -129,8 +130,8 @@ def tfds_sources(name: str, splits: Sequence[str]) -> list[Any]:
         splits: names of the splits, such as `["train", "test"]`.
 
     Returns:
-        A list that contains one source for a `Loader` for each split. The examples are dicts of
-        arrays.
+        A list that contains one source for each split. A source can be passed to a `Loader`; its
+        examples are dicts of arrays.
 
     Raises:
         ImportError: tensorflow-datasets is not installed.

@@ -1,4 +1,4 @@
-"""A plot of metrics that is updated while a notebook cell trains.
+"""A plot of metrics that is updated while a notebook cell trains a model.
 
 A loop passes numbers to a `Plot`, which draws them below the cell as SVG and updates the drawing in
 place. A `Plot` is also a metric writer (`toile.metrics.writers`). Nothing is loaded from a network.
@@ -31,7 +31,7 @@ class Plot(MetricWriter):
     In a notebook, the curves appear below the running cell and are redrawn in place when there are
     new numbers, at most once every `every` seconds. Outside a notebook, nothing is drawn, but
     `print(plot)` shows the curves as characters. If a curve has thousands of points, neighboring
-    points are averaged. Below each panel, the number of values that are not finite is shown.
+    points are averaged. If some values are not finite, their number is shown below the panel.
 
     Each metric has its own panel, but metrics whose names have the same last part share a panel,
     such as `train/loss` and `eval/loss`, or `train_loss` and `eval_loss`.

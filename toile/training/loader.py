@@ -1,4 +1,4 @@
-"""Batches of examples: shuffled by a key, loaded ahead in threads, split over processes, resumable.
+"""Batches of examples: shuffled, loaded ahead in threads, split among processes, and resumable.
 
 The order of the examples in an epoch depends only on the key and the epoch number. A loader's
 position consists of two numbers, and a loader restored from these numbers yields exactly the
@@ -29,7 +29,7 @@ _POLICIES = ("drop", "keep", "pad")
 
 
 class Loader:
-    """An iterator over batches of a data set: shuffled, loaded ahead in threads, and resumable.
+    """An iterable over batches of a data set: shuffled, loaded ahead in threads, and resumable.
 
     A `for` loop runs over one epoch. The order of the examples in an epoch depends only on the key
     and the epoch number, so a loader restored to a saved position continues with exactly the
@@ -58,7 +58,7 @@ class Loader:
             examples; None means `toile.process_count()`.
 
     Raises:
-        ValueError: there are too few examples for a batch, or the arrays do not fit together.
+        ValueError: there are too few examples for a batch, or the arrays differ in length.
 
     >>> import numpy as np
     >>> from toile.training.loader import Loader

@@ -58,7 +58,7 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def empty(cls) -> Self:
-        """Create a metric without data; merging another metric with it changes nothing."""
+        """Create a metric without data, which does not change a metric it is merged with."""
         raise NotImplementedError(f"{cls.__name__}: needed the method empty{here()}")
 
     def merge(self, other: Self) -> Self:
@@ -234,7 +234,7 @@ class Std(Metric):
 
     Args:
         total: sum of the values so far.
-        sum_of_squares: sum of their squares.
+        sum_of_squares: sum of the squares of the values so far.
         count: number of values so far.
 
     >>> from toile.training.metrics import Std
@@ -337,7 +337,7 @@ class Accuracy(Average):
     """Fraction of examples for which the label has the largest logit.
 
     Args:
-        total: number of correct examples so far.
+        total: number of correctly classified examples so far.
         count: number of examples so far.
 
     >>> from toile.training.metrics import Accuracy
@@ -369,7 +369,7 @@ class TopKAccuracy(Average):
     lowest index counts as the largest.
 
     Args:
-        total: number of correct examples so far.
+        total: number of correctly classified examples so far.
         count: number of examples so far.
 
     >>> from toile.training.metrics import TopKAccuracy

@@ -176,7 +176,7 @@ class Report:
         self._print(f"checkpoint: {newest}")
 
     def curve(self, name: str, title: str = "", *, log: bool = False) -> None:
-        """Print the curve of a metric as characters, if `echo` was set.
+        """Print the curve of a metric as characters if `echo` is set.
 
         Args:
             name: name of the metric.
@@ -324,7 +324,7 @@ def _size(path: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m toile.training.report WORKDIR [FILE]` writes the report of a run."""
+    """`python -m toile.training.report WORKDIR [FILE]` writes a report on a run."""
     if not 1 <= len(arguments) <= 2:
         print("needed the folder of a run, and optionally a file to write", file=sys.stderr)
         return 2

@@ -41,7 +41,7 @@ class Result:
     Args:
         point: the values of the point, by dotted name.
         metrics: the final metrics of the run; empty if the run failed.
-        error: why the run failed; "" if the run did not fail.
+        error: reason why the run failed; "" if the run did not fail.
         seconds: duration of the run, in seconds.
         workdir: the folder of the run, which contains `log.txt`.
 
@@ -83,7 +83,7 @@ def run(
             return.
         folder: folder for the results and for the runs' folders.
         workers: number of runs that are executed at the same time.
-        retry_failed: whether to run again points that failed before.
+        retry_failed: whether to rerun points that failed before.
         environments: a dict of environment variables for each worker, such as
             `[{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]`.
 
@@ -224,13 +224,13 @@ def _results(path: Path) -> list[Result]:
 
 
 def read(folder: str | os.PathLike[str]) -> list[Result]:
-    """Read the results of a sweep so far; for a point that was run again, only the last result.
+    """Read the results of a sweep so far, including only the last result of a repeated point.
 
     Args:
         folder: the folder that was passed to `run`.
 
     Returns:
-        A list of results in the order in which the runs ended.
+        A list of results, in the order in which the runs ended.
 
     Raises:
         FileNotFoundError: there are no results in the folder.

@@ -1,7 +1,7 @@
 """The points of a sweep: all combinations of values, or values drawn at random.
 
 A point is a dict from dotted names of configuration entries to values. Each point has a key, which
-is a text. Equal points have equal keys, in every process and after every interruption.
+is a string. Equal points have equal keys, in every process and after every interruption.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def checked(points: Sequence[Mapping[str, Any]]) -> list[Point]:
 
 
 def point_key(point: Mapping[str, Any]) -> str:
-    """Return a text that is the same for equal points.
+    """Return a string that is the same for equal points.
 
     >>> point_key({"b": (1, 2), "a": 0.5}) == point_key({"a": 0.5, "b": [1, 2]})
     True

@@ -31,7 +31,7 @@ def curve(
         width: width in characters.
         height: height in lines.
         log: whether the vertical axis is logarithmic; values that are not positive are left out.
-        title: line above the curve; "" means no line.
+        title: line above the curve; "" means no title.
 
     Returns:
         The text of the plot, with the limits of both axes.

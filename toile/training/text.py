@@ -147,7 +147,7 @@ def documents_of_file(path: str | os.PathLike[str]) -> list[str]:
             form feeds, by blank lines.
 
     Returns:
-        The documents that are not empty.
+        The non-empty documents.
 
     >>> import pathlib, tempfile
     >>> from toile.training.text import documents_of_file

@@ -1,4 +1,4 @@
-"""The state of a training run: its step, its optimizer, and the model's parameters and variables.
+"""The state of a training run: its step, its optimizer and the model's variables.
 
 `TrainState` is like the class of the same name in Flax. With `trainable=`, only some parameters are
 optimized, and `value_and_grad` differentiates only with respect to these parameters. The gradients
@@ -87,8 +87,8 @@ class TrainState(struct.PyTreeNode):
         are averaged over the devices.
 
         Args:
-            grads: gradients, a tree with the structure of `params`, in which parameters that are
-                not trainable have None.
+            grads: gradients, a tree with the structure of `params`, in which the gradients of
+                parameters that are not trainable are None.
             **kwargs: new values for other fields.
         """
         grads, kwargs = replicas.average(grads), replicas.changed(self, kwargs)
@@ -334,8 +334,8 @@ class ModelState(TrainState):
         """Return the state after one optimizer update.
 
         Args:
-            grads: gradients, a tree with the structure of `params`, in which parameters that are
-                not trainable have None.
+            grads: gradients, a tree with the structure of `params`, in which the gradients of
+                parameters that are not trainable are None.
             collections: changed collections, as returned by `forward`. Collections that are not in
                 the state are ignored.
             **kwargs: new values for other fields.

@@ -54,7 +54,7 @@ def _means(hp: Any, state: Any, grad: Any) -> Any:
 
 
 class Adam(OptimizerDef):
-    """Adam with decoupled weight decay, which is not divided by the average squared gradient.
+    """Adam with decoupled weight decay, which does not depend on the average squared gradient.
 
     Let `m` and `v` be the moving averages of the gradient `g` and of `g²`, corrected for the bias
     caused by initializing them to zero. A parameter `p` moves by

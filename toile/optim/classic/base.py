@@ -152,8 +152,8 @@ class OptimizerDef:
         """Return parameters and a state with the values from a state dict.
 
         Args:
-            opt_target: tree of parameters whose structure the result has.
-            opt_state: state of the optimizer whose structure the result has.
+            opt_target: tree of parameters with the structure of the result.
+            opt_state: optimizer state with the structure of the result.
             state_dict: dict that `state_dict` returned.
         """
         target = serialization.from_state_dict(opt_target, state_dict["target"])

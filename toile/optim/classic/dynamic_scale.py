@@ -62,7 +62,7 @@ def all_finite(grads: PyTree) -> Array:
 def scaled_value_and_grad(
     fun: Callable[..., Any], scale: Any, argnums: Any, has_aux: bool, axis_name: Any
 ) -> Callable[..., tuple[Any, Any]]:
-    """Make a function that computes the value and float32 gradients of `fun` with a scaled loss."""
+    """Create a function that computes `fun`'s value and float32 gradients, using a scaled loss."""
 
     @functools.wraps(fun)
     def scaled(*args: Any) -> Any:

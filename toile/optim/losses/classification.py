@@ -222,7 +222,7 @@ def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
     """Compute `softmax_cross_entropy` for logits that may be -inf for classes with label 0.
 
     Args:
-        logits: unnormalized scores, a floating-point array; classes are on the last axis.
+        logits: unnormalized scores, a floating-point array; the classes lie along the last axis.
         labels: class probabilities, with the shape of `logits`.
 
     Returns:

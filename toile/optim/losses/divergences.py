@@ -34,7 +34,7 @@ def kl_divergence(
             means all elements.
 
     Returns:
-        The divergence of each distribution, with the shape of the inputs without `axis`.
+        The divergence for each pair of distributions, with the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -65,7 +65,7 @@ def kl_divergence_with_log_targets(
             means all elements.
 
     Returns:
-        The divergence of each distribution, with the shape of the inputs without `axis`.
+        The divergence for each pair of distributions, with the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -97,7 +97,7 @@ def generalized_kl_divergence(
             means all elements.
 
     Returns:
-        The divergence of each distribution, with the shape of the inputs without `axis`.
+        The divergence for each pair of distributions, with the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -124,7 +124,7 @@ def convex_kl_divergence(
             means all elements.
 
     Returns:
-        The divergence of each distribution, with the shape of the inputs without `axis`.
+        The divergence for each pair of distributions, with the shape of the inputs without `axis`.
 
     >>> import warnings
     >>> from toile import optim

@@ -90,8 +90,8 @@ def _score_of(scores: Any, one_hot: Any) -> Any:
 def multiclass_hinge_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
     """Compute the hinge loss for several classes.
 
-    The loss is `max(scores + 1 - one_hot(labels)) - scores[labels]`. The loss is 0 if the score of
-    the correct class exceeds all other scores by at least 1.
+    The loss is `max(scores + 1 - one_hot(labels)) - scores[labels]`, which is 0 if the score of the
+    correct class exceeds all other scores by at least 1.
 
     Args:
         scores: scores of the classes, which lie along the last axis.

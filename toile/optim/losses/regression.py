@@ -71,7 +71,7 @@ def huber_loss(
     """Compute the Huber loss, which is quadratic for small errors and linear for large errors.
 
     For an absolute error `e`, the loss is `0.5 * e**2` if `e <= delta`, and
-    `delta * (e - 0.5 * delta)` otherwise. Outliers have less influence than they have on the
+    `delta * (e - 0.5 * delta)` otherwise. Outliers influence this loss less than they influence the
     squared error.
 
     Args:

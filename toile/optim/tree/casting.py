@@ -36,7 +36,7 @@ def cast(tree: PyTree, dtype: DTypeLike | None) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        dtype: dtype of the result; None returns the tree itself.
+        dtype: dtype of the result; if None, the tree itself is returned.
 
     Returns:
         A tree like `tree`.
@@ -51,7 +51,7 @@ def cast(tree: PyTree, dtype: DTypeLike | None) -> PyTree:
 def dtype(
     tree: PyTree, mixed_dtype_handler: Literal["promote", "highest", "lowest"] | None = None
 ) -> DTypeLike:
-    """Return the common dtype of the leaves of a tree.
+    """Return the common dtype of a tree's leaves.
 
     Args:
         tree: tree of arrays. If it has no leaves, the default floating-point dtype is returned.

@@ -133,7 +133,7 @@ def save_checkpoint_multiprocess(
     """Write a tree to a file in a program that consists of several processes.
 
     All processes must call this function. The first process writes the file. Without an
-    `async_manager`, the other processes wait for it.
+    `async_manager`, the other processes wait until the file has been written.
 
     Args:
         ckpt_dir: folder for the checkpoints, which is created if it does not exist.
