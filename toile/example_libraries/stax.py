@@ -319,7 +319,7 @@ def MaxPool(
     window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
     padding: str = "VALID", spec: str | None = None,
 ) -> Layer:
-    """A layer that computes the maximum of each window.
+    """A layer that computes the maximum of the elements in each window.
 
     Args:
         window_shape: sizes of the window along the spatial axes.
@@ -344,7 +344,7 @@ def SumPool(
     window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
     padding: str = "VALID", spec: str | None = None,
 ) -> Layer:
-    """A layer that computes the sum of each window.
+    """A layer that computes the sum of the elements in each window.
 
     Args:
         window_shape: sizes of the window along the spatial axes.
@@ -364,7 +364,7 @@ def AvgPool(
     window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
     padding: str = "VALID", spec: str | None = None,
 ) -> Layer:
-    """A layer that computes the mean of each window; padding does not count toward the mean.
+    """A layer that computes the mean of the elements in each window; padding is not counted.
 
     Args:
         window_shape: sizes of the window along the spatial axes.

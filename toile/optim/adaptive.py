@@ -395,7 +395,8 @@ def scale_by_sm3(
 
     Args:
         b1: decay rate of the average of steps.
-        b2: decay rate of the accumulated squares. 1 means a plain sum, as in the paper.
+        b2: decay rate of the accumulated squares. 1 means a plain sum, as in the paper by Anil et
+            al. (2019).
         eps: small number added to the accumulated squares to avoid division by zero.
 
     Returns:

@@ -1,7 +1,7 @@
 """Solvers for the assignment problem, which pairs rows with columns at the lowest total cost.
 
-Both solvers need cubic time and can be jitted. If several assignments have the lowest cost, the two
-solvers may choose different assignments, but each solver is deterministic.
+Both solvers run in cubic time and can be jitted. If several assignments have the lowest cost, the
+two solvers may choose different assignments, but each solver is deterministic.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def _empty_assignment() -> Any:
 def hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
     """Pair each row with a different column at the lowest total cost.
 
-    The algorithm needs cubic time. The pairs are not sorted by row. If several assignments have the
-    lowest cost, one of them is returned. If there are more rows than columns, some rows are not
+    The algorithm runs in cubic time. The pairs are not sorted by row. If several assignments have
+    the lowest cost, one of them is returned. If there are more rows than columns, some rows are not
     paired.
 
     Args:
@@ -95,7 +95,7 @@ def _place_row(cost: Any, row: Any, u: Any, v: Any, owner: Any) -> Any:
 def base_hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
     """Pair each row with a different column at the lowest total cost, by Crouse's method.
 
-    The algorithm needs cubic time (Crouse, 2016). The pairs are sorted by row. If there are more
+    The algorithm runs in cubic time (Crouse, 2016). The pairs are sorted by row. If there are more
     rows than columns, some rows are not paired.
 
     Args:

@@ -72,7 +72,7 @@ class MultiNormalDiagFromLogScale:
         """Draw samples.
 
         Args:
-            shape: leading axes of the result.
+            shape: sizes of the leading axes of the result.
             key: random key.
 
         Returns:

@@ -1,8 +1,8 @@
 """Sources of examples that read CSV files, which contain numbers, categories and a target.
 
 A column is numeric if all its entries are numbers. Any other column contains categories, which are
-numbered in sorted order. With `like`, a second file is read with the columns and codes of the first
-file, so that a model sees the same codes in both.
+numbered in sorted order. If `like` is given, the columns and codes of an earlier table are used, so
+that a model sees the same codes in both files.
 """
 
 from __future__ import annotations

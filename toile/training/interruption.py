@@ -18,7 +18,7 @@ class StopRequests:
     """Let a loop finish its step when the process is asked to stop.
 
     In the `with` block, Ctrl-C (SIGINT) and SIGTERM do not interrupt the loop. Instead, the object
-    becomes true. A second Ctrl-C interrupts the loop immediately. Outside the main thread, where
+    becomes truthy. A second Ctrl-C interrupts the loop immediately. Outside the main thread, where
     Python delivers no signals, the object has no effect.
 
     >>> import signal

@@ -60,7 +60,7 @@ def create_stepped_learning_rate_schedule(
     Args:
         base_learning_rate: the initial learning rate, not counting the warm-up.
         steps_per_epoch: number of steps in an epoch.
-        lr_sched_steps: pairs `[epoch, factor]`; after the epoch, the rate is the base rate times
+        lr_sched_steps: pairs `[epoch, factor]`; after that epoch, the rate is the base rate times
             the factor.
         warmup_length: number of warm-up epochs, during which the rate rises linearly from zero.
 

@@ -405,7 +405,7 @@ class TopKAccuracy(Average):
 
 
 class LastValue(Average):
-    """Value in the last batch, such as the learning rate; values from several devices are averaged.
+    """Value from the last batch, such as the learning rate; values from all devices are averaged.
 
     Args:
         total: sum of the values in the last batch.

@@ -224,7 +224,7 @@ def _results(path: Path) -> list[Result]:
 
 
 def read(folder: str | os.PathLike[str]) -> list[Result]:
-    """Read the results of a sweep so far, including only the last result of a repeated point.
+    """Read a sweep's results so far; if a point was rerun, only its last result is returned.
 
     Args:
         folder: the folder that was passed to `run`.

@@ -24,8 +24,8 @@ __all__ = [
 def hinge_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
     """Compute the hinge loss for two classes, `max(0, 1 - output * target)`.
 
-    The loss is 0 for outputs on the correct side with a margin of at least 1. Support vector
-    machines use this loss.
+    The loss is 0 for outputs that have the sign of the target and an absolute value of at least 1.
+    Support vector machines use this loss.
 
     Args:
         predictor_outputs: real scores.
