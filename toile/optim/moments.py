@@ -326,9 +326,9 @@ def scale_by_adan(
     """Add the average update and its average change, and divide by the root of an average square.
 
     The result is `(m + (1 - b2) * v) / (sqrt(n + eps_root) + eps)`. Here `d` is the change in the
-    update `g` since the previous step, which is 0 in the first step. `m`, `v` and `n` are the
-    moving averages of `g`, `d` and `|g + (1 - b2) * d|**2`, corrected for the bias caused by
-    initializing them to zero. `adan` adds a learning rate to this transformation.
+    update `g` since the previous step (0 in the first step). `m`, `v` and `n` are the moving
+    averages of `g`, `d` and `|g + (1 - b2) * d|**2`, corrected for the bias caused by initializing
+    them to zero. `adan` adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.

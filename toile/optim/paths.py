@@ -113,7 +113,7 @@ def globs_of(mask: PyTree) -> tuple[str, ...] | None:
     """Return the globs that define a mask, or None if the mask is not given as globs.
 
     Args:
-        mask: string, list or tuple of strings, or anything else.
+        mask: string, list or tuple of strings, or any other mask.
 
     Returns:
         A tuple of strings, or None.

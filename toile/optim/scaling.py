@@ -313,7 +313,7 @@ class ScaleByDistanceOverGradientsState(NamedTuple):
     """State of `scale_by_distance_over_gradients`; its fields are trees like the parameters.
 
     Args:
-        max_dist: for each leaf, the largest distance from its initial value so far, as a scalar.
+        max_dist: for each leaf, the largest distance so far from its initial value, as a scalar.
         grad_sum_of_squares: for each leaf, the sum of all squared gradients, as an array of shape
             (1,).
         init_params: initial parameters.
@@ -334,10 +334,11 @@ def scale_by_distance_over_gradients(
 ) -> base.GradientTransformation:
     """Multiply each leaf of the updates by a step size estimated from the distance moved so far.
 
-    The factor is `global_scale * d / sqrt(s + eps)`. Here `d` is the largest distance of the
-    parameter from its initial value so far, but at least `reps_rel * (1 + norm(initial value))`,
-    and `s` is the sum of all squared gradients of the parameter. This rule needs no learning rate
-    (DoG; Ivgi et al., 2023). In a chain, put `scale(-1.0)` after this transformation.
+    The factor is `global_scale * d / sqrt(s + eps)`. Here `d` is the largest distance so far
+    between the parameter and its initial value, but at least
+    `reps_rel * (1 + norm(initial value))`, and `s` is the sum of all squared gradients of the
+    parameter. This rule needs no learning rate (DoG; Ivgi et al., 2023). In a chain, put
+    `scale(-1.0)` after this transformation.
 
     Args:
         reps_rel: size of the first step relative to `1 + norm(initial value)`. A small number

@@ -187,7 +187,8 @@ class Replicated:
     def replicate(self, state: PyTree) -> PyTree:
         """Copy a state to all devices.
 
-        If the step is called with a state that is not on all devices, it copies the state itself.
+        When the step is called with a state that is not on all devices, it copies that state
+        automatically.
 
         Args:
             state: tree of arrays.

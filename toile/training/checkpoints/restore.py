@@ -64,7 +64,8 @@ def restore_checkpoint(
         toile.errors.CorruptedCheckpointError: no checkpoint can be read.
 
     Differences:
-        Flax does not compare shapes and dtypes, and does not have `partial` and `checksums`.
+        Flax does not compare shapes and dtypes, and does not have the parameters `partial` and
+        `checksums`.
 
     >>> import tempfile
     >>> from toile.training import checkpoints
