@@ -53,8 +53,8 @@ def add_decayed_weights(
             0.1 are typical values.
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs that match parameter paths, such as `"**/kernel"`. None
-            selects all parameters.
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.

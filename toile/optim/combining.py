@@ -192,7 +192,7 @@ def freeze(
     Args:
         mask: selects the parameters that stay unchanged: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs that match parameter paths, such as `"encoder/**"`.
+            parameters, or one or more globs, such as `"encoder/**"`, that match parameter paths.
 
     Returns:
         A gradient transformation. Put it last in a chain.
@@ -219,8 +219,8 @@ def selective_transform(
         optimizer: transformation for the leaves that are trained. It keeps no state for the other
             leaves.
         freeze_mask: selects the parameters that stay unchanged: a tree of bools with the structure
-            of the parameters or a prefix of that structure, or one or more globs that match
-            parameter paths, such as `"encoder/**"`.
+            of the parameters or a prefix of that structure, or one or more globs, such as
+            `"encoder/**"`, that match parameter paths.
 
     Returns:
         A gradient transformation.

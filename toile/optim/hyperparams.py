@@ -160,7 +160,7 @@ def inject_hyperparams(
     step. Bools and values that are not numbers are passed to the factory unchanged.
 
     Args:
-        inner_factory: function that returns a transformation, such as `adam`.
+        inner_factory: function, such as `adam`, that returns a transformation.
         static_args: name or names of arguments that are passed to the factory unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters; None means the parameters' dtype
             or, if the dtypes differ, the one to which all others promote.
@@ -226,10 +226,10 @@ def inject_stateful_hyperparams(
     inner_factory: Callable[..., base.GradientTransformation],
     static_args: str | Iterable[str] = (), hyperparam_dtype: DTypeLike | None = None,
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
-    """Do the same as `inject_hyperparams`; this is its older name.
+    """Call `inject_hyperparams`; `inject_stateful_hyperparams` is its older name.
 
     Args:
-        inner_factory: function that returns a transformation, such as `adam`.
+        inner_factory: function, such as `adam`, that returns a transformation.
         static_args: name or names of arguments that are passed to the factory unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters; None means the parameters' dtype
             or, if the dtypes differ, the one to which all others promote.

@@ -113,8 +113,8 @@ def adamw(
             values. The weight decay is multiplied by the learning rate.
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs that match parameter paths, such as `"**/kernel"`. None
-            selects all parameters.
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
         nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
@@ -241,8 +241,8 @@ def adamaxw(
             multiplied by the learning rate.
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs that match parameter paths, such as `"**/kernel"`. None
-            selects all parameters.
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -363,8 +363,8 @@ def adan(
             multiplied by the learning rate.
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs that match parameter paths, such as `"**/kernel"`. None
-            selects all parameters.
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -401,8 +401,8 @@ def lion(
             multiplied by the learning rate.
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs that match parameter paths, such as `"**/kernel"`. None
-            selects all parameters.
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -471,8 +471,8 @@ def lamb(
         weight_decay: strength of the weight decay, a number or a schedule.
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs that match parameter paths, such as `"**/kernel"`. None
-            selects all parameters.
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -654,7 +654,7 @@ def adadelta(
         weight_decay: strength of the weight decay, a number or a schedule.
         weight_decay_mask: selects the parameters that decay: a tree of bools with the structure of
             the parameters or a prefix of that structure, a function that returns such a tree for
-            the parameters, or one or more globs that match parameter paths, such as `"**/kernel"`.
+            the parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
             None selects all parameters.
 
     Returns:
@@ -709,7 +709,7 @@ def adafactor(
             stored in full.
         weight_decay_mask: selects the parameters that decay: a tree of bools with the structure of
             the parameters or a prefix of that structure, a function that returns such a tree for
-            the parameters, or one or more globs that match parameter paths, such as `"**/kernel"`.
+            the parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
             None selects all parameters.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Globs that select leaves by path, such as "encoder/**" or ["*/bias", "head/**"].
+"""Globs, such as "encoder/**" or ["*/bias", "head/**"], that select leaves by path.
 
 A path consists of the dict keys, field names and positions on the way to a leaf, joined by "/". In
 a glob, `*` matches any part of a name, `?` matches one character, `[ab]` matches one of the

@@ -33,8 +33,8 @@ class Plot(MetricWriter):
     `print(plot)` shows the curves as characters. If a curve has thousands of points, neighboring
     points are averaged. If some values are not finite, their number is shown below the panel.
 
-    Each metric has its own panel, but metrics whose names have the same last part share a panel,
-    such as `train/loss` and `eval/loss`, or `train_loss` and `eval_loss`.
+    Each metric has its own panel, but metrics whose names have the same last part share a panel;
+    examples are `train/loss` and `eval/loss`, or `train_loss` and `eval_loss`.
 
     Args:
         panels: a dict from the panels' titles to the names of their metrics. Metrics that are not

@@ -74,7 +74,8 @@ def panel(
         title: text above the drawing.
         lines: a dict from labels to lists of points (x, y), sorted by x.
         last: a dict from labels to the numbers that are shown beside them.
-        log: whether the vertical axis is logarithmic; values that are not positive are left out.
+        log: whether the vertical axis is logarithmic; if True, values that are not positive are
+            left out.
         size: width and height, in pixels.
         note: text below the drawing.
     """

@@ -84,7 +84,7 @@ def run(
         folder: folder for the results and for the runs' folders.
         workers: number of runs that are executed at the same time.
         retry_failed: whether to rerun points that failed before.
-        environments: a dict of environment variables for each worker, such as
+        environments: a list that contains a dict of environment variables for each worker, such as
             `[{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]`.
 
     Returns:

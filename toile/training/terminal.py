@@ -21,7 +21,7 @@ def curve(
     xs: Sequence[float], ys: Sequence[float], *, width: int = 60, height: int = 8,
     log: bool = False, title: str = "",
 ) -> str:
-    """Draw a line through points with characters.
+    """Draw a curve through points, using text characters.
 
     Points that fall into the same column are averaged. NaN and infinity are left out.
 
@@ -30,7 +30,8 @@ def curve(
         ys: vertical coordinates.
         width: width in characters.
         height: height in lines.
-        log: whether the vertical axis is logarithmic; values that are not positive are left out.
+        log: whether the vertical axis is logarithmic; if True, values that are not positive are
+            left out.
         title: line above the curve; "" means no title.
 
     Returns:
@@ -93,7 +94,7 @@ def _cell(dots: np.ndarray) -> str:
 
 
 def picture(image: np.ndarray, threshold: float = 0.5) -> str:
-    """Draw a grayscale image with characters, two rows of pixels in each line of text.
+    """Draw a grayscale image as text, with two rows of pixels in each line.
 
     Args:
         image: array of shape (height, width).

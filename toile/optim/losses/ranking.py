@@ -27,7 +27,7 @@ def ranking_softmax_loss(
         where: boolean mask of the items to include. None means all items. A list whose items are
             all masked is excluded from the reduction; if there is no reduction, its loss is 0.
         weights: weights of the items. None means equal weights.
-        reduce_fn: function that reduces the losses of the lists, such as `jnp.mean`. None means no
+        reduce_fn: function, such as `jnp.mean`, that reduces the losses of the lists. None means no
             reduction.
 
     Returns:

@@ -39,7 +39,7 @@ def restore_checkpoint(
 
     Args:
         ckpt_dir: path of a checkpoint, or of a folder that contains checkpoints.
-        target: tree with the structure of the saved tree, such as a new `TrainState`; None returns
+        target: tree, such as a new `TrainState`, with the structure of the saved tree; None returns
             nested dicts of NumPy arrays.
         step: step number of the checkpoint to read; None means the newest checkpoint.
         prefix: beginning of the checkpoints' names.
