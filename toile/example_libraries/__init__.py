@@ -1,7 +1,7 @@
 """Two small libraries that older tutorials use: layers and optimizers.
 
-A layer of `stax` is a pair of functions, and an optimizer of `optimizers` is a triple of functions.
-Names, signatures and results are the same as in `jax.example_libraries`. For new code, use
+In `stax`, a layer is a pair of functions. In `optimizers`, an optimizer is a triple of functions.
+Names, signatures and results are the same as in `jax.example_libraries`. In new code, use
 `toile.linen` and `toile.optim`.
 """
 

@@ -1,8 +1,8 @@
 """Optimizers as triples of functions, as in `jax.example_libraries.optimizers`.
 
-A rule is written for one array: `init(x)` makes its state, `update(i, g, state)` performs step
-number `i`, and `get_params(state)` returns the array. `optimizer` turns such a rule into an
-optimizer for trees of parameters, whose state is an `OptimizerState`. For new code, use
+A rule is written for one array: `init(x)` creates the array's state, `update(i, g, state)` performs
+step number `i`, and `get_params(state)` returns the array. `optimizer` turns such a rule into an
+optimizer for trees of parameters. The optimizer's state is an `OptimizerState`. In new code, use
 `toile.optim`.
 """
 
@@ -33,14 +33,14 @@ __all__ = [
 
 
 class OptimizerState(NamedTuple):
-    """The state of an optimizer, with the states of all parameters in one flat list.
+    """An optimizer's state, which stores the states of all parameters in one flat list.
 
-    It is a tree whose leaves are the arrays of `packed_state`.
+    An OptimizerState is a tree whose leaves are the arrays in `packed_state`.
 
     Args:
-        packed_state: for each parameter, the leaves of its state.
+        packed_state: the leaves of each parameter's state.
         tree_def: structure of the parameters.
-        subtree_defs: for each parameter, the structure of its state.
+        subtree_defs: the structure of each parameter's state.
     """
 
     packed_state: Sequence[list[Any]]
@@ -66,7 +66,7 @@ Schedule = Callable[[Step], Any]  # the rate of a step
 
 
 class Optimizer(NamedTuple):
-    """The three functions of an optimizer: make a state, perform a step, return the parameters.
+    """The three functions of an optimizer: create a state, perform a step, return the parameters.
 
     Args:
         init_fn: a function `f(params)` that returns the initial state.
@@ -102,12 +102,12 @@ def optimizer(opt_maker: Callable[..., Rule]) -> Callable[..., Optimizer]:
     """Turn a rule for one array into an optimizer for trees of parameters; used as a decorator.
 
     Args:
-        opt_maker: a function that returns the rule, which is a triple of functions. `init(x)` makes
-            the state of an array, `update(i, g, state)` performs step number `i` with the gradient
-            `g`, and `get_params(state)` returns the array.
+        opt_maker: a function that returns the rule, which is a triple of functions. `init(x)`
+            creates the state for an array, `update(i, g, state)` performs step number `i` with the
+            gradient `g`, and `get_params(state)` returns the array.
 
     Returns:
-        A function with the same arguments that returns an Optimizer.
+        A function that accepts the same arguments as `opt_maker` and returns an Optimizer.
 
     >>> @optimizer
     ... def halving():
@@ -298,7 +298,8 @@ def rmsprop_momentum(
         step_size: learning rate, a number or a schedule.
         gamma: decay rate of the mean of squares.
         eps: number that is added to the mean before the square root is computed.
-        momentum: factor by which the previous step is multiplied before it is added to the new one.
+        momentum: factor by which the previous step is multiplied before it is added to the new
+            step.
 
     Returns:
         An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
@@ -319,14 +320,14 @@ def rmsprop_momentum(
 def adam(
     step_size: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> Rule:
-    """Adam: divide a running mean of gradients by the square root of a running mean of squares.
+    """Adam: divide the mean gradient by the square root of the mean squared gradient.
 
-    Both means start at zero and are corrected for this bias.
+    Both means are running means, which start at zero and are corrected for the resulting bias.
 
     Args:
         step_size: learning rate, a number or a schedule.
-        b1: decay rate of the mean of gradients.
-        b2: decay rate of the mean of squares.
+        b1: decay rate of the mean gradient.
+        b2: decay rate of the mean squared gradient.
         eps: number that is added to the square root.
 
     Returns:
@@ -383,9 +384,9 @@ def adamax(
 def sm3(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
     """SM3: like AdaGrad, but store one vector for each axis instead of a number for each element.
 
-    Each entry of a vector is the largest sum of squares at its index of the axis. The state also
-    contains the shape of the parameter as numbers, so `get_params` cannot be called in a jitted
-    function.
+    Each entry of an axis's vector is the largest sum of squared gradients among the elements at
+    that index along the axis. The state also contains the parameter's shape as numbers, so
+    `get_params` cannot be called in a jitted function.
 
     Args:
         step_size: learning rate, a number or a schedule.
@@ -427,7 +428,7 @@ def constant(step_size: float) -> Schedule:
         step_size: learning rate.
 
     Returns:
-        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
+        A schedule: a function that maps a step number, counted from 0, to the learning rate.
     """
     return lambda i: step_size
 
@@ -441,7 +442,7 @@ def exponential_decay(step_size: float, decay_steps: float, decay_rate: float) -
         decay_rate: factor by which the rate is multiplied every `decay_steps` steps.
 
     Returns:
-        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
+        A schedule: a function that maps a step number, counted from 0, to the learning rate.
 
     >>> rate = exponential_decay(1.0, decay_steps=10, decay_rate=0.5)
     >>> rate(0), rate(10), rate(20)
@@ -459,11 +460,11 @@ def inverse_time_decay(
         step_size: learning rate at step 0.
         decay_steps: number of steps after which the denominator has grown by `decay_rate`.
         decay_rate: growth of the denominator in `decay_steps` steps.
-        staircase: whether `i / decay_steps` is rounded down, so that the rate changes only every
+        staircase: whether to round `i / decay_steps` down, so that the rate changes only every
             `decay_steps` steps.
 
     Returns:
-        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
+        A schedule: a function that maps a step number, counted from 0, to the learning rate.
     """
     if staircase:
         return lambda i: step_size / (1 + decay_rate * jnp.floor(i / decay_steps))
@@ -478,11 +479,11 @@ def polynomial_decay(
     Args:
         step_size: learning rate at step 0.
         decay_steps: number of steps after which the rate stays at `final_step_size`.
-        final_step_size: learning rate at the end.
-        power: exponent; 1 is a straight line.
+        final_step_size: learning rate after `decay_steps` steps.
+        power: exponent; with 1, the rate decreases linearly.
 
     Returns:
-        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
+        A schedule: a function that maps a step number, counted from 0, to the learning rate.
     """
 
     def schedule(step_num: Step) -> Any:
@@ -498,13 +499,15 @@ def piecewise_constant(boundaries: Sequence[float], values: Sequence[float]) -> 
 
     Args:
         boundaries: steps after which the rate changes, in increasing order.
-        values: learning rates between the boundaries; there is one more value than boundaries.
+        values: learning rates before, between and after the boundaries; one more than there are
+            boundaries.
 
     Returns:
-        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
+        A schedule: a function that maps a step number, counted from 0, to the learning rate.
 
     Raises:
-        ValueError: the arguments are not sequences, or the number of values is wrong.
+        ValueError: an argument is not a sequence, or the number of values is not the number of
+            boundaries plus 1.
 
     >>> rate = piecewise_constant([10, 20], [1.0, 0.5, 0.25])
     >>> float(rate(10)), float(rate(11)), float(rate(30))
@@ -528,10 +531,10 @@ def make_schedule(scalar_or_schedule: float | Schedule) -> Schedule:
     """Turn a number into a constant schedule.
 
     Args:
-        scalar_or_schedule: number, or a schedule that is returned unchanged.
+        scalar_or_schedule: number, or a schedule, which is returned unchanged.
 
     Returns:
-        A schedule: a function that maps the number of a step, counted from 0, to the learning rate.
+        A schedule: a function that maps a step number, counted from 0, to the learning rate.
 
     Raises:
         TypeError: the argument is neither a number nor a function.
@@ -567,7 +570,7 @@ def clip_grads(grad_tree: PyTree, max_norm: float) -> PyTree:
 
     Args:
         grad_tree: tree of arrays.
-        max_norm: largest norm of all elements together.
+        max_norm: maximum norm of all elements together.
 
     Returns:
         The tree, multiplied by `max_norm / norm` unless its norm is less than `max_norm`.
@@ -577,12 +580,12 @@ def clip_grads(grad_tree: PyTree, max_norm: float) -> PyTree:
 
 
 class JoinPoint:
-    """A leaf that stands for a parameter and contains its optimizer state.
+    """A leaf that takes a parameter's place in a tree and contains the parameter's optimizer state.
 
-    Iterating over it yields the state.
+    Iterating over a JoinPoint yields the state as its only item.
 
     Args:
-        subtree: tree with the state of the parameter.
+        subtree: tree that is the parameter's state.
     """
 
     def __init__(self, subtree: PyTree):
@@ -593,7 +596,7 @@ class JoinPoint:
 
 
 def unpack_optimizer_state(opt_state: OptimizerState) -> PyTree:
-    """Turn the state of an optimizer into a tree with the structure of the parameters, for saving.
+    """Convert an optimizer's state to a tree that has the structure of the parameters, for saving.
 
     Args:
         opt_state: state of an optimizer.
@@ -605,7 +608,7 @@ def unpack_optimizer_state(opt_state: OptimizerState) -> PyTree:
 
 
 def pack_optimizer_state(marked_pytree: PyTree) -> OptimizerState:
-    """Turn a tree of JoinPoints into the state of an optimizer.
+    """Convert a tree of JoinPoints to an optimizer's state.
 
     Args:
         marked_pytree: tree that `unpack_optimizer_state` returned.

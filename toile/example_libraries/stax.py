@@ -1,17 +1,17 @@
 """Layers as pairs of functions, as in `jax.example_libraries.stax`.
 
 A layer is a pair `(init_fun, apply_fun)`: `init_fun(rng, input_shape)` returns the output shape and
-the parameters, and `apply_fun(params, inputs, rng=None)` returns the outputs. The same key makes
+the parameters, and `apply_fun(params, inputs, rng=None)` returns the outputs. The same key yields
 the same parameters as in JAX. Names of layers begin with a capital letter. A function such as
 `Dense` returns a layer. The following names are layers themselves, without parameters:
 
 - `Tanh`, `Relu`, `Exp`, `Softplus`, `Sigmoid`, `Elu`, `LeakyRelu`, `Selu` and `Gelu` apply the
   function of that name to each element, and `Identity` returns its inputs.
 - `Softmax` and `LogSoftmax` apply the function of that name along the last axis.
-- `Flatten` joins all axes except the first into one.
-- `FanInSum` adds the arrays of a list.
+- `Flatten` merges all axes except the first into one axis.
+- `FanInSum` adds up the arrays in a list.
 
-For new code, use `toile.linen`.
+In new code, use `toile.linen`.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def Dense(
 
     Args:
         out_dim: size of the last axis of the outputs.
-        W_init: initializer of W.
-        b_init: initializer of b.
+        W_init: initializer for W.
+        b_init: initializer for b.
 
     Returns:
         The layer.
@@ -126,15 +126,15 @@ def GeneralConv(
     """A layer that convolves its inputs with a kernel and adds a bias.
 
     Args:
-        dimension_numbers: names of the axes of inputs, kernel and outputs, such as ("NHWC", "HWIO",
-            "NHWC"). N is the batch axis and C the channel axis; I and O are the input and output
-            channels of the kernel.
+        dimension_numbers: names of the axes of the inputs, the kernel and the outputs, such as
+            ("NHWC", "HWIO", "NHWC"). N is the batch axis and C the channel axis; I and O are the
+            kernel's axes for input and output channels.
         out_chan: number of output channels.
         filter_shape: sizes of the kernel along the spatial axes.
-        strides: step of the kernel along each spatial axis; None for 1.
-        padding: "VALID", "SAME", or a pair of numbers for each spatial axis.
-        W_init: initializer of the kernel; None for `glorot_normal`.
-        b_init: initializer of the bias, which has one element for each output channel.
+        strides: step of the kernel along each spatial axis; None means 1.
+        padding: "VALID", "SAME", or a pair (before, after) of padding sizes for each spatial axis.
+        W_init: initializer for the kernel; None means `glorot_normal`.
+        b_init: initializer for the bias, which has one element for each output channel.
 
     Returns:
         The layer.
@@ -165,19 +165,19 @@ def GeneralConvTranspose(
     strides: Sequence[int] | None = None, padding: Padding = "VALID",
     W_init: Initializer | None = None, b_init: Initializer = _SMALL,
 ) -> Layer:
-    """A layer that applies a transposed convolution and adds a bias; strides enlarge its outputs.
+    """A layer that applies a transposed convolution and adds a bias; strides enlarge the outputs.
 
     Args:
-        dimension_numbers: names of the axes of inputs, kernel and outputs, such as ("NHWC", "HWIO",
-            "NHWC"). N is the batch axis and C the channel axis; I and O are the input and output
-            channels of the kernel.
+        dimension_numbers: names of the axes of the inputs, the kernel and the outputs, such as
+            ("NHWC", "HWIO", "NHWC"). N is the batch axis and C the channel axis; I and O are the
+            kernel's axes for input and output channels.
         out_chan: number of output channels.
         filter_shape: sizes of the kernel along the spatial axes.
         strides: factor by which the output is larger than the input along each spatial axis; None
-            for 1.
-        padding: "VALID", "SAME", or a pair of numbers for each spatial axis.
-        W_init: initializer of the kernel; None for `glorot_normal`.
-        b_init: initializer of the bias, which has one element for each output channel.
+            means 1.
+        padding: "VALID", "SAME", or a pair (before, after) of padding sizes for each spatial axis.
+        W_init: initializer for the kernel; None means `glorot_normal`.
+        b_init: initializer for the bias, which has one element for each output channel.
 
     Returns:
         The layer.
@@ -210,16 +210,16 @@ def BatchNorm(
 ) -> Layer:
     """A layer that normalizes its inputs to mean 0 and variance 1, then scales and shifts them.
 
-    The mean and the variance are always computed from the current batch, even outside training. The
-    scale `gamma` and the shift `beta` have the axes that are not in `axis`.
+    The mean and the variance are always computed from the current batch, even during evaluation.
+    The scale `gamma` and the shift `beta` have only the axes that are not in `axis`.
 
     Args:
         axis: axes over which the mean and the variance are computed.
         epsilon: number that is added to the variance.
-        center: whether to add beta; if not, () replaces it in the parameters.
-        scale: whether to multiply by gamma; if not, () replaces it in the parameters.
-        beta_init: initializer of beta.
-        gamma_init: initializer of gamma.
+        center: whether to add beta; if False, the parameters contain () instead of beta.
+        scale: whether to multiply by gamma; if False, the parameters contain () instead of gamma.
+        beta_init: initializer for beta.
+        gamma_init: initializer for gamma.
 
     Returns:
         The layer.
@@ -261,7 +261,7 @@ def elementwise(fun: Callable[..., Array], **fun_kwargs: object) -> Layer:
 
     Args:
         fun: function that is applied to the inputs.
-        **fun_kwargs: keyword arguments of `fun`.
+        **fun_kwargs: keyword arguments for `fun`.
 
     Returns:
         The layer.
@@ -319,13 +319,13 @@ def MaxPool(
     window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
     padding: str = "VALID", spec: str | None = None,
 ) -> Layer:
-    """A layer that computes the maximum of each window.
+    """A layer that computes the maximum of the elements in each window.
 
     Args:
         window_shape: sizes of the window along the spatial axes.
-        strides: step between windows along each spatial axis; None for 1.
-        padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs, so
-            that there is a window for every position, or for every `strides`-th position.
+        strides: step between windows along each spatial axis; None means 1.
+        padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs so
+            that there is a window at every position, or at every `strides`-th position.
         spec: names of the axes in order, such as "NCHW", where N is the batch axis and C the
             channel axis. None means that N is first and C is last.
 
@@ -344,13 +344,13 @@ def SumPool(
     window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
     padding: str = "VALID", spec: str | None = None,
 ) -> Layer:
-    """A layer that computes the sum of each window.
+    """A layer that computes the sum of the elements in each window.
 
     Args:
         window_shape: sizes of the window along the spatial axes.
-        strides: step between windows along each spatial axis; None for 1.
-        padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs, so
-            that there is a window for every position, or for every `strides`-th position.
+        strides: step between windows along each spatial axis; None means 1.
+        padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs so
+            that there is a window at every position, or at every `strides`-th position.
         spec: names of the axes in order, such as "NCHW", where N is the batch axis and C the
             channel axis. None means that N is first and C is last.
 
@@ -364,13 +364,13 @@ def AvgPool(
     window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
     padding: str = "VALID", spec: str | None = None,
 ) -> Layer:
-    """A layer that computes the mean of each window; padding does not count.
+    """A layer that computes the mean of the elements in each window; padding is not counted.
 
     Args:
         window_shape: sizes of the window along the spatial axes.
-        strides: step between windows along each spatial axis; None for 1.
-        padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs, so
-            that there is a window for every position, or for every `strides`-th position.
+        strides: step between windows along each spatial axis; None means 1.
+        padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs so
+            that there is a window at every position, or at every `strides`-th position.
         spec: names of the axes in order, such as "NCHW", where N is the batch axis and C the
             channel axis. None means that N is first and C is last.
 
@@ -401,7 +401,7 @@ def FanOut(num: int) -> Layer:
 
 
 def FanInConcat(axis: int = -1) -> Layer:
-    """A layer that concatenates the arrays of a list.
+    """A layer that concatenates the arrays in a list.
 
     Args:
         axis: axis along which the arrays are concatenated.
@@ -426,7 +426,7 @@ def Dropout(rate: float, mode: str = "train") -> Layer:
 
     Args:
         rate: probability that an element is kept. Elements that are kept are divided by `rate`.
-        mode: "train"; with any other value the inputs are returned unchanged.
+        mode: "train" applies dropout; with any other value, the inputs are returned unchanged.
 
     Returns:
         The layer.
@@ -462,13 +462,13 @@ def _keys(kwargs, n):
 
 
 def serial(*layers: Layer) -> Layer:
-    """A layer that applies layers one after the other.
+    """A layer that applies several layers one after another.
 
     Args:
-        *layers: the layers; each receives the outputs of the one before it.
+        *layers: the layers; each receives the outputs of the layer before it.
 
     Returns:
-        The layer. Its parameters are a list with the parameters of each layer.
+        The layer. Its parameters are a list that contains each layer's parameters.
 
     >>> init, apply = serial(Dense(8), Relu, Dense(2))
     >>> shape, params = init(key(0), (-1, 4))
@@ -498,11 +498,11 @@ def parallel(*layers: Layer) -> Layer:
     """A layer that applies several layers, each to its own element of a list of inputs.
 
     Args:
-        *layers: layers, one for each array of the input list.
+        *layers: layers, one for each array in the list of inputs.
 
     Returns:
-        The layer. Its outputs are a list, and its parameters a tuple with the parameters of each
-        layer.
+        The layer. Its outputs are a list, and its parameters are a tuple that contains each layer's
+        parameters.
 
     >>> init, apply = serial(FanOut(2), parallel(Dense(3), Identity), FanInConcat())
     >>> shape, params = init(key(0), (-1, 4))

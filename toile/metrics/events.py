@@ -1,8 +1,8 @@
-"""Event files of TensorBoard: write tensors so that its dashboards show them, and read them back.
+"""TensorBoard event files: write tensors for TensorBoard's dashboards, and read them back.
 
-An event file is a TFRecord file of Event messages. The first message contains the version. Each of
-the others contains a step, a time, and values with tags. The messages have the layout that
-tensorboard.compat.proto defines.
+An event file is a TFRecord file of Event messages. The first message contains the version of the
+format. All other messages contain a step, a time, and values with tags. The messages have the
+layout that tensorboard.compat.proto defines.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def tensor(value: Any) -> bytes:
 
 
 def metadata(plugin: str, content: bytes = b"") -> bytes:
-    """Encode a SummaryMetadata, which says which dashboard shows a value."""
+    """Encode a SummaryMetadata, which specifies the dashboard that shows a value."""
     return field(1, field(1, plugin) + (field(2, content) if content else b""))
 
 
@@ -67,10 +67,10 @@ def event(summary_proto: bytes, step: int, wall_time: float) -> bytes:
 
 
 class EventWriter:
-    """A new event file of TensorBoard, to which events are appended.
+    """A writer that creates a TensorBoard event file and appends events to it.
 
     Args:
-        log_dir: folder of the file. It is created if it does not exist.
+        log_dir: folder for the event file; the folder is created if it does not exist.
     """
 
     _made = 0
@@ -102,10 +102,10 @@ class EventWriter:
 
 @dataclass(frozen=True)
 class Value:
-    """One value of an event file.
+    """One value read from an event file.
 
     Args:
-        step: number of the step.
+        step: step number.
         wall_time: time at which the value was written, in seconds since 1970.
         tag: name of the value.
         plugin: name of the dashboard that shows the value.
@@ -122,18 +122,18 @@ class Value:
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[Value]:
-    """Read the values from an event file of TensorBoard.
+    """Read the values from a TensorBoard event file.
 
     Scalars in files written by TensorFlow 1 or PyTorch can be read too.
 
     Args:
-        path: path of an event file, or of a folder, in which all event files are read.
+        path: path of an event file, or of a folder, whose event files are all read.
 
     Yields:
-        The values, in order.
+        The values, in the order in which the file contains them.
 
     Raises:
-        toile.errors.UnreadableFileError: the file is damaged or not an event file.
+        toile.errors.UnreadableFileError: the file is damaged or is not an event file.
     """
     if os.path.isdir(path):
         for name in sorted(n for n in os.listdir(path) if "tfevents" in n):

@@ -1,4 +1,4 @@
-"""Encode arrays as PNG images and WAV sound, with only NumPy and the standard library."""
+"""Encode arrays as PNG images and WAV sound, using only NumPy and the standard library."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # channels -> gray, gray+alpha, RGB, RG
 def to_bytes(image: np.ndarray) -> np.ndarray:
     """Convert pixels to uint8.
 
-    Floats are scaled from the range 0 to 1 to the range 0 to 255; values outside it are clipped.
-    Booleans become 0 and 255. For wider integers, only the 8 most significant bits are kept.
+    Floats are scaled from the range 0 to 1 to the range 0 to 255; values below 0 or above 1 are
+    clipped. Booleans become 0 and 255. For wider integers, only the 8 most significant bits are
+    kept.
 
     Args:
         image: array of pixels.
@@ -52,7 +53,7 @@ def png(image: np.ndarray) -> bytes:
         The bytes.
 
     Raises:
-        ValueError: the image has another shape or dtype.
+        ValueError: the image does not have this shape and dtype.
     """
     height, width, channels = image.shape
     if channels not in _COLOR_TYPES or image.dtype != np.uint8:

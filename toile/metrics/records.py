@@ -2,7 +2,7 @@
 
 A record consists of its length (uint64), the checksum of the length, the data, and the checksum of
 the data. The checksum is CRC-32C, rotated and offset ("masked") to avoid problems with data that
-contains checksums itself.
+itself contains checksums.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _rows() -> list[int]:
 
 
 def crc32c(data: bytes) -> int:
-    """Compute the CRC-32C checksum of some bytes.
+    """Compute the CRC-32C checksum of a bytes object.
 
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
@@ -94,7 +94,7 @@ def masked(data: bytes) -> int:
 
 
 def frame(data: bytes) -> bytes:
-    """Make a record from data by adding its length and checksums."""
+    """Create a record from data by adding the length and the checksums."""
     length = struct.pack("<Q", len(data))
     return (
         length + struct.pack("<I", masked(length)) + data + struct.pack("<I", masked(data))
@@ -104,7 +104,7 @@ def frame(data: bytes) -> bytes:
 def read(path: str | os.PathLike[str]) -> Iterator[bytes]:
     """Iterate over the records of a file.
 
-    An unfinished record at the end is left out. A damaged record raises an error."""
+    An unfinished record at the end is skipped. A damaged record raises an error."""
     with open(path, "rb") as file:
         while len(head := file.read(12)) == 12:
             at = file.tell()

@@ -1,7 +1,7 @@
-"""A SummaryWriter with the methods of `flax.metrics.tensorboard`, but without TensorFlow.
+"""A SummaryWriter like that of `flax.metrics.tensorboard`, which does not need TensorFlow.
 
-Every method writes the same tags, tensors and plugin data as `tf.summary`, so that TensorBoard
-shows scalars, images, audio, histograms, text and hyperparameters.
+Every method writes the same tags, tensors and plugin data as `tf.summary`, so TensorBoard can show
+scalars, images, audio, histograms, text and hyperparameters.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def _flatten_dict(input_dict: Mapping[str, Any], parent_key: str = "", sep: str 
 
 
 class SummaryWriter:
-    """A writer of event files for TensorBoard, which does not need TensorFlow.
+    """A writer of TensorBoard event files that does not need TensorFlow.
 
     Args:
-        log_dir: folder of the file. It is created if it does not exist.
-        auto_flush: whether every value is written to the file at once.
+        log_dir: folder for the event file; the folder is created if it does not exist.
+        auto_flush: whether to write every value to the file immediately.
 
     >>> import tempfile
     >>> from toile.metrics import events
@@ -82,7 +82,7 @@ class SummaryWriter:
         Args:
             tag: name of the value.
             value: the number, which is stored as float32.
-            step: number of the step.
+            step: step number.
         """
         with np.errstate(over="ignore"):  # beyond float32 it is infinite
             number = np.asarray(value, dtype=np.float64).reshape(()).astype(np.float32)
@@ -96,8 +96,8 @@ class SummaryWriter:
             image: one image of shape `(height, width)` or `(height, width, channels)`, or several
                 of shape `(n, height, width)` or `(n, height, width, channels)`, with 1 or 3
                 channels. Pixels are uint8, or floats from 0 to 1.
-            step: number of the step.
-            max_outputs: largest number of images to write.
+            step: step number.
+            max_outputs: maximum number of images to write.
         """
         pixels = np.asarray(image)
         if pixels.ndim == 2:
@@ -123,9 +123,9 @@ class SummaryWriter:
             tag: name of the value.
             audiodata: array of shape `(clips, frames, channels)`. Values are clipped to the range
                 from -1 to 1.
-            step: number of the step.
+            step: step number.
             sample_rate: number of frames per second.
-            max_outputs: largest number of clips to write.
+            max_outputs: maximum number of clips to write.
         """
         clips = np.clip(np.asarray(audiodata, dtype=np.float32), -1, 1)
         if clips.ndim != 3:
@@ -141,7 +141,7 @@ class SummaryWriter:
         Args:
             tag: name of the value.
             values: array of numbers.
-            step: number of the step.
+            step: step number.
             bins: number of bins; None means 30.
         """
         buckets = _buckets(np.asarray(values), 30 if bins is None else bins)
@@ -153,7 +153,7 @@ class SummaryWriter:
         Args:
             tag: name of the value.
             textdata: the text.
-            step: number of the step.
+            step: step number.
         """
         if not isinstance(textdata, (str, bytes)):
             raise ValueError("`textdata` should be of the type `str` or `bytes`.")
@@ -165,9 +165,9 @@ class SummaryWriter:
         Args:
             tag: name of the value.
             tensor: array of numbers or text.
-            step: number of the step.
-            metadata: a SummaryMetadata message or its bytes, which says how to show the tensor;
-                None writes none.
+            step: step number.
+            metadata: a SummaryMetadata message or its bytes, which specifies how to show the
+                tensor; None means no metadata.
         """
         encode = getattr(metadata, "SerializeToString", None)
         self._write(tag, tensor, step, metadata if encode is None else encode())
@@ -176,7 +176,8 @@ class SummaryWriter:
         """Write the hyperparameters of this run.
 
         Args:
-            hparams: dict from names to values. It may be nested; nested names are joined by dots.
+            hparams: dict from names to values. The dict may be nested; nested names are joined with
+                dots.
         """
         flat = {k: _plain(v) for k, v in _flatten_dict(hparams).items()}
         text = json.dumps(flat, sort_keys=True, separators=(",", ":"))

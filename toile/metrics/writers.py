@@ -1,8 +1,8 @@
-"""Writers of metrics to the console, CSV files, JSON lines, TensorBoard, or several of them.
+"""Writers that send metrics to the console, CSV and JSON Lines files, and TensorBoard.
 
 Every writer has the methods of `clu.metric_writers`, such as `write_scalars(step, {name: value})`.
-Methods for data that a writer cannot show do nothing. Values may be arrays on a device; they are
-copied to the host when they are written. Writers are context managers.
+If a writer cannot show some kind of data, its method for that kind does nothing. Values may be
+arrays on a device; they are copied to the host when they are written. Writers are context managers.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ __all__ = [
 
 
 class MetricWriter:
-    """Base class of writers of metrics; its methods do nothing.
+    """Base class of all metric writers; its methods do nothing.
 
-    Values may be arrays on a device; they are copied to the host when they are written. Writers
-    are context managers, which call `close` at the end of the `with` block.
+    Values may be arrays on a device; they are copied to the host when they are written. Writers are
+    context managers: `close` is called at the end of the `with` block.
     """
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
         """Write numbers.
 
         Args:
-            step: number of the step.
+            step: step number.
             scalars: dict from names to numbers.
         """
 
@@ -47,7 +47,7 @@ class MetricWriter:
         """Write images.
 
         Args:
-            step: number of the step.
+            step: step number.
             images: dict from names to arrays. An array is one image of shape `(height, width)` or
                 `(height, width, channels)`, or several of shape `(n, height, width)` or
                 `(n, height, width, channels)`. Pixels are uint8, or floats from 0 to 1.
@@ -57,7 +57,7 @@ class MetricWriter:
         """Write sound.
 
         Args:
-            step: number of the step.
+            step: step number.
             audios: dict from names to arrays of shape `(clips, frames, channels)` with values from
                 -1 to 1.
             sample_rate: number of frames per second.
@@ -67,7 +67,7 @@ class MetricWriter:
         """Write text, which some writers show as Markdown.
 
         Args:
-            step: number of the step.
+            step: step number.
             texts: dict from names to texts.
         """
 
@@ -77,9 +77,10 @@ class MetricWriter:
         """Write histograms of values.
 
         Args:
-            step: number of the step.
+            step: step number.
             arrays: dict from names to arrays.
-            num_buckets: dict from names to the number of bins; with None, the writer chooses it.
+            num_buckets: dict from names to numbers of bins; if None, the writer chooses the
+                numbers.
         """
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
@@ -129,7 +130,7 @@ class ConsoleWriter(MetricWriter):
     """
 
     def __init__(self, stream: TextIO | None = None, rate: bool = True):
-        """Print to `stream`, or to stderr if it is None; `rate` adds the steps per second."""
+        """Print to `stream`, or to stderr if it is None; `rate` adds steps per second."""
         self._stream, self._rate = stream, rate
         self._last: tuple[int, float] | None = None
 
@@ -147,7 +148,7 @@ class ConsoleWriter(MetricWriter):
         self._print("  ".join(parts))
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        """Print each text on a line of its own."""
+        """Print each text on its own line."""
         for name, text in texts.items():
             self._print(f"step {step}  {name}: {text}")
 
@@ -169,14 +170,14 @@ def _for_json(value: Any) -> Any:
 
 
 class JsonlWriter(MetricWriter):
-    """A writer that adds one JSON object per call to a file, each on a line of its own.
+    """A writer that appends one JSON object per call to a file, each on its own line.
 
     A line looks like `{"step": 100, "time": 1.7e9, "loss": 0.25}`. NaN and infinity are written as
-    strings. When a method returns, its line is complete.
+    strings. When a method returns, its line has been written to the file.
 
     Args:
-        path: path of the file. Lines are appended to an existing file. The folder is created if it
-            does not exist.
+        path: path of the file. If the file exists, lines are appended. The file's folder is created
+            if it does not exist.
 
     >>> import json, pathlib, tempfile
     >>> from toile.metrics.writers import JsonlWriter
@@ -198,16 +199,16 @@ class JsonlWriter(MetricWriter):
         self._file.flush()
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        """Write a line with numbers, the step and the time."""
+        """Write a line that contains numbers, the step and the time."""
         numbers = {n: _for_json(v) for n, v in _numbers(scalars).items()}
         self._write({"step": int(step), "time": time.time(), **numbers})
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        """Write a line with texts, the step and the time."""
+        """Write a line that contains texts, the step and the time."""
         self._write({"step": int(step), "time": time.time(), **texts})
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-        """Write a line with the hyperparameters and the time."""
+        """Write a line that contains the hyperparameters and the time."""
         plain = {n: _for_json(v) for n, v in hparams.items()}
         self._write({"hparams": plain, "time": time.time()})
 
@@ -223,12 +224,13 @@ class JsonlWriter(MetricWriter):
 class CsvWriter(MetricWriter):
     """A writer of CSV files with a row for each step and a column for each name.
 
-    Several calls may write values of the same step. The row is written when the step changes, and
-    by `flush` and `close`. When a new name occurs, the file is rewritten with an additional column.
+    Several calls may write values for the same step. The row is written when the step changes or
+    when `flush` or `close` is called. When a new name occurs, the file is rewritten with an
+    additional column.
 
     Args:
-        path: path of the file. Rows are appended to an existing file. The folder is created if it
-            does not exist.
+        path: path of the file. If the file exists, rows are appended. The file's folder is created
+            if it does not exist.
 
     >>> import pathlib, tempfile
     >>> from toile.metrics.writers import CsvWriter
@@ -252,13 +254,13 @@ class CsvWriter(MetricWriter):
                 self._columns = next(csv.reader(file), []) or ["step"]
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        """Add numbers to the row of a step."""
+        """Add numbers to the row for a step."""
         if self._row and self._row["step"] != int(step):
             self.flush()
         self._row = {**self._row, "step": int(step), **_numbers(scalars)}
 
     def flush(self) -> None:
-        """Write the row of the current step."""
+        """Write the row for the current step."""
         if not self._row:
             return
         new = [name for name in self._row if name not in self._columns]
@@ -291,16 +293,16 @@ class CsvWriter(MetricWriter):
         os.replace(aside, self._path)
 
     def close(self) -> None:
-        """Write the row of the current step."""
+        """Write the row for the current step."""
         self.flush()
 
 
 class TensorBoardWriter(MetricWriter):
-    """A writer of event files for TensorBoard.
+    """A writer of TensorBoard event files.
 
     Args:
-        log_dir: folder of the file. It is created if it does not exist.
-        auto_flush: whether every value is written to the file at once.
+        log_dir: folder for the event file; the folder is created if it does not exist.
+        auto_flush: whether to write every value to the file immediately.
     """
 
     def __init__(self, log_dir: str | os.PathLike[str], auto_flush: bool = True):
@@ -397,12 +399,12 @@ def create_default_writer(
     logdir: str | os.PathLike[str] | None = None, *, console: bool = True, tensorboard: bool = True,
     csv: bool = False, jsonl: bool = True,
 ) -> MultiWriter:
-    """Make a writer that prints to the console and writes files in a folder.
+    """Create a writer that prints to the console and writes files in a folder.
 
     Args:
-        logdir: folder of the files; with None, no files are written.
+        logdir: folder for the files; if None, no files are written.
         console: whether to print to stderr.
-        tensorboard: whether to write an event file for TensorBoard.
+        tensorboard: whether to write a TensorBoard event file.
         csv: whether to write `metrics.csv`.
         jsonl: whether to write `metrics.jsonl`.
 
@@ -434,7 +436,7 @@ def _with_folder(path: str | os.PathLike[str]) -> str:
 
 
 def remove_unfinished_line(path: str) -> None:
-    """Remove an incomplete last line, which a killed process has left behind."""
+    """Remove an incomplete last line left behind by a killed process."""
     if not os.path.isfile(path):
         return
     with open(path, "rb+") as file:

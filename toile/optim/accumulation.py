@@ -1,4 +1,4 @@
-"""Transformations that accumulate updates: momentum, averages, and several small batches."""
+"""Transformations that accumulate updates: momentum, averages, and sums over several batches."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class TraceState(NamedTuple):
 def trace(
     decay: ArrayLike, nesterov: bool = False, accumulator_dtype: DTypeLike | None = None
 ) -> base.GradientTransformation:
-    """Replace updates by a decaying sum of all updates so far (momentum).
+    """Replace updates with a decaying sum of all updates so far (momentum).
 
-    For an update `g`, the sum becomes `t = g + decay * t`, and this is the result. With `nesterov`,
-    the result is `g + decay * t` with the new `t`.
+    For an update `g`, the sum becomes `t = g + decay * t` and is returned. If `nesterov` is True,
+    `g + decay * t` is returned, computed from the new `t`.
 
     Args:
         decay: decay rate of the sum, usually 0.9.
@@ -82,7 +82,8 @@ class EmaState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        ema: moving average of updates, not corrected for its start at zero.
+        ema: moving average of updates, not corrected for the bias caused by initializing it to
+            zero.
 
     >>> from toile import optim
     >>> optim.ema(0.9).init(jnp.zeros(2))
@@ -96,14 +97,15 @@ class EmaState(NamedTuple):
 def ema(
     decay: ArrayLike, debias: bool = True, accumulator_dtype: DTypeLike | None = None
 ) -> base.GradientTransformation:
-    """Replace updates by their exponential moving average.
+    """Replace updates with their exponential moving average.
 
-    For an update `g`, the average becomes `m = decay * m + (1 - decay) * g`. It starts at zero.
+    For an update `g`, the average becomes `m = decay * m + (1 - decay) * g`. The average starts at
+    zero.
 
     Args:
         decay: decay rate of the average; values closer to 1 average over more steps.
         debias: whether to divide the result by `1 - decay**t` at step `t`, which corrects for the
-            start at zero.
+            bias caused by initializing the average to zero.
         accumulator_dtype: dtype in which the accumulated values are stored. None means the dtype of
             the parameters.
 
@@ -152,8 +154,8 @@ class ApplyEvery(NamedTuple):
 def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
     """Return the sum of `k` updates in every `k`-th step, and zeros in the other steps.
 
-    The parameters change only in every `k`-th step. Unlike with `MultiSteps`, the transformations
-    before and after it in a chain still run in every step.
+    The parameters change only in every `k`-th step. Unlike with `MultiSteps`, the other
+    transformations in a chain still run in every step.
 
     Args:
         k: number of updates that are summed.
@@ -186,8 +188,8 @@ def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
 class ShouldSkipUpdateFunction(Protocol):
     """The type of functions that tell `MultiSteps` which gradients to skip.
 
-    `skip_not_finite` is an example. `skip_large_updates` becomes one if `max_squared_norm` is bound
-    with `functools.partial`.
+    `skip_not_finite` is an example. `skip_large_updates` becomes such a function when
+    `functools.partial` binds its argument `max_squared_norm`.
 
     >>> from toile import optim
     >>> skip: optim.ShouldSkipUpdateFunction = optim.skip_not_finite
@@ -198,10 +200,10 @@ class ShouldSkipUpdateFunction(Protocol):
     def __call__(
         self, updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None
     ) -> tuple[ArrayLike, base.ArrayTree]:
-        """Return a boolean scalar, True to skip, and a tree of details to store in the state.
+        """Return a boolean scalar (True means skip) and a tree of details to store in the state.
 
         Args:
-            updates: gradients of this call.
+            updates: gradients passed to this call.
             gradient_step: number of updates that the optimizer has made.
             params: parameters passed to `update`, or None.
         """
@@ -213,13 +215,13 @@ def skip_not_finite(
     """Tell `MultiSteps` to skip gradients that contain an infinity or NaN.
 
     Args:
-        updates: gradients to look at.
-        gradient_step: number of updates made; not read.
-        params: parameters; not read.
+        updates: gradients to check.
+        gradient_step: number of updates made; ignored.
+        params: parameters; ignored.
 
     Returns:
-        A boolean scalar, True to skip, and a dict that contains it as `should_skip` and the number
-        of elements that are not finite as `num_not_finite`.
+        A boolean scalar (True means skip) and a dict that contains this scalar as `should_skip` and
+        the number of elements that are not finite as `num_not_finite`.
 
     >>> from toile import optim
     >>> skip, info = optim.skip_not_finite(jnp.array([1.0, jnp.inf]), 0, None)
@@ -238,15 +240,15 @@ def skip_large_updates(
     """Tell `MultiSteps` to skip gradients whose squared norm is too large or NaN.
 
     Args:
-        updates: gradients to look at.
-        gradient_step: number of updates made; not read.
-        params: parameters; not read.
+        updates: gradients to check.
+        gradient_step: number of updates made; ignored.
+        params: parameters; ignored.
         max_squared_norm: gradients whose squared norm over all leaves is at least this large are
             skipped.
 
     Returns:
-        A boolean scalar, True to skip, and a dict that contains it as `should_skip` and the squared
-        norm as `norm_squared`.
+        A boolean scalar (True means skip) and a dict that contains this scalar as `should_skip` and
+        the squared norm as `norm_squared`.
 
     >>> import functools
     >>> from toile import optim
@@ -270,7 +272,7 @@ class MultiStepsState(NamedTuple):
         mini_step: number of gradients accumulated since the last update.
         gradient_step: number of updates that the optimizer has made.
         inner_opt_state: state of the inner optimizer.
-        acc_grads: mean or sum of the gradients since the last update.
+        acc_grads: mean or sum of the gradients accumulated since the last update.
         skip_state: tree that `should_skip_update_fn` returned for the last gradient.
 
     >>> from toile import optim
@@ -289,19 +291,20 @@ class MultiStepsState(NamedTuple):
 class MultiSteps:
     """Accumulate gradients over several calls, and pass their mean or sum to an optimizer.
 
-    This makes several small batches work like one large batch. Out of `k` calls of `update`,
-    `k - 1` return zeros and leave the state of the optimizer unchanged. The object has methods
-    `init` and `update` like a gradient transformation, and its method `gradient_transformation`
-    returns one.
+    This makes several small batches work like one large batch. Out of `k` calls to `update`, all
+    but the last return zeros and leave the optimizer's state unchanged. Like a gradient
+    transformation, the object has methods `init` and `update`. Its method `gradient_transformation`
+    returns a `GradientTransformation`.
 
     Args:
         opt: optimizer that receives the accumulated gradients.
         every_k_schedule: number of calls per update, or a function that maps the number of updates
-            made so far to this number.
-        use_grad_mean: if True, the mean of the gradients is accumulated; if False, their sum.
+            made so far to the number of calls for the next update.
+        use_grad_mean: whether to accumulate the mean of the gradients; if False, their sum is
+            accumulated.
         should_skip_update_fn: function `f(updates, gradient_step, params)` that returns a boolean
             scalar and a tree to store in the state. Gradients for which the scalar is True are
-            neither accumulated nor counted. With None, no gradient is skipped.
+            neither accumulated nor counted. If None, no gradient is skipped.
         accumulator_dtype: dtype in which gradients are accumulated.
 
     >>> from toile import optim
@@ -333,7 +336,7 @@ class MultiSteps:
         return self._opt
 
     def init(self, params: base.Params) -> MultiStepsState:
-        """Make the initial state.
+        """Create the initial state.
 
         Args:
             params: parameters to train.
@@ -390,11 +393,11 @@ class MultiSteps:
         self, updates: base.Updates, state: MultiStepsState, params: base.Params | None = None,
         **extra_args: Any,
     ) -> tuple[base.Updates, MultiStepsState]:
-        """Accumulate gradients; return the optimizer's updates in every `k`-th call, else zeros.
+        """Accumulate gradients; return updates in every `k`-th call, and zeros in all other calls.
 
         Args:
-            updates: gradients of one small batch.
-            state: state from `init` or from the last call.
+            updates: gradients from one small batch.
+            state: state that `init` or the last call returned.
             params: parameters, for optimizers that read them.
             extra_args: keyword arguments for the optimizer.
 
@@ -420,7 +423,7 @@ class MultiSteps:
         )
 
     def has_updated(self, state: MultiStepsState | base.ArrayTree) -> Array:
-        """Return whether the last call of `update` made an update, as a boolean scalar.
+        """Return whether the last call to `update` made an update, as a boolean scalar.
 
         Args:
             state: state that the last call returned.
@@ -428,5 +431,5 @@ class MultiSteps:
         return jnp.logical_and(state.mini_step == 0, state.gradient_step > 0)
 
     def gradient_transformation(self) -> base.GradientTransformation:
-        """Return a `GradientTransformation` that does the same."""
+        """Return a `GradientTransformation` that does the same as this object."""
         return base.GradientTransformation(init=self.init, update=cast(Any, self.update))

@@ -1,4 +1,4 @@
-"""Transformations that scale updates by past gradients, with rules other than Adam's.
+"""Transformations that scale updates according to past gradients, using rules other than Adam's.
 
 They use sums and averages of squared gradients (Adagrad, RMSProp, Adadelta), maxima per axis (SM3),
 norms per leaf (NovoGrad) or signs (Rprop).
@@ -37,7 +37,7 @@ class ScaleByRssState(NamedTuple):
     """State of `scale_by_rss`.
 
     Args:
-        sum_of_squares: sum of all squared gradients, a tree like the parameters.
+        sum_of_squares: sum of all squared gradients so far, a tree like the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_rss().init(jnp.zeros(2))
@@ -50,7 +50,7 @@ class ScaleByRssState(NamedTuple):
 def scale_by_rss(
     initial_accumulator_value: ArrayLike = 0.1, eps: ArrayLike = 1e-7
 ) -> base.GradientTransformation:
-    """Divide updates by the root of the sum of all squared updates so far.
+    """Divide updates by the square root of the sum of all squared updates so far.
 
     For an update `g`, the sum becomes `s = s + |g|²`. The result is `g / sqrt(s + eps)`, or 0 where
     `s` is 0. `adagrad` adds a learning rate to this transformation.
@@ -146,19 +146,20 @@ def scale_by_rms(
     decay: ArrayLike = 0.9, eps: ArrayLike = 1e-8, initial_scale: ArrayLike = 0.0,
     eps_in_sqrt: bool = True, bias_correction: bool = False,
 ) -> base.GradientTransformation:
-    """Divide updates by the root of the average squared update.
+    """Divide updates by the square root of the average squared update.
 
-    The result is `g / sqrt(v + eps)`, where `v` is the moving average of `|g|²` and `g` the update.
-    `rmsprop` adds a learning rate to this transformation.
+    The result is `g / sqrt(v + eps)`, where `v` is the moving average of `|g|²` and `g` is the
+    update. `rmsprop` adds a learning rate to this transformation.
 
     Args:
         decay: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added in the denominator to avoid division by zero.
+        eps: small number added to the denominator to avoid division by zero.
         initial_scale: initial value of the average.
         eps_in_sqrt: if True, `eps` is added under the square root; if False, it is added to the
-            root.
-        bias_correction: whether to correct the average for its start at zero.
+            square root.
+        bias_correction: whether to correct the average for the bias caused by initializing it to
+            zero.
 
     Returns:
         A gradient transformation.
@@ -220,11 +221,12 @@ def scale_by_stddev(
 
     Args:
         decay: decay rate of both averages; values closer to 1 average over more steps.
-        eps: small number added in the denominator to avoid division by zero.
+        eps: small number added to the denominator to avoid division by zero.
         initial_scale: initial value of the average of `|g|²`.
         eps_in_sqrt: if True, `eps` is added under the square root; if False, it is added to the
-            root.
-        bias_correction: whether to correct the averages for their start at zero.
+            square root.
+        bias_correction: whether to correct the averages for the bias caused by initializing them to
+            zero.
 
     Returns:
         A gradient transformation.
@@ -265,7 +267,7 @@ def scale_by_adadelta(rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6) -> base.Gradi
 
     Args:
         rho: decay rate of both averages.
-        eps: small number under both square roots, which sets the size of the first steps.
+        eps: small number added under both square roots; it determines the size of the first steps.
 
     Returns:
         A gradient transformation.
@@ -309,19 +311,20 @@ def scale_by_rprop(
     learning_rate: ArrayLike, eta_minus: ArrayLike = 0.5, eta_plus: ArrayLike = 1.2,
     min_step_size: ArrayLike = 1e-6, max_step_size: ArrayLike = 50.0,
 ) -> base.GradientTransformation:
-    """Replace updates by their signs, multiplied by a step size that adapts to each element.
+    """Replace updates with their signs, multiplied by a step size that is adapted for each element.
 
     The step size of an element is multiplied by `eta_plus` while the sign of its update stays the
-    same, and by `eta_minus` when the sign changes. When the sign changes, the element makes no
-    step. As in Optax, `update` returns the step computed in the previous call, so the first result
-    is zero. `rprop` is this transformation with the sign flipped.
+    same, and by `eta_minus` when the sign changes. When the sign changes, the step of that element
+    is zero. As in Optax, `update` returns the step computed in the previous call, so the first
+    result is zero. `rprop` is this transformation with the sign flipped.
 
     Args:
         learning_rate: initial step size of all elements.
-        eta_minus: factor for the step size when the sign changes; less than 1.
-        eta_plus: factor for the step size when the sign stays the same; greater than 1.
-        min_step_size: smallest step size.
-        max_step_size: largest step size.
+        eta_minus: factor by which the step size is multiplied when the sign changes; less than 1.
+        eta_plus: factor by which the step size is multiplied when the sign stays the same; greater
+            than 1.
+        min_step_size: minimum step size.
+        max_step_size: maximum step size.
 
     Returns:
         A gradient transformation.
@@ -384,15 +387,16 @@ def _others(axis: int, ndim: int) -> tuple[int, ...]:
 def scale_by_sm3(
     b1: ArrayLike = 0.9, b2: ArrayLike = 1.0, eps: ArrayLike = 1e-8
 ) -> base.GradientTransformation:
-    """Divide updates by the root of accumulated squares, storing only maxima along each axis.
+    """Divide updates by the square root of accumulated squares, storing only maxima for each axis.
 
     The accumulated square of an element is its squared update plus the smallest of the maxima that
-    are stored for its row, its column, and so on. The quotients are averaged with decay rate `b1`.
-    `sm3` adds a learning rate to this transformation.
+    are stored for its row, its column, and so on. The divided updates are averaged with decay rate
+    `b1`. `sm3` adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the average of steps.
-        b2: decay rate of the accumulated squares. 1 means a plain sum, as in the paper.
+        b2: decay rate of the accumulated squares. 1 means a plain sum, as in the paper by Anil et
+            al. (2019).
         eps: small number added to the accumulated squares to avoid division by zero.
 
     Returns:
@@ -460,11 +464,11 @@ def scale_by_novograd(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.25, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     weight_decay: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
 ) -> base.GradientTransformation:
-    """Divide each leaf by its average norm, and apply momentum.
+    """Divide each leaf of the updates by its average norm, and apply momentum.
 
     For a leaf with update `g` and parameter `p`, the result is the momentum
     `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, where `v` is the moving
-    average of `norm(g)**2`. In the first step, `v` is `norm(g)**2` and `m` is the new term alone.
+    average of `norm(g)**2`. In the first step, `v` is `norm(g)**2`, and `m` has no term `b1 * m`.
     `novograd` adds a learning rate to this transformation.
 
     Args:

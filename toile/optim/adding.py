@@ -43,17 +43,18 @@ def add_decayed_weights(
 ) -> base.GradientTransformation:
     """Add a multiple of the parameters to the updates (weight decay).
 
-    For an update `g` and a parameter `p`, the result is `g + weight_decay * p`. Place it after the
-    transformation that scales the gradients to get the decoupled decay of `adamw`, or before it to
-    get the effect of a penalty on the squared norm of the parameters.
+    For an update `g` and a parameter `p`, the result is `g + weight_decay * p`. If this
+    transformation comes after one that scales gradients, the weight decay is decoupled, as in
+    `adamw`. If it comes before such a transformation, the effect is that of a penalty on the
+    squared norm of the parameters.
 
     Args:
         weight_decay: factor by which the parameters are multiplied, a number or a schedule; 1e-4 to
             0.1 are typical values.
         mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of it, a function that returns such a tree for the parameters, or
-            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
-            parameters.
+            parameters or a prefix of that structure, a function that returns such a tree for the
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.
@@ -100,7 +101,7 @@ class AddNoiseState(NamedTuple):
 
 
 def canonical_key(key_or_seed: Array | int) -> Array:
-    """Return a key as it is, or make one from a seed."""
+    """Return a key unchanged, or create a key from a seed."""
     if isinstance(key_or_seed, Array) and dtypes.issubdtype(key_or_seed.dtype, dtypes.prng_key):
         return key_or_seed
     return random.key(key_or_seed)
@@ -122,16 +123,16 @@ def key_or_seed(who: str, key: Array | int | None, seed: int | None) -> Array | 
 def add_noise(
     eta: ArrayLike, gamma: ArrayLike, key: Array | int | None = None, *, seed: int | None = None
 ) -> base.GradientTransformation:
-    """Add Gaussian noise of variance `eta / t**gamma` at step `t`.
+    """Add Gaussian noise with variance `eta / t**gamma` at step `t`.
 
     Noise can help to train very deep networks (Neelakantan et al., 2015). The state contains the
     random key, so results are reproducible.
 
     Args:
         eta: variance in the first step.
-        gamma: exponent that sets how fast the variance shrinks. 0.55 is a typical value; with 0 the
-            variance is constant.
-        key: random key, or an integer seed. With None, the seed is 0 and a warning is issued.
+        gamma: exponent that determines how fast the variance decreases. 0.55 is a typical value;
+            with 0, the variance is constant.
+        key: random key, or an integer seed. If None, the seed is 0 and a warning is issued.
         seed: older name for `key` (deprecated).
 
     Returns:

@@ -1,4 +1,4 @@
-"""Functions that add updates to parameters, or make parameters track others."""
+"""Functions that add updates to parameters or move parameters toward other parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["apply_updates", "incremental_update", "periodic_update"]
 def apply_updates(params: base.Params, updates: base.Updates) -> base.Params:
     """Add updates to parameters.
 
-    Each result has the dtype of its parameter. A parameter that is None stays None.
+    Each new parameter has the dtype of the old parameter. A parameter that is None stays None.
 
     Args:
         params: tree of parameters.
@@ -34,16 +34,16 @@ def apply_updates(params: base.Params, updates: base.Updates) -> base.Params:
 def incremental_update(
     new_tensors: base.Params, old_tensors: base.Params, step_size: ArrayLike
 ) -> base.Params:
-    """Move parameters part of the way towards new ones (Polyak averaging).
+    """Move parameters part of the way toward new parameters (Polyak averaging).
 
-    The result is `step_size * new + (1 - step_size) * old`. It is used to average parameters, and
-    to update target networks in reinforcement learning.
+    The result is `step_size * new_tensors + (1 - step_size) * old_tensors`. Use this function to
+    average parameters or to update target networks in reinforcement learning.
 
     Args:
-        new_tensors: tree to move towards.
+        new_tensors: tree to move toward.
         old_tensors: tree to move from.
         step_size: fraction of the way to move, from 0 (keep the old tree) to 1 (return the new
-            one).
+            tree).
 
     Returns:
         A tree like `new_tensors`.
@@ -59,7 +59,7 @@ def incremental_update(
 def periodic_update(
     new_tensors: base.Params, old_tensors: base.Params, steps: ArrayLike, update_period: ArrayLike
 ) -> base.Params:
-    """Replace parameters by new ones every `update_period` steps.
+    """Replace parameters with new parameters every `update_period` steps.
 
     Args:
         new_tensors: tree to return if `steps` is a multiple of `update_period`.

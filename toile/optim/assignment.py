@@ -1,7 +1,7 @@
 """Solvers for the assignment problem, which pairs rows with columns at the lowest total cost.
 
-Both solvers take cubic time and can be jitted. If several assignments have the lowest cost, the two
-solvers may return different ones, but each is deterministic.
+Both solvers run in cubic time and can be jitted. If several assignments have the lowest cost, the
+two solvers may choose different assignments, but each solver is deterministic.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ def _empty_assignment() -> Any:
 def hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
     """Pair each row with a different column at the lowest total cost.
 
-    The algorithm takes cubic time. The pairs are not sorted by row. If several assignments have the
-    lowest cost, one of them is returned. If there are more rows than columns, some rows remain
-    without a column.
+    The algorithm runs in cubic time. The pairs are not sorted by row. If several assignments have
+    the lowest cost, one of them is returned. If there are more rows than columns, some rows are not
+    paired.
 
     Args:
-        cost_matrix: matrix of costs, which need not be square. The smaller of its two sizes is the
-            number of pairs.
+        cost_matrix: cost matrix, which need not be square. The number of pairs is the smaller of
+            its two sizes.
 
     Returns:
-        The row indices `i` and the column indices `j` of the pairs. Their cost is
+        The row indices `i` and the column indices `j` of the pairs. Their total cost is
         `cost_matrix[i, j].sum()`.
 
     >>> from toile.optim import assignment
@@ -95,15 +95,15 @@ def _place_row(cost: Any, row: Any, u: Any, v: Any, owner: Any) -> Any:
 def base_hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
     """Pair each row with a different column at the lowest total cost, by Crouse's method.
 
-    The algorithm takes cubic time (Crouse, 2016). The pairs are sorted by row. If there are more
-    rows than columns, some rows remain without a column.
+    The algorithm runs in cubic time (Crouse, 2016). The pairs are sorted by row. If there are more
+    rows than columns, some rows are not paired.
 
     Args:
-        cost_matrix: matrix of costs, which need not be square. The smaller of its two sizes is the
-            number of pairs.
+        cost_matrix: cost matrix, which need not be square. The number of pairs is the smaller of
+            its two sizes.
 
     Returns:
-        The row indices `i` and the column indices `j` of the pairs. Their cost is
+        The row indices `i` and the column indices `j` of the pairs. Their total cost is
         `cost_matrix[i, j].sum()`.
 
     >>> from toile.optim import assignment

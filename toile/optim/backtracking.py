@@ -1,6 +1,6 @@
 """Backtracking line search, which makes a step smaller until the loss decreases enough.
 
-A step has to satisfy Armijo's rule, which is stated in `scale_by_backtracking_linesearch`. The
+A step must satisfy Armijo's rule, which is stated in `scale_by_backtracking_linesearch`. This
 module also contains helpers that all line searches share.
 """
 
@@ -31,7 +31,8 @@ class BacktrackingLinesearchInfo(NamedTuple):
 
     Args:
         num_linesearch_steps: number of step sizes tried.
-        decrease_error: amount by which the last step size missed the required decrease, or 0.
+        decrease_error: amount by which the decrease in loss fell short of the required decrease; 0
+            if the step was accepted.
 
     >>> from toile import optim
     >>> optim.scale_by_backtracking_linesearch(15).init(jnp.zeros(1)).info
@@ -49,7 +50,7 @@ class ScaleByBacktrackingLinesearchState(NamedTuple):
     Args:
         learning_rate: step size found by the last search; 0 if the loss was not finite.
         value: loss at the point that the search reached.
-        grad: gradient at that point if `store_grad` is True, else None.
+        grad: gradient at that point if `store_grad` is True, otherwise None.
         info: outcome of the search.
 
     >>> from toile import optim
@@ -73,7 +74,7 @@ class _Search(NamedTuple):
 
 
 def real_dtype(params: base.Params) -> Any:
-    """Return the dtype of a loss of these parameters."""
+    """Return the dtype of a loss computed from these parameters."""
     return jnp.real(jnp.empty((), dtype=trees.leaves(params)[0].dtype)).dtype
 
 
@@ -118,7 +119,7 @@ class _Backtracking:
         )
 
     def missed(self, size, slope, value, new_value):
-        """Return by how much a step misses the required decrease."""
+        """Return the amount by which a step misses the required decrease."""
         error = new_value - (1.0 + self.rtol) * value - size * self.slope_rtol * slope
         return jnp.maximum(jnp.where(jnp.isnan(error), jnp.inf, error), 0.0)
 
@@ -179,33 +180,33 @@ def scale_by_backtracking_linesearch(
 
     The step size `s` shrinks until
     `f(w + s * u) <= (1 + rtol) * f(w) + s * slope_rtol * dot(u, grad) + atol` (Armijo's rule). Here
-    `f` is the loss, `w` are the parameters, and `u` are the updates, which must point downhill. A
-    search starts from the last step size times `increase_factor`.
+    `f` is the loss, `w` are the parameters, and `u` are the updates, which must point downhill.
+    Each search starts with the previous search's step size times `increase_factor`.
 
     The `update` of this transformation needs the keyword arguments `value` (the loss), `grad` (its
-    gradient) and `value_fn` (the function of the parameters that computes the loss). It passes any
-    other keyword arguments to `value_fn`.
+    gradient) and `value_fn` (the function of the parameters that computes the loss). All other
+    keyword arguments are passed to `value_fn`.
 
     Args:
-        max_backtracking_steps: largest number of times that the step size is reduced.
+        max_backtracking_steps: maximum number of times that the step size is reduced.
         slope_rtol: required decrease, as a fraction of the decrease that the slope predicts;
             between 0 and 1.
         decrease_factor: factor by which a step size that is too large is multiplied; less than 1.
         increase_factor: factor by which the last step size is multiplied at the start of a search.
-            With 1, step sizes never grow.
-        max_learning_rate: largest step size.
-        atol: absolute tolerance of the required decrease.
-        rtol: tolerance of the required decrease, relative to the loss.
+            With 1, step sizes never increase.
+        max_learning_rate: maximum step size.
+        atol: absolute tolerance for the required decrease.
+        rtol: tolerance for the required decrease, relative to the loss.
         store_grad: whether to store the gradient at the new point in the state, for
             `value_and_grad_from_state`.
         verbose: whether to print the reason if a search fails.
 
     Returns:
-        A gradient transformation whose `update` needs the parameters and the keyword arguments
-        above.
+        A gradient transformation whose `update` needs the parameters and the three keyword
+        arguments above.
 
     Raises:
-        TypeError: `update` gets a keyword argument that `value_fn` does not accept.
+        TypeError: `update` receives a keyword argument that `value_fn` does not accept.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum(w**2)
@@ -242,8 +243,8 @@ def value_and_grad_from_state(
 ) -> Callable[..., tuple[Array, base.Updates]]:
     """Compute a loss and its gradient, or read both from the state of a line search.
 
-    A line search ends with the loss at the new point and often its gradient, so the next step does
-    not have to compute them again. The state must contain `value` and `grad`, as do the states of
+    A line search computes the loss at the new point and often its gradient, so the next step need
+    not compute them again. The state must contain `value` and `grad`, as do the states of
     `scale_by_zoom_linesearch`, of `lbfgs`, and of `scale_by_backtracking_linesearch` with
     `store_grad=True`.
 
@@ -252,9 +253,9 @@ def value_and_grad_from_state(
 
     Returns:
         A function `f(params, *args, state=opt_state, **kwargs)` that returns the loss and the
-        gradient. It reads them from the state if the `value` in it is finite. Otherwise, for
-        instance in the first step, it computes them. It raises ValueError if the state does not
-        contain both.
+        gradient. If the state's `value` is finite, the function reads both from the state.
+        Otherwise, for instance in the first step, it computes them. It raises ValueError if the
+        state does not contain `value` and `grad`.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum((w - 3.0) ** 2)

@@ -1,7 +1,7 @@
-"""The gradient transformation, a pair of functions `init` and `update`, and its types.
+"""Gradient transformations, which are pairs of functions `init` and `update`, and their types.
 
-`init(params)` makes a state. `update(updates, state, params)` returns new updates and a new state,
-both as trees. It is a pure function, so `jit` can compile all of it. The `update` of a
+`init(params)` creates a state. `update(updates, state, params)` returns new updates and a new
+state, both as trees. `update` is a pure function, so `jit` can compile it. The `update` of a
 `GradientTransformationExtraArgs` also accepts keyword arguments, such as the loss or a function for
 a line search.
 """
@@ -53,7 +53,7 @@ class StatefulSchedule(Protocol):
     """A protocol for hyperparameters that keep a state between steps.
 
     Any object with the methods `init`, `update` and `__call__` is a stateful schedule.
-    `inject_hyperparams` accepts one in place of a number.
+    `inject_hyperparams` accepts a stateful schedule in place of a number.
 
     >>> from toile import optim
     >>> isinstance(optim.WrappedSchedule(lambda step: 0.1), optim.StatefulSchedule)
@@ -61,27 +61,27 @@ class StatefulSchedule(Protocol):
     """
 
     def init(self) -> ScheduleState:
-        """Make the initial state."""
+        """Create the initial state."""
 
     def update(self, state: ScheduleState, **extra_args) -> ScheduleState:
         """Return the state after one more step.
 
         Args:
             state: state before the step.
-            extra_args: keyword arguments that were passed to the `update` of the transformation.
+            extra_args: keyword arguments that were passed to the transformation's `update`.
         """
 
     def __call__(self, state: ScheduleState, **extra_args) -> ArrayLike:
-        """Return the value of the hyperparameter for a state.
+        """Return the hyperparameter's value for a given state.
 
         Args:
-            state: state to read.
-            extra_args: keyword arguments that were passed to the `update` of the transformation.
+            state: state that determines the value.
+            extra_args: keyword arguments that were passed to the transformation's `update`.
         """
 
 
 class TransformInitFn(Protocol):
-    """The type of functions that make the state of a transformation.
+    """The type of functions that create a transformation's state.
 
     >>> from toile import optim
     >>> init: optim.TransformInitFn = optim.sgd(0.1, momentum=0.9).init
@@ -90,7 +90,7 @@ class TransformInitFn(Protocol):
     """
 
     def __call__(self, params: Params) -> OptState:
-        """Make the state for a tree of parameters.
+        """Create the state for a tree of parameters.
 
         Args:
             params: parameters, which determine the shapes and dtypes in the state.
@@ -113,7 +113,7 @@ class TransformUpdateFn(Protocol):
 
         Args:
             updates: tree of gradients, or the result of another transformation.
-            state: state from `init` or from the last call.
+            state: state that `init` or the last call returned.
             params: parameters, for transformations that read them.
         """
 
@@ -134,17 +134,17 @@ class TransformUpdateExtraArgsFn(Protocol):
 
         Args:
             updates: tree of gradients, or the result of another transformation.
-            state: state from `init` or from the last call.
+            state: state that `init` or the last call returned.
             params: parameters, for transformations that read them.
             extra_args: keyword arguments that some transformations read, such as `value`, the loss.
         """
 
 
 class GradientTransformation(NamedTuple):
-    """A pair of pure functions: `init` makes a state, and `update` transforms gradients.
+    """A pair of pure functions: `init` creates a state, and `update` transforms gradients.
 
-    Every optimizer is a gradient transformation. The updates that `update` returns have the
-    structure of the gradients. `apply_updates` adds them to the parameters.
+    Every optimizer is a gradient transformation. The updates that `update` returns have the same
+    structure as the gradients. `apply_updates` adds these updates to the parameters.
 
     Args:
         init: function `init(params)` that returns the initial state.
@@ -166,8 +166,8 @@ class GradientTransformation(NamedTuple):
 class GradientTransformationExtraArgs(GradientTransformation):
     """A gradient transformation whose `update` accepts additional keyword arguments.
 
-    The function `chain` returns one, which passes the keyword arguments to those members that
-    accept them.
+    The function `chain` returns such a transformation; it passes the keyword arguments to each
+    member that accepts them.
 
     Args:
         init: function `init(params)` that returns the initial state.
@@ -199,7 +199,7 @@ def init_empty_state(params: Params) -> EmptyState:
     """Return an empty state; this is the `init` of transformations that keep no state.
 
     Args:
-        params: parameters, which are not read.
+        params: parameters, which are ignored.
 
     Returns:
         An `EmptyState`.
@@ -227,7 +227,7 @@ def required(params: Params | None) -> Params:
 
 
 def leafwise(f: Callable[..., Any], needs_params: bool = False) -> GradientTransformation:
-    """Make a transformation without state that applies `f` to each leaf of the updates."""
+    """Create a stateless transformation that applies `f` to each leaf of the updates."""
 
     def update_fn(updates, state, params=None):
         rest = (required(params),) if needs_params else ()
@@ -237,7 +237,7 @@ def leafwise(f: Callable[..., Any], needs_params: bool = False) -> GradientTrans
 
 
 def identity() -> GradientTransformation:
-    """Make a transformation that returns updates unchanged.
+    """Return updates unchanged.
 
     Returns:
         A gradient transformation.
@@ -256,9 +256,9 @@ def identity() -> GradientTransformation:
 
 
 def set_to_zero() -> GradientTransformation:
-    """Replace updates by zeros, so the parameters stay unchanged.
+    """Replace updates with zeros, so the parameters stay unchanged.
 
-    Use it in `partition` for parameters that are not trained.
+    In `partition`, use this transformation for parameters that are not trained.
 
     Returns:
         A gradient transformation.
@@ -273,14 +273,14 @@ def set_to_zero() -> GradientTransformation:
 
 
 def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransformation:
-    """Make a transformation from a function of updates and parameters.
+    """Create a transformation from a function of updates and parameters.
 
     Args:
-        f: function `f(updates, params)` that returns the new updates. Both arguments are whole
+        f: function `f(updates, params)` that returns the new updates. Both arguments are complete
             trees. `params` is None if the caller passes no parameters.
 
     Returns:
-        A gradient transformation without state.
+        A stateless gradient transformation.
 
     >>> from toile import optim
     >>> decay = optim.stateless(lambda updates, params: optim.tree.add_scale(updates, 0.5, params))
@@ -299,14 +299,14 @@ def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransfo
 def stateless_with_tree_map(
     f: Callable[[ArrayLike, ArrayLike | None], ArrayLike],
 ) -> GradientTransformation:
-    """Make a transformation from a function that is applied to each leaf.
+    """Create a transformation from a function that is applied to each leaf.
 
     Args:
-        f: function `f(update, param)` that returns the new update of one leaf. `param` is None if
+        f: function `f(update, param)` that returns the new update for one leaf. `param` is None if
             the caller passes no parameters.
 
     Returns:
-        A gradient transformation without state.
+        A stateless gradient transformation.
 
     >>> from toile import optim
     >>> decay = optim.stateless_with_tree_map(lambda update, param: update + 0.5 * param)
@@ -331,8 +331,8 @@ def with_extra_args_support(tx: GradientTransformation) -> GradientTransformatio
         tx: transformation. If it is a `GradientTransformationExtraArgs`, it is returned unchanged.
 
     Returns:
-        A transformation that does the same as `tx`, but whose `update` ignores additional keyword
-        arguments.
+        A transformation like `tx` whose `update` accepts additional keyword arguments and ignores
+        them.
 
     >>> from toile import optim
     >>> tx = optim.with_extra_args_support(optim.scale(0.5))

@@ -1,4 +1,4 @@
-"""Transformations that clip gradients, by element, by leaf or over all leaves together."""
+"""Transformations that clip gradients: each element, each leaf, or all leaves together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def clip(max_delta: ArrayLike) -> base.GradientTransformation:
     """Limit each element of the updates to an interval around zero.
 
     Args:
-        max_delta: largest absolute value.
+        max_delta: maximum absolute value.
 
     Returns:
         A gradient transformation.
@@ -44,7 +44,7 @@ def clip_by_block_rms(threshold: ArrayLike) -> base.GradientTransformation:
     """Scale down each leaf so that its root mean square is at most a threshold.
 
     Args:
-        threshold: largest root mean square of a leaf.
+        threshold: maximum root mean square of a leaf.
 
     Returns:
         A gradient transformation.
@@ -70,7 +70,7 @@ def clip_by_global_norm(max_norm: ArrayLike) -> base.GradientTransformation:
     (Pascanu et al., 2012).
 
     Args:
-        max_norm: largest Euclidean norm of all leaves together; 1.0 is a typical value.
+        max_norm: maximum Euclidean norm of all leaves together; 1.0 is a typical value.
 
     Returns:
         A gradient transformation.
@@ -108,19 +108,19 @@ def _check_batched(who: str, grads: base.ArrayTree) -> None:
 def per_example_global_norm_clip(
     grads: base.ArrayTree, l2_norm_clip: ArrayLike
 ) -> tuple[base.ArrayTree, Array]:
-    """Clip the gradient of each example by its norm, and sum over the examples.
+    """Clip the norm of each example's gradient, and sum the gradients over the examples.
 
-    Differentially private training needs this, because it limits how much one example can change
-    the sum.
+    Differentially private training uses this function, because clipping limits how much one example
+    can change the sum.
 
     Args:
-        grads: tree of gradients with a leading batch dimension, one entry per example, as returned
-            by `vmap(grad(loss))`.
-        l2_norm_clip: largest Euclidean norm of the gradient of one example, over all leaves.
+        grads: tree of gradients whose arrays have a leading batch axis with one entry per example,
+            as returned by `vmap(grad(loss))`.
+        l2_norm_clip: maximum Euclidean norm of one example's gradient, over all leaves.
 
     Returns:
-        The sum of the clipped gradients, without the batch dimension, and the number of examples
-        that were clipped.
+        The sum of the clipped gradients, without the batch axis, and the number of examples whose
+        gradients were clipped.
 
     Raises:
         ValueError: the leaves have different batch sizes.
@@ -140,20 +140,21 @@ def per_example_global_norm_clip(
 def per_example_layer_norm_clip(
     grads: base.ArrayTree, global_l2_norm_clip: ArrayLike, uniform: bool = True
 ) -> tuple[base.ArrayTree, base.ArrayTree]:
-    """Clip the gradient of each example leaf by leaf, and sum over the examples.
+    """Clip each leaf of each example's gradient separately, and sum over the examples.
 
     Each leaf has its own limit. The squares of these limits add up to the square of the global
     limit.
 
     Args:
-        grads: tree of gradients with a leading batch dimension, one entry per example.
-        global_l2_norm_clip: limit of the Euclidean norm of all leaves together.
+        grads: tree of gradients whose arrays have a leading batch axis with one entry per example.
+        global_l2_norm_clip: maximum Euclidean norm of all leaves together.
         uniform: if True, all leaves have the same limit; if False, the squared limit of a leaf is
-            proportional to its size.
+            proportional to the size of the leaf.
 
     Returns:
-        Two trees: for each leaf, the sum of its clipped gradients without the batch dimension, and
-        the number of examples that were clipped.
+        Two trees. The first contains, for each leaf, the sum of the clipped gradients, without the
+        batch axis. The second contains, for each leaf, the number of examples whose gradients were
+        clipped.
 
     Raises:
         ValueError: the leaves have different batch sizes.
@@ -180,19 +181,19 @@ _UNIT_AXES: dict[int, int | tuple[int, ...]] = {2: 0, 3: 0, 4: (0, 1, 2), 5: (0,
 
 
 def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Compute the Euclidean norm of the weights of each unit, broadcast to the shape of the array.
+    """Compute the Euclidean norm of each unit's weights, broadcast to the shape of the array.
 
     If `axis` is None, the axes to reduce depend on the shape of the array. If at most one axis is
     longer than 1, the array has a single norm. Otherwise, arrays with 2 or 3 axes are reduced over
-    the first axis, and arrays with 4 or 5 axes, such as convolution kernels, over all axes but the
-    last.
+    the first axis, and arrays with 4 or 5 axes, such as convolution kernels, over all axes except
+    the last.
 
     Args:
         x: array of weights or of their gradients.
-        axis: axis or axes over which the norm of a unit is taken; None means the rule above.
+        axis: axis or axes over which a unit's norm is computed; None means the rule above.
 
     Returns:
-        An array of the shape of `x`.
+        An array with the shape of `x`.
 
     Raises:
         ValueError: `axis` is None and `x` has more than 5 axes.
@@ -215,11 +216,11 @@ def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Ar
 def unitwise_clip(
     g_norm: ArrayLike, max_norm: ArrayLike, grad: ArrayLike, div_eps: ArrayLike = 1e-6
 ) -> Array:
-    """Scale down the gradient of each unit whose norm exceeds a limit.
+    """Scale down each unit's gradient if the gradient's norm exceeds a limit.
 
     Args:
         g_norm: norm of each unit's gradient, broadcast to the shape of `grad`.
-        max_norm: largest norm of each unit's gradient, broadcast to the shape of `grad`.
+        max_norm: maximum norm of each unit's gradient, broadcast to the shape of `grad`.
         grad: gradient.
         div_eps: lower bound for `g_norm` in the division.
 
@@ -244,17 +245,17 @@ def unitwise_clip(
 def adaptive_grad_clip(
     clipping: ArrayLike, eps: ArrayLike = 1e-3, axis: int | tuple[int, ...] | None = None
 ) -> base.GradientTransformation:
-    """Limit the gradient norm of each unit to a fraction of the norm of its weights.
+    """Limit each unit's gradient norm to a fraction of the norm of the unit's weights.
 
-    The limit of a unit is `clipping * max(norm(weights), eps)`, with the norms of `unitwise_norm`.
-    With this limit, networks without normalization layers can be trained with large batches (Brock
-    et al., 2021).
+    The limit for a unit is `clipping * max(norm(weights), eps)`, where `unitwise_norm` computes the
+    norms. With this limit, networks without normalization layers can be trained with large batches
+    (Brock et al., 2021).
 
     Args:
-        clipping: largest ratio of a unit's gradient norm to its weight norm; 0.01 is a typical
+        clipping: maximum ratio of a unit's gradient norm to its weight norm; 0.01 is a typical
             value.
-        eps: lower bound for the norm of the weights, so that zero weights can change.
-        axis: axis or axes over which the norm of a unit is taken; None means the rule of
+        eps: lower bound for the norm of the weights, so that weights of zero can change.
+        axis: axis or axes over which a unit's norm is computed; None means the rule of
             `unitwise_norm`.
 
     Returns:

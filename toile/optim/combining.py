@@ -1,4 +1,4 @@
-"""Combinations of transformations, applied one after the other or to different leaves."""
+"""Combinations of transformations, applied one after another or to different leaves."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = [
 
 
 def chain(*args: base.GradientTransformation) -> base.GradientTransformationExtraArgs:
-    """Apply transformations one after the other.
+    """Apply transformations one after another.
 
-    The state is the tuple of their states. Keyword arguments of `update` are passed to those
-    transformations that accept them.
+    The state is a tuple of the transformations' states. Keyword arguments of `update` are passed to
+    each transformation that accepts them.
 
     Args:
         args: transformations, in the order in which they are applied.
 
     Returns:
-        A transformation that applies all of them.
+        A transformation that applies all the given transformations.
 
     Raises:
-        ValueError: `update` gets a state of the wrong length.
+        ValueError: `update` receives a state of the wrong length.
 
     >>> from toile import optim
     >>> tx = optim.chain(optim.clip(1.0), optim.scale(-0.5))
@@ -60,14 +60,14 @@ def chain(*args: base.GradientTransformation) -> base.GradientTransformationExtr
 def named_chain(
     *args: tuple[str, base.GradientTransformation],
 ) -> base.GradientTransformationExtraArgs:
-    """Apply transformations one after the other, and store their states by name.
+    """Apply transformations one after another, and store their states by name.
 
     Args:
         args: pairs (name, transformation), in the order in which they are applied.
 
     Returns:
-        A transformation that applies all of them. Its state is an ordered dict from names to
-        states.
+        A transformation that applies all the given transformations. Its state is an ordered dict
+        from names to states.
 
     Raises:
         ValueError: two names are equal.
@@ -99,7 +99,7 @@ class PartitionState(NamedTuple):
     """State of `partition`.
 
     Args:
-        inner_states: dict from labels to the states of their transformations.
+        inner_states: dict from labels to the corresponding transformations' states.
 
     >>> from toile import optim
     >>> tx = optim.partition({"a": optim.trace(0.9)}, {"w": "a"})
@@ -115,17 +115,17 @@ def partition(
     param_labels: base.PyTree | Callable[[base.PyTree], base.PyTree], *,
     mask_compatible_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Apply to each leaf the transformation that belongs to the label of the leaf.
+    """Apply to each leaf the transformation for that leaf's label.
 
     Args:
         transforms: dict from labels to transformations. Each transformation sees only the leaves
-            with its label, and a `MaskedNode` in place of each other leaf.
-        param_labels: a tree of labels with the structure of the parameters or a prefix of it, a
-            function that returns such a tree for the parameters, or a dict from globs to labels.
-            The globs match parameter paths, and the first one that matches a leaf decides its
-            label.
-        mask_compatible_extra_args: whether to also mask those keyword arguments of `update` whose
-            values have the structure of the updates.
+            with its label; `MaskedNode` objects replace all other leaves.
+        param_labels: a tree of labels with the structure of the parameters or a prefix of that
+            structure, a function that returns such a tree for the parameters, or a dict from globs
+            to labels. The globs match parameter paths, and the first glob that matches a leaf
+            determines the leaf's label.
+        mask_compatible_extra_args: whether to also mask the keyword arguments of `update` that have
+            the same structure as the updates.
 
     Returns:
         A gradient transformation.
@@ -187,12 +187,12 @@ MultiTransformState = PartitionState
 def freeze(
     mask: base.PyTree | str | Sequence[str] | Callable[[base.Params], base.PyTree]
 ) -> base.GradientTransformation:
-    """Replace updates by zeros where a mask is True, so that these parameters stay unchanged.
+    """Replace updates with zeros where a mask is True, so that these parameters stay unchanged.
 
     Args:
         mask: selects the parameters that stay unchanged: a tree of bools with the structure of the
-            parameters or a prefix of it, a function that returns such a tree for the parameters, or
-            one or more globs that match parameter paths, such as `"encoder/**"`.
+            parameters or a prefix of that structure, a function that returns such a tree for the
+            parameters, or one or more globs, such as `"encoder/**"`, that match parameter paths.
 
     Returns:
         A gradient transformation. Put it last in a chain.
@@ -213,13 +213,14 @@ def freeze(
 def selective_transform(
     optimizer: base.GradientTransformation, *, freeze_mask: base.PyTree | str | Sequence[str]
 ) -> base.GradientTransformation:
-    """Apply an optimizer to the leaves where a mask is False; the others stay unchanged.
+    """Apply an optimizer to the leaves where a mask is False; all other leaves stay unchanged.
 
     Args:
-        optimizer: transformation for the leaves that are trained. It keeps no state for the others.
+        optimizer: transformation for the leaves that are trained. It keeps no state for the other
+            leaves.
         freeze_mask: selects the parameters that stay unchanged: a tree of bools with the structure
-            of the parameters or a prefix of it, or one or more globs that match parameter paths,
-            such as `"encoder/**"`.
+            of the parameters or a prefix of that structure, or one or more globs, such as
+            `"encoder/**"`, that match parameter paths.
 
     Returns:
         A gradient transformation.

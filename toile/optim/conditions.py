@@ -29,7 +29,7 @@ class ConditionFn(Protocol):
         """Return a boolean scalar, True if the transformation acts in this step.
 
         Args:
-            step: number of calls of `update` before this one.
+            step: number of earlier calls to `update`.
             extra_args: keyword arguments of `update`, if the transformation forwards them.
         """
 
@@ -48,7 +48,7 @@ class ConditionallyTransformState(NamedTuple):
 
     Args:
         inner_state: state of the inner transformation.
-        step: number of calls of `update`.
+        step: number of calls to `update` so far.
 
     >>> from toile import optim
     >>> optim.conditionally_transform(optim.sgd(1.0), lambda step: step < 2).init(jnp.zeros(1)).step
@@ -63,7 +63,7 @@ class ConditionallyMaskState(NamedTuple):
     """State of `conditionally_mask`.
 
     Args:
-        step: number of calls of `update`.
+        step: number of calls to `update` so far.
         inner_state: state of the inner transformation.
 
     >>> from toile import optim
@@ -97,14 +97,14 @@ def conditionally_transform(
 ) -> base.GradientTransformationExtraArgs:
     """Apply a transformation only in steps where a condition holds.
 
-    In other steps the updates and the inner state stay unchanged.
+    In all other steps, the updates and the inner state stay unchanged.
 
     Args:
         inner: transformation to apply.
         should_transform_fn: function that maps the number of steps taken to a boolean scalar, True
             if `inner` is applied.
-        forward_extra_args: whether the keyword arguments of `update` are also passed to the
-            function.
+        forward_extra_args: whether to pass the keyword arguments of `update` to
+            `should_transform_fn` too.
 
     Returns:
         A gradient transformation.
@@ -126,7 +126,7 @@ def conditionally_mask(
     inner: base.GradientTransformation, should_transform_fn: ConditionFn,
     forward_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Apply a transformation only in steps where a condition holds, and return zeros in others.
+    """Apply a transformation in steps where a condition holds, and return zeros in all other steps.
 
     In steps that return zeros, the inner state stays unchanged.
 
@@ -134,8 +134,8 @@ def conditionally_mask(
         inner: transformation to apply.
         should_transform_fn: function that maps the number of steps taken to a boolean scalar, True
             if `inner` is applied.
-        forward_extra_args: whether the keyword arguments of `update` are also passed to the
-            function.
+        forward_extra_args: whether to pass the keyword arguments of `update` to
+            `should_transform_fn` too.
 
     Returns:
         A gradient transformation.
@@ -157,7 +157,7 @@ class ApplyIfFiniteState(NamedTuple):
     """State of `apply_if_finite`.
 
     Args:
-        notfinite_count: number of consecutive gradients, up to the last one, that were not finite.
+        notfinite_count: number of most recent consecutive gradients that were not finite.
         last_finite: boolean scalar, True if the last gradient was finite.
         total_notfinite: total number of gradients that were not finite.
         inner_state: state of the inner transformation.
@@ -178,13 +178,13 @@ def apply_if_finite(
 ) -> base.GradientTransformation:
     """Skip steps whose gradients contain an infinity or NaN.
 
-    In a skipped step the updates are zero, and the inner state stays unchanged. After
-    `max_consecutive_errors` skipped steps in a row, such gradients are applied, so that the failure
-    is noticed.
+    In a skipped step, the updates are zero, and the inner state stays unchanged. After
+    `max_consecutive_errors` consecutive skipped steps, even gradients that are not finite are
+    applied, so that the failure is noticed.
 
     Args:
         inner: optimizer to protect.
-        max_consecutive_errors: largest number of consecutive steps that are skipped.
+        max_consecutive_errors: maximum number of consecutive steps that are skipped.
 
     Returns:
         A gradient transformation.

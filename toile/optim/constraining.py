@@ -15,7 +15,7 @@ NonNegativeParamsState = base.EmptyState
 
 
 def keep_params_nonnegative() -> base.GradientTransformation:
-    """Change updates that would make a parameter negative so that they make it zero.
+    """Change updates so that a parameter that would become negative becomes zero instead.
 
     Put this transformation last in a chain.
 
@@ -40,8 +40,8 @@ class ZeroNansState(NamedTuple):
     """State of `zero_nans`.
 
     Args:
-        found_nan: tree with one boolean scalar per parameter leaf, True if the last update of the
-            leaf contained NaN.
+        found_nan: tree with one boolean scalar per leaf of the parameters, True if the last update
+            for that leaf contained NaN.
 
     >>> from toile import optim
     >>> optim.zero_nans().init({"w": jnp.zeros(2)})
@@ -52,7 +52,7 @@ class ZeroNansState(NamedTuple):
 
 
 def zero_nans() -> base.GradientTransformation:
-    """Replace NaN in updates by zero.
+    """Replace NaN in updates with zero.
 
     Infinities stay unchanged. The state records which leaves contained NaN.
 

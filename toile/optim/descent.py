@@ -1,4 +1,4 @@
-"""Optimizers that step along the gradient, with momentum, noise, signs or a line search."""
+"""Gradient descent and its variants, with momentum, noise, signs or a line search."""
 
 from __future__ import annotations
 
@@ -34,14 +34,13 @@ def sgd(
 ) -> GradientTransformationExtraArgs:
     """Gradient descent, optionally with momentum.
 
-    A parameter with gradient `g` moves by `-learning_rate * g`. With momentum it moves by
+    A parameter with gradient `g` moves by `-learning_rate * g`. With momentum, it moves by
     `-learning_rate * v`, where `v = momentum * v + g`, and with Nesterov momentum by
     `-learning_rate * (g + momentum * v)`.
 
     Args:
         learning_rate: step size, a number or a schedule; 0.01 to 0.1 are typical values.
-        momentum: decay rate of the accumulated updates, usually 0.9. With None, there is no
-            momentum.
+        momentum: decay rate of the accumulated updates, usually 0.9. If None, there is no momentum.
         nesterov: whether to use Nesterov momentum, which looks one step ahead.
         accumulator_dtype: dtype in which the accumulated values are stored. None means the dtype of
             the parameters.
@@ -70,7 +69,7 @@ def noisy_sgd(
     learning_rate: ScalarOrSchedule, eta: ArrayLike = 0.01, gamma: ArrayLike = 0.55,
     key: Array | int | None = None, *, seed: int | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Gradient descent with Gaussian noise of variance `eta / t**gamma` at step `t`.
+    """Gradient descent with Gaussian noise whose variance is `eta / t**gamma` at step `t`.
 
     A parameter with gradient `g` moves by `-learning_rate * (g + noise)` (Neelakantan et al.,
     2015).
@@ -79,9 +78,9 @@ def noisy_sgd(
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
             taken to a number).
         eta: variance of the noise in the first step.
-        gamma: exponent that sets how fast the variance shrinks. 0.55 is a typical value; with 0 the
-            variance is constant.
-        key: random key, or an integer seed. With None, the seed is 0 and a warning is issued.
+        gamma: exponent that determines how fast the variance decreases. 0.55 is a typical value;
+            with 0, the variance is constant.
+        key: random key, or an integer seed. If None, the seed is 0 and a warning is issued.
         seed: older name for `key` (deprecated).
 
     Returns:
@@ -157,7 +156,7 @@ def rprop(
     learning_rate: ArrayLike, eta_minus: ArrayLike = 0.5, eta_plus: ArrayLike = 1.2,
     min_step_size: ArrayLike = 1e-6, max_step_size: ArrayLike = 50.0,
 ) -> GradientTransformationExtraArgs:
-    """Rprop, which gives each element its own step size and uses only the sign of its gradient.
+    """Rprop, which adapts a step size for each element and uses only the signs of the gradients.
 
     The step size of an element is multiplied by `eta_plus` while the sign of its gradient stays the
     same, and by `eta_minus` when the sign changes. Compute gradients on the whole data set, not on
@@ -166,10 +165,11 @@ def rprop(
 
     Args:
         learning_rate: initial step size of all elements.
-        eta_minus: factor for the step size when the sign of the gradient changes; less than 1.
-        eta_plus: factor for the step size when the sign stays the same; greater than 1.
-        min_step_size: smallest step size.
-        max_step_size: largest step size.
+        eta_minus: factor by which the step size is multiplied when the sign changes; less than 1.
+        eta_plus: factor by which the step size is multiplied when the sign stays the same; greater
+            than 1.
+        min_step_size: minimum step size.
+        max_step_size: maximum step size.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -192,17 +192,17 @@ def rprop(
 def optimistic_gradient_descent(
     learning_rate: ScalarOrSchedule, alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> GradientTransformationExtraArgs:
-    """Gradient descent that extrapolates the last change of the gradient, for games.
+    """Gradient descent for games, which extrapolates the last change in the gradient.
 
     A parameter with gradient `g` moves by `-learning_rate * ((alpha + beta) * g - beta * g')`,
-    where `g'` is the gradient of the previous step. In the first step, `g'` is `g`. In games, where
-    each player minimizes a different loss, this damps cycles (Mokhtari et al., 2019).
+    where `g'` is the gradient in the previous step. In the first step, `g'` is `g`. In games, where
+    each player minimizes a different loss, the extrapolation damps cycles (Mokhtari et al., 2019).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
             taken to a number).
         alpha: weight of the gradient.
-        beta: weight of the change of the gradient.
+        beta: weight of the change in the gradient.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -233,13 +233,13 @@ def polyak_sgd(
     `value`.
 
     Args:
-        max_learning_rate: largest step size `s`.
+        max_learning_rate: maximum step size `s`.
         scaling: factor by which gradients are multiplied, a number or a schedule.
         f_min: smallest value that the loss can have. Use 0 for models that can fit the data
             exactly.
         eps: small number added to the squared norm.
         variant: "sps" or "sps+". If the loss is less than `f_min`, "sps" steps uphill, while "sps+"
-            makes no step.
+            does not move.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -265,11 +265,11 @@ def lbfgs(
 ) -> GradientTransformationExtraArgs:
     """L-BFGS, which uses an estimate of the inverse Hessian, usually with a line search.
 
-    The direction is `-H @ g`, where `H` is computed from the last `memory_size` differences of
-    parameters and gradients (Liu and Nocedal, 1989). The line search finds the step size. L-BFGS
-    suits losses that are computed on all data, without noise. The line search needs the keyword
-    arguments `value`, `grad` and `value_fn` of `update`: the loss, its gradient and the loss
-    function.
+    The direction is `-H @ g`, where `g` is the gradient and `H` is the estimate of the inverse
+    Hessian, computed from the changes in parameters and gradients over the last `memory_size` steps
+    (Liu and Nocedal, 1989). The line search finds the step size. L-BFGS suits losses that are
+    computed from all data, without noise. For the line search, pass the loss, its gradient and the
+    loss function to `update` as the keyword arguments `value`, `grad` and `value_fn`.
 
     Args:
         learning_rate: factor by which the direction is multiplied before the line search, a number

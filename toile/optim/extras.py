@@ -1,4 +1,4 @@
-"""A function that scales gradients, and a normal distribution with a given log scale."""
+"""A function that scales gradients, and a normal distribution parameterized by its log scale."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _with_scaled_gradient.defvjp(
 def scale_gradient(inputs: base.ArrayTree, scale: ArrayLike) -> base.ArrayTree:
     """Return the inputs unchanged, but multiply their gradients by a factor.
 
-    The factor is applied in the backward pass. A factor of 0 stops gradients.
+    The factor is applied in the backward pass. A factor of 0 blocks gradients.
 
     Args:
         inputs: tree of arrays.
@@ -72,7 +72,7 @@ class MultiNormalDiagFromLogScale:
         """Draw samples.
 
         Args:
-            shape: leading axes of the result.
+            shape: sizes of the leading axes of the result.
             key: random key.
 
         Returns:
@@ -85,10 +85,10 @@ class MultiNormalDiagFromLogScale:
         """Compute the joint log density of the variables.
 
         Args:
-            x: values; the last axes are those of the variables.
+            x: values; the last axes correspond to the variables.
 
         Returns:
-            An array whose shape is that of the leading axes of `x`.
+            An array whose axes are the leading axes of `x`.
         """
         axes = tuple(-(i + 1) for i in range(len(self._param_shape)))
         return jnp.sum(norm.logpdf(x, loc=self._mean, scale=self._scale), axis=axes)
@@ -105,7 +105,7 @@ class MultiNormalDiagFromLogScale:
 
 
 def multi_normal(loc: ArrayLike, log_scale: ArrayLike) -> MultiNormalDiagFromLogScale:
-    """Make a distribution of independent normal variables with given means and log scales.
+    """Create a distribution of independent normal variables with given means and log scales.
 
     Args:
         loc: means.

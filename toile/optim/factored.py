@@ -21,10 +21,10 @@ class FactoredState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        v_row: averages of squared gradients over the largest axis, for leaves that are factored.
-        v_col: averages of squared gradients over the second-largest axis, for leaves that are
-            factored.
-        v: averages of squared gradients, for leaves that are not factored.
+        v_row: for leaves that are factored, averages of squared gradients over the largest axis.
+        v_col: for leaves that are factored, averages of squared gradients over the second-largest
+            axis.
+        v: for leaves that are not factored, averages of squared gradients.
 
     >>> from toile import optim
     >>> state = optim.scale_by_factored_rms(min_dim_size_to_factor=2).init(jnp.zeros((2, 3)))
@@ -39,12 +39,12 @@ class FactoredState(NamedTuple):
 
 
 def _power_decay(i: ArrayLike, exponent: ArrayLike = 0.8) -> ArrayLike:
-    """Return `1 - (i + 1)**-exponent`, which is 0 in the first step and grows towards 1."""
+    """Return `1 - (i + 1)**-exponent`, which is 0 in the first step and approaches 1."""
     return 1.0 - jnp.array(i + 1, jnp.float32) ** (-exponent)
 
 
 def two_largest(shape: Sequence[int], smallest: int) -> tuple[int, int] | None:
-    """Return the second-largest and the largest axis if both are large enough, else None."""
+    """Return the second-largest and the largest axis if both are large enough, otherwise None."""
     if len(shape) < 2:
         return None
     order = np.argsort(shape)
@@ -63,15 +63,16 @@ def scale_by_factored_rms(
     min_dim_size_to_factor: int = 128, epsilon: ArrayLike = 1e-30,
     decay_rate_fn: Callable[[ArrayLike, ArrayLike], ArrayLike] = _power_decay,
 ) -> base.GradientTransformation:
-    """Divide updates by the root of the average square, which is factored for large matrices.
+    """Divide updates by the square root of their average square, factored for large matrices.
 
     For an array whose two largest axes are long enough, only the averages of the squared updates
-    over each of these axes are stored. The average square of an element is estimated by the outer
+    over each of these axes are stored. The average square of an element is estimated as the outer
     product of the two averages, divided by their mean (Adafactor; Shazeer and Stern, 2018). At step
     `t`, counted from 1, the decay rate of the averages is `1 - t**-decay_rate`.
 
     Args:
-        factored: whether to factor the average squares. If False, they are stored in full.
+        factored: whether to factor the average squares. If False, the average squares are stored in
+            full.
         decay_rate: exponent of the decay rate; larger values average over more steps.
         step_offset: number subtracted from the step count, for training that continues from a saved
             state.

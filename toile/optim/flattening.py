@@ -1,4 +1,4 @@
-"""A wrapper that joins all leaves into one vector before a transformation."""
+"""A wrapper that concatenates all leaves into one vector before it applies a transformation."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["flatten"]
 def flatten(inner: base.GradientTransformation) -> base.GradientTransformationExtraArgs:
     """Apply a transformation to one vector that contains all leaves.
 
-    A few operations on a long vector replace many operations on small arrays. The inner
-    transformation does not see the separate leaves, so norms of leaves and masks have a different
-    effect. All leaves are converted to one dtype, because they are concatenated.
+    This replaces many operations on small arrays with a few operations on one long vector. The
+    inner transformation does not see the separate leaves, so it cannot compute the norm of each
+    leaf or apply a mask. All leaves are converted to one dtype, because they are concatenated.
 
     Args:
-        inner: transformation to apply to the vector. Its state contains vectors, too.
+        inner: transformation to apply to the vector. Its state also contains vectors.
 
     Returns:
-        A gradient transformation of trees.
+        A gradient transformation that accepts and returns trees.
 
     >>> from toile import optim
     >>> tx = optim.flatten(optim.sgd(0.5, momentum=0.9))

@@ -1,8 +1,8 @@
 """Hyperparameters stored in the state, where they can be read and changed during training.
 
-`inject_hyperparams(adam)(learning_rate=1e-3)` stores its numbers in `state.hyperparams` as arrays
-with the dtype of the parameters. They are arguments of a jitted step, and `set_hyperparams`
-preserves their dtypes, so a new value does not cause the step to be traced again.
+`inject_hyperparams(adam)(learning_rate=1e-3)` stores the numeric arguments in `state.hyperparams`
+as arrays with the dtype of the parameters. They are passed to a jitted step as arguments, and
+`set_hyperparams` preserves their dtypes, so a new value does not cause the step to be traced again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class InjectStatefulHyperparamsState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        hyperparams: dict from names to values; `set_hyperparams` changes them.
+        hyperparams: dict from names to values; `set_hyperparams` changes the values.
         hyperparams_states: dict from the names of scheduled hyperparameters to the states of their
             schedules.
         inner_state: state of the inner transformation.
@@ -86,7 +86,7 @@ class WrappedScheduleState(NamedTuple):
 
 
 class WrappedSchedule:
-    """A stateful schedule made from a function of the step count.
+    """A stateful schedule created from a function of the step count.
 
     Args:
         schedule_fn: function that maps the number of steps taken to a value.
@@ -102,7 +102,7 @@ class WrappedSchedule:
         self.schedule_fn = schedule_fn
 
     def init(self) -> WrappedScheduleState:
-        """Make the initial state."""
+        """Create the initial state."""
         return WrappedScheduleState(base.zero_count())
 
     def update(self, state: WrappedScheduleState, **extra_args) -> WrappedScheduleState:
@@ -115,10 +115,10 @@ class WrappedSchedule:
         return WrappedScheduleState(safe_increment(state.count))
 
     def __call__(self, state: WrappedScheduleState, **extra_args) -> ArrayLike:
-        """Return the value of the schedule for a state.
+        """Return the schedule's value for a given state.
 
         Args:
-            state: state to read.
+            state: state that contains the step count.
             extra_args: keyword arguments, which are ignored.
         """
         return self.schedule_fn(state.count)
@@ -155,19 +155,18 @@ def inject_hyperparams(
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
     """Store the numeric arguments of an optimizer in its state, where they can be changed.
 
-    The state has a field `hyperparams`, a dict from names to values. Schedules are evaluated in
-    each step. Numbers are stored in the dict, so `set_hyperparams` can change them without
-    recompiling a jitted step. Bools and values that are not numbers are passed to the factory
-    unchanged.
+    The state has a field `hyperparams`, a dict from names to values. `set_hyperparams` can change
+    these values without causing a jitted step to be recompiled. Schedules are evaluated in each
+    step. Bools and values that are not numbers are passed to the factory unchanged.
 
     Args:
-        inner_factory: function that makes a transformation, such as `adam`.
+        inner_factory: function, such as `adam`, that returns a transformation.
         static_args: name or names of arguments that are passed to the factory unchanged.
-        hyperparam_dtype: dtype of floating-point hyperparameters; None means the highest dtype
-            among the parameters.
+        hyperparam_dtype: dtype of floating-point hyperparameters; None means the parameters' dtype
+            or, if the dtypes differ, the one to which all others promote.
 
     Returns:
-        A function with the arguments of `inner_factory` that makes the transformation.
+        A function that accepts the arguments of `inner_factory` and returns the transformation.
 
     Raises:
         ValueError: a name in `static_args` is not a parameter of `inner_factory`.
@@ -227,16 +226,16 @@ def inject_stateful_hyperparams(
     inner_factory: Callable[..., base.GradientTransformation],
     static_args: str | Iterable[str] = (), hyperparam_dtype: DTypeLike | None = None,
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
-    """Do the same as `inject_hyperparams`; this is its older name.
+    """Call `inject_hyperparams`; `inject_stateful_hyperparams` is its older name.
 
     Args:
-        inner_factory: function that makes a transformation, such as `adam`.
+        inner_factory: function, such as `adam`, that returns a transformation.
         static_args: name or names of arguments that are passed to the factory unchanged.
-        hyperparam_dtype: dtype of floating-point hyperparameters; None means the highest dtype
-            among the parameters.
+        hyperparam_dtype: dtype of floating-point hyperparameters; None means the parameters' dtype
+            or, if the dtypes differ, the one to which all others promote.
 
     Returns:
-        A function with the arguments of `inner_factory` that makes the transformation.
+        A function that accepts the arguments of `inner_factory` and returns the transformation.
 
     >>> from toile import optim
     >>> tx = optim.inject_stateful_hyperparams(optim.sgd)(learning_rate=lambda step: 0.5**step)
@@ -273,8 +272,8 @@ def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
         state: state of any optimizer. Only the parts created by `inject_hyperparams` are read.
 
     Returns:
-        A dict from names to values. If a name occurs more than once, the outermost value is
-        returned.
+        A dict from names to values. If a name occurs more than once, the dict contains the
+        outermost value.
 
     Differences:
         Optax does not have this function.
@@ -293,13 +292,13 @@ def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
 def set_hyperparams(state: base.OptState, **values: ArrayLike) -> base.OptState:
     """Return a state with new values for some hyperparameters.
 
-    Each hyperparameter is set wherever its name occurs. It keeps its dtype, so a jitted step is not
-    recompiled. If a hyperparameter has a schedule, the schedule overwrites the new value in the
-    next step.
+    Each hyperparameter is set wherever its name occurs in the state. It keeps its dtype, so a
+    jitted step is not recompiled. If a hyperparameter has a schedule, the schedule overwrites the
+    new value in the next step.
 
     Args:
         state: state of any optimizer. Only the parts created by `inject_hyperparams` are changed.
-        values: new values by name.
+        values: new values, by name.
 
     Returns:
         The new state.

@@ -1,4 +1,4 @@
-"""Norms, eigenvalues, inverse roots of matrices, and least squares for optimizers."""
+"""Linear algebra for optimizers: norms, eigenvalues, inverse matrix roots and least squares."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def power_iteration(
     v0: base.ArrayTree | None = None, num_iters: ArrayLike = 100, error_tolerance: ArrayLike = 1e-6,
     precision: lax.Precision = lax.Precision.HIGHEST, key: base.PRNGKey | None = None,
 ) -> tuple[Array, base.ArrayTree]:
-    """Find the eigenvalue of largest magnitude and its eigenvector by power iteration.
+    """Find the eigenvalue with the largest magnitude and its eigenvector by power iteration.
 
     Args:
-        matrix: square matrix, or a function that multiplies a vector by it. The vector may be a
-            tree.
-        v0: initial vector; None means a random vector. It is required if `matrix` is a function.
-        num_iters: largest number of iterations.
+        matrix: square matrix, or a function that multiplies a vector by the matrix. The vector may
+            be a tree.
+        v0: initial vector, which is required if `matrix` is a function; None means a random vector.
+        num_iters: maximum number of iterations.
         error_tolerance: the iteration ends when the norm of the residual, relative to the
-            eigenvalue, is smaller than this.
+            eigenvalue, is smaller than this number.
         precision: precision of the matrix product.
         key: random key for the initial vector; None means a fixed key.
 
     Returns:
-        The eigenvalue, and the eigenvector with norm 1.
+        The eigenvalue and the eigenvector, whose norm is 1.
 
     Raises:
         ValueError: `matrix` is a function and `v0` is None.
@@ -111,23 +111,23 @@ def matrix_inverse_pth_root(
 ) -> tuple[Array, ArrayLike]:
     """Compute the inverse `p`-th root of a positive semidefinite matrix by Newton's iteration.
 
-    The result is `matrix**(-1/p)`. Each iteration computes `m = (1 - a) * I + a * M` with
-    `a = -1/p`, then sets `M = m**p @ M` and `H = H @ m`. `M` converges to the identity `I`, and `H`
-    to the root.
+    The result is `matrix**(-1/p)`. With `a = -1/p`, each iteration computes
+    `T = (1 - a) * I + a * M`, then sets `M = T**p @ M` and `H = H @ T`. `M` starts as a multiple of
+    the matrix and converges to the identity `I`; `H` converges to the inverse root.
 
     Args:
         matrix: symmetric matrix without negative eigenvalues.
         p: order of the root: 1, 2, 4 or 8.
-        num_iters: largest number of iterations.
+        num_iters: maximum number of iterations.
         ridge_epsilon: multiple of the identity that is added to the matrix, relative to the largest
             eigenvalue.
         error_tolerance: the iteration ends when no element of `M` differs from the identity by more
-            than this.
+            than this number.
         precision: precision of matrix products.
 
     Returns:
-        The root, with the dtype of `matrix`, and the largest absolute difference between `M` and
-        the identity.
+        The inverse root, with the dtype of `matrix`, and the largest absolute difference between
+        the elements of `M` and of the identity.
 
     >>> from toile import optim
     >>> root, error = optim.matrix_inverse_pth_root(jnp.diag(jnp.array([4.0, 16.0])), 2)
@@ -171,17 +171,17 @@ def matrix_inverse_pth_root(
 def nnls(
     A: Array, b: Array, iters: int, unroll: int | bool = 1, L: ArrayLike | None = None
 ) -> Array:
-    """Solve a least-squares problem with the constraint that the solution is not negative.
+    """Solve a least-squares problem whose solution must not contain negative numbers.
 
-    It approximates the `x >= 0` that minimizes `norm(A @ x - b)` by accelerated projected gradient
-    descent.
+    Accelerated projected gradient descent finds an approximation to the `x >= 0` that minimizes
+    `norm(A @ x - b)`.
 
     Args:
         A: matrix of shape (m, n).
         b: vector of shape (m,), or matrix of shape (m, k) to solve `k` problems at once.
         iters: number of iterations.
         unroll: number of iterations that the loop unrolls, as in `lax.scan`.
-        L: upper bound of the largest eigenvalue of `A.T @ A`. With None, a bound is computed.
+        L: upper bound on the largest eigenvalue of `A.T @ A`. If None, a bound is computed.
 
     Returns:
         An array of shape (n,) or (n, k).

@@ -1,4 +1,4 @@
-"""Lookahead, in which slow parameters follow fast ones every few steps."""
+"""Lookahead, in which slow parameters follow fast parameters every few steps."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class LookaheadState(NamedTuple):
 
 
 class LookaheadParams(NamedTuple):
-    """The two sets of parameters of `lookahead`.
+    """The two sets of parameters that `lookahead` uses.
 
     Args:
-        fast: parameters to train with, at which gradients are computed.
-        slow: parameters to evaluate with.
+        fast: parameters for training, at which gradients are computed.
+        slow: parameters for evaluation.
 
     >>> from toile import optim
     >>> optim.LookaheadParams.init_synced(jnp.ones(1))
@@ -50,7 +50,7 @@ class LookaheadParams(NamedTuple):
 
     @classmethod
     def init_synced(cls, params: base.Params) -> LookaheadParams:
-        """Make a `LookaheadParams` whose fast and slow parameters are the same.
+        """Create a `LookaheadParams` whose fast and slow parameters are the same.
 
         Args:
             params: parameters to start from.
@@ -65,15 +65,16 @@ def lookahead(
     """Run an optimizer on fast parameters, and let slow parameters follow every few steps.
 
     Every `sync_period` steps, the slow parameters move the fraction `slow_step_size` of the way to
-    the fast ones, and the fast parameters are set to the slow ones (Zhang et al., 2019). `init` and
-    `update` expect a `LookaheadParams` as parameters. The gradients passed to `update` are those at
-    the `fast` parameters. The updates that it returns are a `LookaheadParams`, too.
+    the fast parameters, and the fast parameters are set to the slow parameters (Zhang et al.,
+    2019). `init` and `update` expect a `LookaheadParams` as parameters. Pass to `update` the
+    gradients at the `fast` parameters. The updates that `update` returns are also a
+    `LookaheadParams`.
 
     Args:
-        fast_optimizer: optimizer of the fast parameters.
+        fast_optimizer: optimizer for the fast parameters.
         sync_period: number of steps between two moves of the slow parameters, often 5.
-        slow_step_size: fraction of the way to the fast parameters that the slow ones move, often
-            0.5.
+        slow_step_size: fraction of the way to the fast parameters that the slow parameters move,
+            often 0.5.
         reset_state: whether to reset the state of the fast optimizer after each move of the slow
             parameters.
 

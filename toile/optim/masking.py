@@ -1,6 +1,6 @@
 """Masks, which restrict a transformation to some leaves.
 
-`masked` replaces each leaf that the mask excludes by a `MaskedNode`, a tree without leaves. The
+`masked` replaces each leaf that the mask excludes with a `MaskedNode`, a tree without leaves. The
 inner transformation therefore neither sees that leaf nor keeps state for it.
 """
 
@@ -52,7 +52,7 @@ def resolved(mask: Any, tree: Any, who: str = "masked") -> Any:
 
 
 def with_masked_nodes(mask: Any, tree: Any) -> Any:
-    """Return the tree with a `MaskedNode` for each part that the mask excludes."""
+    """Return the tree with a `MaskedNode` in place of each part that the mask excludes."""
     return trees.map(lambda m, part: part if m else MaskedNode(), mask, tree)
 
 
@@ -60,19 +60,19 @@ def masked(
     inner: base.GradientTransformation, mask: base.PyTree | Callable[[base.Params], base.PyTree], *,
     mask_compatible_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Apply a transformation to the leaves where a mask is True; the others stay unchanged.
+    """Apply a transformation to the leaves where a mask is True; all other leaves stay unchanged.
 
-    The inner transformation sees a `MaskedNode` in place of the other leaves, and keeps no state
-    for them.
+    The inner transformation sees a `MaskedNode` in place of each excluded leaf and keeps no state
+    for that leaf.
 
     Args:
         inner: transformation to apply.
-        mask: a tree of bools with the structure of the parameters or a prefix of it, a function
-            that returns such a tree for the parameters, or one or more globs that match parameter
-            paths, such as `"**/kernel"`. `*` matches any part of one name, and `**` matches any
-            number of names.
-        mask_compatible_extra_args: whether to also mask those keyword arguments of `update` whose
-            values have the structure of the updates.
+        mask: a tree of bools with the structure of the parameters or a prefix of that structure, a
+            function that returns such a tree for the parameters, or one or more globs, such as
+            `"**/kernel"`, that match parameter paths. `*` matches any part of one name, and `**`
+            matches any number of names.
+        mask_compatible_extra_args: whether to also mask the keyword arguments of `update` that have
+            the same structure as the updates.
 
     Returns:
         A gradient transformation.

@@ -1,8 +1,8 @@
 """Functions that process a large batch in small pieces and combine the results.
 
 A loop over the pieces keeps the intermediate values of only one piece in memory. Of `n` pieces,
-piece `i` contains the examples `i`, `i + n`, `i + 2n` and so on. Results that are concatenated are
-in the original order.
+piece `i` contains the examples `i`, `i + n`, `i + 2n` and so on. Concatenated results are in the
+original order.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ IndividualOutputs = collections.namedtuple(  # type: ignore[name-match]
 
 @dataclass(frozen=True)
 class Accumulator:
-    """A set of functions that combine the results of the pieces of a batch.
+    """A set of functions that combine the results for the pieces of a batch.
 
     Args:
         init: function that maps the shapes and dtypes of one result to the initial carry of the
             loop.
         update: function `update(carry, result, index)` that returns the new carry; `index` is the
-            number of the piece.
+            position of the piece.
         finalize: function that maps the final carry to the combined result.
         aggregate: function that combines stacked results along their leading axis; `micro_vmap`
-            uses it inside a piece.
+            uses this function to combine the results within a piece.
 
     >>> from toile.optim import microbatching
     >>> largest = microbatching.Accumulator(
@@ -62,11 +62,11 @@ class Accumulator:
 
 
 class AccumulationType(enum.Enum):
-    """The common ways to combine results: mean, sum, running mean and concatenation.
+    """Common ways to combine results: mean, sum, running mean and concatenation.
 
-    `MEAN` adds the results and divides by their number at the end. `RUNNING_MEAN` updates a mean
-    with each result, which cannot overflow. `CONCAT` joins results along their first axis, in the
-    order of the batch.
+    `MEAN` adds up the results and divides by their number at the end. `RUNNING_MEAN` updates a mean
+    with each result, so sums cannot overflow. `CONCAT` concatenates results along their first axis,
+    in the order of the batch.
 
     >>> from toile.optim import microbatching
     >>> mean = microbatching.microbatch(jnp.mean, 0, 2, microbatching.AccumulationType.MEAN)
@@ -91,7 +91,7 @@ def reshape_batch_axis(tree: base.ArrayTree, microbatch_size: int, axis: int = 0
         axis: batch axis.
 
     Returns:
-        A tree of arrays with one more axis.
+        A tree of arrays, each with one more axis.
 
     >>> from toile.optim import microbatching
     >>> microbatching.reshape_batch_axis(jnp.arange(6), 2)
@@ -195,23 +195,23 @@ def microbatch(
     Args:
         fun: function whose result for a batch can be combined from its results for the pieces, for
             instance by a sum or a mean.
-        argnums: positions of the arguments with a batch axis.
-        microbatch_size: number of examples in a piece, a divisor of the batch size. With None,
-            `fun` itself is returned.
-        accumulator: the way to combine results: an `AccumulationType`, an `Accumulator`, or a tree
-            of these with the structure of the results or a prefix of it.
-        argnames: names of the keyword arguments with a batch axis.
+        argnums: positions of the arguments that have a batch axis.
+        microbatch_size: number of examples in a piece, a divisor of the batch size. If None, `fun`
+            itself is returned.
+        accumulator: how to combine the results: an `AccumulationType`, an `Accumulator`, or a tree
+            of these with the structure of the results or a prefix of that structure.
+        argnames: names of the keyword arguments that have a batch axis.
         in_axes: batch axis of each of these arguments, positional arguments first, or one axis for
-            all.
-        num_real_microbatches: number of pieces after which the loop ends, for batches that end with
-            padding. None means all pieces.
+            all of them.
+        num_real_microbatches: number of pieces to process. It may be traced, so it can vary without
+            recompilation. None means all pieces.
 
     Returns:
-        A function with the arguments of `fun`.
+        A function that accepts the arguments of `fun` and returns the combined results.
 
     Raises:
         ValueError: the batch axes differ in size, or the size is not a multiple of
-            `microbatch_size`; raised by the result.
+            `microbatch_size`; raised by the returned function.
 
     >>> from toile import optim
     >>> total = optim.microbatch(lambda x: jnp.sum(x**2), argnums=0, microbatch_size=2)
@@ -253,19 +253,19 @@ def micro_vmap(
     accumulator: base.PyTree = AccumulationType.CONCAT,
     num_real_microbatches: ArrayLike | None = None,
 ) -> Function:
-    """Map a function over a batch like `toile.vmap`, but only a few examples at a time.
+    """Map a function over a batch as `toile.vmap` does, but over only a few examples at a time.
 
     Args:
         fun: function of one example.
-        in_axes: tuple with the batch axis of each positional argument, or None for an argument
-            without one. An int is allowed for a function of a single argument. The batch axis of
-            keyword arguments is 0.
+        in_axes: tuple that contains the batch axis of each positional argument, or None for an
+            argument without a batch axis. An int is allowed for a function of a single argument.
+            The batch axis of keyword arguments is 0.
         out_axes: batch axis of the results, which must be 0.
-        microbatch_size: number of examples that are mapped at once. None means all.
+        microbatch_size: number of examples that are mapped at once. None means all examples.
         vmap_fn: transformation to use in place of `toile.vmap`.
-        accumulator: the way to combine results, as in `microbatch`. By default, they are
+        accumulator: how to combine the results, as in `microbatch`. By default, the results are
             concatenated along axis 0.
-        num_real_microbatches: number of pieces after which the loop ends. None means all pieces.
+        num_real_microbatches: number of pieces to process. None means all pieces.
 
     Returns:
         The mapped function.
@@ -306,7 +306,7 @@ def micro_grad(
     transform_fn: Function = _identity, metrics_fn: Function = lambda grad: None,
     num_real_microbatches: ArrayLike | None = None,
 ) -> Function:
-    """Compute the gradient of each example, transform it, and combine the results over the batch.
+    """Compute the gradient for each example, transform it, and combine the results over the batch.
 
     Args:
         fun: loss function, which is called with one example, or with a batch of one example if
@@ -314,20 +314,21 @@ def micro_grad(
         has_aux: whether `fun` returns a pair (loss, aux).
         argnums: positions of the arguments to differentiate with respect to.
         batch_argnums: positions of the arguments with a batch axis, which is axis 0.
-        keep_batch_dim: if True, `fun` gets batches of one example; if False, it gets examples
-            without a batch axis.
-        microbatch_size: number of examples that are differentiated at once. None means all.
-        accumulator: the way to combine the transformed gradients, as in `microbatch`. By default,
-            they are summed.
-        transform_fn: function that is applied to the gradient of each example, for instance to clip
-            it.
-        metrics_fn: function that maps the gradient of one example to metrics of that example.
-        num_real_microbatches: number of pieces after which the loop ends. None means all pieces.
+        keep_batch_dim: if True, `fun` receives batches of one example; if False, it receives
+            examples without a batch axis.
+        microbatch_size: number of examples whose gradients are computed at once. None means all
+            examples.
+        accumulator: how to combine the transformed gradients, as in `microbatch`. By default, the
+            gradients are summed.
+        transform_fn: function that is applied to each example's gradient, for instance to clip the
+            gradient.
+        metrics_fn: function that maps one example's gradient to metrics for that example.
+        num_real_microbatches: number of pieces to process. None means all pieces.
 
     Returns:
-        A function with the arguments of `fun`. It returns the combined gradients and a named tuple
-        (values, metrics, aux), which contains the loss, the metrics and the auxiliary results of
-        each example.
+        A function that accepts the arguments of `fun`. It returns the combined gradients and a
+        named tuple (values, metrics, aux), which contains the loss, the metrics and the auxiliary
+        results for each example.
 
     >>> from toile.optim import microbatching
     >>> loss = lambda w, x: jnp.sum(w * x)

@@ -1,8 +1,8 @@
-"""Adam and its variants, which divide gradients by the root of their average square.
+"""Adam and its variants, which divide gradients by the square root of their average square.
 
-Each of them keeps a moving average `mu` of the gradient `g` and a moving average `nu` of `|g|²` or
-a similar quantity. Most averages start at zero and are corrected for this by division by
-`1 - decay**t` at step `t`.
+Each transformation keeps a moving average `mu` of the gradient `g` and a moving average `nu` of
+`|g|²` or a similar quantity. Most averages start at zero; dividing them by `1 - decay**t` at step
+`t` corrects for the resulting bias.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def _zero_moments(state_class, mu_dtype=None, squares=1):
 
 
 class ScaleByAdamState(NamedTuple):
-    """State of `scale_by_adam` and of transformations with the same averages.
+    """State of `scale_by_adam` and of other transformations that keep the same averages.
 
     Args:
         count: number of updates made so far.
         mu: average of gradients, a tree like the parameters.
-        nu: average of squared gradients, a tree like the parameters. In `scale_by_adamax` it is the
-            decaying maximum of absolute gradients.
+        nu: average of squared gradients, a tree like the parameters. In `scale_by_adamax`, it is
+            the decaying maximum of absolute gradients.
 
     >>> from toile import optim
     >>> optim.scale_by_adam().init(jnp.zeros(2))
@@ -78,11 +78,11 @@ def scale_by_adam(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Divide the average update by the root of the average squared update.
+    """Divide the average update by the square root of the average squared update.
 
     The result is `m / (sqrt(v + eps_root) + eps)`, where `m` and `v` are the moving averages of the
-    update `g` and of `|g|²`. Both are corrected for their start at zero. `adam` adds a learning
-    rate to this transformation.
+    update `g` and of `|g|²`. Both averages are corrected for the bias caused by initializing them
+    to zero. `adam` adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
@@ -144,11 +144,11 @@ def scale_by_amsgrad(
     mu_dtype: DTypeLike | None = None, bias_correction_mu: bool = True,
     bias_correction_nu: bool = True,
 ) -> base.GradientTransformation:
-    """Divide the average update by the root of the largest average square so far.
+    """Divide the average update by the square root of the largest average square so far.
 
-    The result is `m / (sqrt(max(v) + eps_root) + eps)`, where `m` and `v` are the averages of
-    `scale_by_adam`, and the maximum is taken over all steps so far. `amsgrad` adds a learning rate
-    to this transformation.
+    The result is `m / (sqrt(max(v) + eps_root) + eps)`, where `m` and `v` are the averages that
+    `scale_by_adam` computes, and the maximum is taken over all steps so far. `amsgrad` adds a
+    learning rate to this transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
@@ -159,9 +159,10 @@ def scale_by_amsgrad(
             a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
             save memory. None means the dtype of the parameters.
-        bias_correction_mu: whether to correct the average of gradients for its start at zero.
-        bias_correction_nu: whether to correct the average of squared gradients for its start at
-            zero.
+        bias_correction_mu: whether to correct the average of gradients for the bias caused by
+            initializing it to zero.
+        bias_correction_nu: whether to correct the average of squared gradients for the bias caused
+            by initializing it to zero.
 
     Returns:
         A gradient transformation.
@@ -197,8 +198,9 @@ def scale_by_adamax(
 ) -> base.GradientTransformation:
     """Divide the average update by a decaying maximum of the absolute updates.
 
-    The result is `m / u`. Here `m` is the moving average of the update `g`, corrected for its start
-    at zero, and `u = max(|g| + eps, b2 * u)`. `adamax` adds a learning rate to this transformation.
+    The result is `m / u`. Here `m` is the moving average of the update `g`, corrected for the bias
+    caused by initializing it to zero, and `u = max(|g| + eps, b2 * u)`. `adamax` adds a learning
+    rate to this transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
@@ -255,7 +257,7 @@ def scale_by_lion(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.99, mu_dtype: DTypeLike | None = None, *,
     mode: Literal["hard", "smooth", "refined"] = "hard", smooth_beta: float = 1.0,
 ) -> base.GradientTransformation:
-    """Replace each update by the sign of a weighted sum of the update and its average.
+    """Replace each update with the sign of a weighted sum of the update and its average.
 
     The result is `sign(c)` with `c = b1 * m + (1 - b1) * g`, where `g` is the update. Then the
     average becomes `m = b2 * m + (1 - b2) * g`. `lion` adds a learning rate to this transformation.
@@ -302,7 +304,7 @@ class ScaleByAdanState(NamedTuple):
         m: average of gradients, a tree like the parameters.
         v: average of the differences between successive gradients, a tree like the parameters.
         n: average of the squares of the extrapolated gradients, a tree like the parameters.
-        g: last gradient, a tree like the parameters.
+        g: previous gradient, a tree like the parameters.
         t: number of updates made so far.
 
     >>> from toile import optim
@@ -321,12 +323,12 @@ def scale_by_adan(
     b1: ArrayLike = 0.98, b2: ArrayLike = 0.92, b3: ArrayLike = 0.99, eps: ArrayLike = 1e-8,
     eps_root: ArrayLike = 0.0,
 ) -> base.GradientTransformation:
-    """Add the average update and the average change, and divide by the root of an average square.
+    """Add the average update and its average change, and divide by the root of an average square.
 
-    The result is `(m + (1 - b2) * v) / (sqrt(n + eps_root) + eps)`. Here `d` is the change of the
-    update `g` since the last step; it is 0 in the first step. `m`, `v` and `n` are the moving
-    averages of `g`, `d` and `|g + (1 - b2) * d|**2`, corrected for their start at zero. `adan` adds
-    a learning rate to this transformation.
+    The result is `(m + (1 - b2) * v) / (sqrt(n + eps_root) + eps)`. Here `d` is the change in the
+    update `g` since the previous step (0 in the first step). `m`, `v` and `n` are the moving
+    averages of `g`, `d` and `|g + (1 - b2) * d|**2`, corrected for the bias caused by initializing
+    them to zero. `adan` adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
@@ -391,12 +393,12 @@ def scale_by_belief(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-16, eps_root: ArrayLike = 1e-16,
     *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Divide the average update by the root of the average squared deviation from it.
+    """Divide the average update by the square root of the average squared deviation from it.
 
     The result is `m / (sqrt(s) + eps)`, where `m` is the moving average of the update `g` and `s`
-    is the moving average of `|g - m|**2`. Both are corrected for their start at zero. Steps are
-    large where updates are close to their average. `adabelief` adds a learning rate to this
-    transformation.
+    is the moving average of `|g - m|**2`. Both averages are corrected for the bias caused by
+    initializing them to zero. Steps are large where updates are close to their average. `adabelief`
+    adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
@@ -433,12 +435,12 @@ def scale_by_yogi(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-3, eps_root: ArrayLike = 0.0,
     initial_accumulator_value: ArrayLike = 1e-6,
 ) -> base.GradientTransformation:
-    """Divide the average update by the root of an estimate that follows the squared update slowly.
+    """Divide the average update by the root of a slowly changing estimate of the squared update.
 
     The result is `m / (sqrt(v + eps_root) + eps)`, where `m` is the moving average of the update
     `g`, and `v = v - (1 - b2) * sign(v - |g|²) * |g|²`. Both are bias-corrected as in
-    `scale_by_adam`. Unlike a moving average, `v` changes by `(1 - b2) * |g|²` however large `v` is.
-    `yogi` adds a learning rate to this transformation.
+    `scale_by_adam`. Unlike a moving average, `v` changes by `(1 - b2) * |g|²`, no matter how large
+    `v` is. `yogi` adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
@@ -478,11 +480,11 @@ def scale_by_radam(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     threshold: ArrayLike = 5.0, *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Average updates, and divide by the root of the average square once it is reliable.
+    """Average updates, and divide by the root of the average square once that average is reliable.
 
-    While the average square `v` covers fewer than `threshold` steps, the result is `m`. After that
-    it is `r * m / (sqrt(v + eps_root) + eps)`, where `r` grows towards 1. The averages `m` and `v`
-    are those of `scale_by_adam`. `radam` adds a learning rate to this transformation.
+    While the average square `v` covers fewer than `threshold` steps, the result is `m`. After that,
+    it is `r * m / (sqrt(v + eps_root) + eps)`, where `r` approaches 1. The averages `m` and `v`
+    are those that `scale_by_adam` computes. `radam` adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.

@@ -22,7 +22,7 @@ class SnapshotState(NamedTuple):
     """State of `snapshot`.
 
     Args:
-        measurement: dict with the measurement under its name.
+        measurement: dict that contains the measurement under its name.
 
     >>> from toile import optim
     >>> optim.snapshot("norm", optim.global_norm).init(jnp.zeros(2))
@@ -36,9 +36,10 @@ def snapshot(measure_name: str, measure: Measure) -> base.GradientTransformation
     """Store a measurement of the updates in the state; the updates stay unchanged.
 
     Args:
-        measure_name: name of the measurement. Read it with `optim.tree.get(state, measure_name)`.
-        measure: function that maps updates to an array or a tree. `init` applies it to the
-            parameters.
+        measure_name: name of the measurement. To read the measurement, call
+            `optim.tree.get(state, measure_name)`.
+        measure: function that maps updates to an array or a tree. `init` applies this function to
+            the parameters.
 
     Returns:
         A gradient transformation.
@@ -115,12 +116,12 @@ def measure_with_ema(
     measure: Measure, decay: ArrayLike, debias: bool = True,
     accumulator_dtype: DTypeLike | None = None,
 ) -> base.GradientTransformationExtraArgs:
-    """Make a measure for `monitor` that is the moving average of another measure.
+    """Create a measure for `monitor` that is the moving average of another measure.
 
     Args:
         measure: function that maps updates to an array or a tree.
         decay: decay rate of the average; values closer to 1 average over more steps.
-        debias: whether to correct the average for its start at zero.
+        debias: whether to correct the average for the bias caused by initializing it to zero.
         accumulator_dtype: dtype in which the average is stored. None means the dtype of the
             measurement.
 

@@ -16,7 +16,7 @@ __all__ = [
 
 
 def abs_sq(x: ArrayLike) -> Array:
-    """Compute `|x|²` of each element without taking a square root.
+    """Compute `|x|²` for each element without taking a square root.
 
     Args:
         x: toile or NumPy array, real or complex.
@@ -45,10 +45,10 @@ def safe_norm(
 
     Args:
         x: array.
-        min_norm: smallest result.
+        min_norm: minimum result.
         ord: order of the norm, as in `jnp.linalg.norm`; None means the Euclidean norm.
-        axis: axis or axes over which the norm is taken; None means the whole array.
-        keepdims: whether to keep these axes with size 1.
+        axis: axis or axes over which the norm is computed; None means the whole array.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
         A real array with the shape of `x` without `axis`.
@@ -71,7 +71,7 @@ def safe_root_mean_squares(x: ArrayLike, min_rms: ArrayLike) -> Array:
 
     Args:
         x: array.
-        min_rms: smallest result.
+        min_rms: minimum result.
 
     Returns:
         A real scalar.
@@ -86,7 +86,7 @@ def safe_root_mean_squares(x: ArrayLike, min_rms: ArrayLike) -> Array:
 
 
 def safe_increment(count: ArrayLike) -> Array:
-    """Add 1 to a counter, unless it is the largest number of its dtype.
+    """Add 1 to a counter, unless the counter is already the largest number of its dtype.
 
     Args:
         count: integer or floating-point number or array.

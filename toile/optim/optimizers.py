@@ -31,7 +31,7 @@ __all__ = [
 def _descent(
     learning_rate: ScalarOrSchedule | None, *steps: base.GradientTransformation
 ) -> GradientTransformationExtraArgs:
-    """Make a chain that applies `steps` and then the learning rate."""
+    """Create a chain that applies `steps` and then the learning rate."""
     return chain(*steps, scale_by_learning_rate(learning_rate))
 
 
@@ -40,11 +40,12 @@ def adam(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None, *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam, which divides the average gradient by the root of the average squared gradient.
+    """Adam, which divides the average gradient by the square root of the average squared gradient.
 
-    Let `m` and `v` be the moving averages of the gradient `g` and of `g²`, corrected for their
-    start at zero. A parameter moves by `-learning_rate * m / (sqrt(v + eps_root) + eps)`, so all
-    elements move about equally far (Kingma and Ba, 2014).
+    Let `m` and `v` be the moving averages of the gradient `g` and of `g²`, corrected for the bias
+    caused by initializing them to zero. A parameter moves by
+    `-learning_rate * m / (sqrt(v + eps_root) + eps)`, so all elements move by about the same amount
+    (Kingma and Ba, 2014).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -92,10 +93,10 @@ def adamw(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
     weight_decay: ScalarOrSchedule = 1e-4, mask: MaskOrFn = None, *, nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam with decoupled weight decay, which is not divided by the average squared gradient.
+    """Adam with decoupled weight decay, which does not depend on the average squared gradient.
 
     A parameter `p` moves by `-learning_rate * (m / (sqrt(v + eps_root) + eps) + weight_decay * p)`,
-    where `m` and `v` are the averages of `adam` (Loshchilov and Hutter, 2019).
+    where `m` and `v` are the averages that `adam` computes (Loshchilov and Hutter, 2019).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -109,11 +110,11 @@ def adamw(
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
             save memory. None means the dtype of the parameters.
         weight_decay: strength of the weight decay, a number or a schedule; 1e-4 to 0.1 are typical
-            values. It is multiplied by the learning rate.
+            values. The weight decay is multiplied by the learning rate.
         mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of it, a function that returns such a tree for the parameters, or
-            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
-            parameters.
+            parameters or a prefix of that structure, a function that returns such a tree for the
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
         nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
@@ -150,10 +151,11 @@ def amsgrad(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
     bias_correction_mu: bool = True, bias_correction_nu: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Adam that divides by the largest average square so far, so the divisor never shrinks.
+    """A variant of Adam that divides by the largest average square so far, which never decreases.
 
     A parameter moves by `-learning_rate * m / (sqrt(max(v) + eps_root) + eps)`, where `m` and `v`
-    are the averages of `adam`, and the maximum is taken over all steps so far (Reddi et al., 2018).
+    are the averages that `adam` computes, and the maximum is taken over all steps so far (Reddi et
+    al., 2018).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -166,9 +168,10 @@ def amsgrad(
             a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
             save memory. None means the dtype of the parameters.
-        bias_correction_mu: whether to correct the average of gradients for its start at zero.
-        bias_correction_nu: whether to correct the average of squared gradients for its start at
-            zero.
+        bias_correction_mu: whether to correct the average of gradients for the bias caused by
+            initializing it to zero.
+        bias_correction_nu: whether to correct the average of squared gradients for the bias caused
+            by initializing it to zero.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -193,10 +196,11 @@ def adamax(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999,
     eps: ArrayLike = 1e-8,
 ) -> GradientTransformationExtraArgs:
-    """Adam that divides by a decaying maximum of the absolute gradients.
+    """A variant of Adam that divides by a decaying maximum of the absolute gradients.
 
     A parameter moves by `-learning_rate * m / u`. Here `m` is the moving average of the gradient
-    `g`, corrected for its start at zero, and `u = max(|g| + eps, b2 * u)` (Kingma and Ba, 2014).
+    `g`, corrected for the bias caused by initializing it to zero, and `u = max(|g| + eps, b2 * u)`
+    (Kingma and Ba, 2014).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -233,12 +237,12 @@ def adamaxw(
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the maximum of absolute gradients.
         eps: small number added to absolute gradients to avoid division by zero.
-        weight_decay: strength of the weight decay, a number or a schedule. It is multiplied by the
-            learning rate.
+        weight_decay: strength of the weight decay, a number or a schedule. The weight decay is
+            multiplied by the learning rate.
         mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of it, a function that returns such a tree for the parameters, or
-            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
-            parameters.
+            parameters or a prefix of that structure, a function that returns such a tree for the
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -259,12 +263,12 @@ def radam(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, threshold: ArrayLike = 5.0, *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Rectified Adam, which starts as plain momentum and adapts once it has averaged enough steps.
+    """Rectified Adam, which starts as plain momentum and becomes adaptive after enough steps.
 
-    Let `m` and `v` be the averages of `adam`. In the first steps, a parameter moves by
+    Let `m` and `v` be the averages that `adam` computes. In the first steps, a parameter moves by
     `-learning_rate * m`. Once `v` covers `threshold` steps, the parameter moves by
-    `-learning_rate * r * m / (sqrt(v + eps_root) + eps)`, where `r` grows towards 1. This replaces
-    a warm-up of the learning rate (Liu et al., 2020).
+    `-learning_rate * r * m / (sqrt(v + eps_root) + eps)`, where `r` approaches 1. This makes a
+    warm-up of the learning rate unnecessary (Liu et al., 2020).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -302,11 +306,11 @@ def adabelief(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999,
     eps: ArrayLike = 1e-16, eps_root: ArrayLike = 1e-16, *, nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """AdaBelief: Adam that takes large steps where the gradient is close to its average.
+    """AdaBelief: a variant of Adam that takes larger steps where gradients are near their mean.
 
     A parameter moves by `-learning_rate * m / (sqrt(s) + eps)`, where `m` is the moving average of
-    the gradient `g` and `s` is the moving average of `(g - m)**2`. Both are corrected for their
-    start at zero (Zhuang et al., 2020).
+    the gradient `g` and `s` is the moving average of `(g - m)**2`. Both averages are corrected for
+    the bias caused by initializing them to zero (Zhuang et al., 2020).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -338,11 +342,11 @@ def adan(
     b3: ArrayLike = 0.99, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 1e-8,
     weight_decay: ScalarOrSchedule = 0.0, mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """Adan, which forms Nesterov momentum from averages of gradients and of their differences.
+    """Adan, which computes Nesterov momentum from averages of gradients and of their differences.
 
-    Let `d` be the change of the gradient `g` since the last step, and let `m`, `v` and `n` be the
-    moving averages of `g`, `d` and `(g + (1 - b2) * d)**2`, corrected for their start at zero. A
-    parameter `p` moves by
+    Let `d` be the change in the gradient `g` since the previous step, and let `m`, `v` and `n` be
+    the moving averages of `g`, `d` and `(g + (1 - b2) * d)**2`, corrected for the bias caused by
+    initializing them to zero. A parameter `p` moves by
     `-learning_rate * ((m + (1 - b2) * v) / (sqrt(n + eps_root) + eps) + weight_decay * p)` (Xie et
     al., 2022).
 
@@ -355,12 +359,12 @@ def adan(
         eps: small number added to the square root to avoid division by zero.
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
-        weight_decay: strength of the weight decay, a number or a schedule. It is multiplied by the
-            learning rate.
+        weight_decay: strength of the weight decay, a number or a schedule. The weight decay is
+            multiplied by the learning rate.
         mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of it, a function that returns such a tree for the parameters, or
-            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
-            parameters.
+            parameters or a prefix of that structure, a function that returns such a tree for the
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -384,7 +388,7 @@ def lion(
 
     A parameter `p` with gradient `g` moves by
     `-learning_rate * (sign(b1 * m + (1 - b1) * g) + weight_decay * p)`. Then the average becomes
-    `m = b2 * m + (1 - b2) * g` (Chen et al., 2023). Lion stores one average, Adam two.
+    `m = b2 * m + (1 - b2) * g` (Chen et al., 2023). Lion stores one average; Adam stores two.
 
     Args:
         learning_rate: step size, a number or a schedule; usually 3 to 10 times smaller than for
@@ -393,12 +397,12 @@ def lion(
         b2: decay rate of the average of gradients.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
             save memory. None means the dtype of the parameters.
-        weight_decay: strength of the weight decay, a number or a schedule. It is multiplied by the
-            learning rate.
+        weight_decay: strength of the weight decay, a number or a schedule. The weight decay is
+            multiplied by the learning rate.
         mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of it, a function that returns such a tree for the parameters, or
-            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
-            parameters.
+            parameters or a prefix of that structure, a function that returns such a tree for the
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -418,11 +422,11 @@ def yogi(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999,
     eps: ArrayLike = 1e-3,
 ) -> GradientTransformationExtraArgs:
-    """Yogi: Adam whose average square moves toward `g²` by a fixed fraction of `g²` in each step.
+    """Yogi: a variant of Adam whose average square moves toward `g²` by a fixed fraction of `g²`.
 
     The average square becomes `v = v - (1 - b2) * sign(v - g²) * g²`, and a parameter moves by
     `-learning_rate * m / (sqrt(v) + eps)`, where `m` and `v` are bias-corrected as in `adam`
-    (Zaheer et al., 2018). Both start at 1e-6.
+    (Zaheer et al., 2018). Both `m` and `v` start at 1e-6.
 
     Args:
         learning_rate: step size, a number or a schedule; 0.01 is a typical value.
@@ -449,11 +453,11 @@ def lamb(
     eps: ArrayLike = 1e-6, eps_root: ArrayLike = 0.0, weight_decay: ScalarOrSchedule = 0.0,
     mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """LAMB: Adam whose step for each array has a length proportional to the norm of the array.
+    """LAMB: a variant of Adam whose step for each array is proportional to the array's norm.
 
-    Let `u` be the step of `adamw`, with weight decay but without the learning rate. An array `p`
-    moves by `-learning_rate * norm(p) / norm(u) * u`, or by `-learning_rate * u` if one of the
-    norms is zero. LAMB is designed for very large batches (You et al., 2020).
+    Let `u` be the step that `adamw` computes, including weight decay but not the learning rate. An
+    array `p` moves by `-learning_rate * norm(p) / norm(u) * u`, or by `-learning_rate * u` if one
+    of the norms is zero. LAMB is designed for very large batches (You et al., 2020).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -466,9 +470,9 @@ def lamb(
             a positive number, because the derivative of a square root is infinite at 0.
         weight_decay: strength of the weight decay, a number or a schedule.
         mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of it, a function that returns such a tree for the parameters, or
-            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
-            parameters.
+            parameters or a prefix of that structure, a function that returns such a tree for the
+            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -490,9 +494,9 @@ def lars(
     weight_decay_mask: MaskOrFn = True, trust_coefficient: ArrayLike = 0.001, eps: ArrayLike = 0.0,
     trust_ratio_mask: MaskOrFn = True, momentum: ArrayLike = 0.9, nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """LARS: momentum whose step for each array is proportional to the norm of the array.
+    """LARS, which makes the step for each array proportional to the array's norm and uses momentum.
 
-    Let `u = g + weight_decay * p` for an array `p` with gradient `g`. Its velocity becomes
+    Let `u = g + weight_decay * p` for an array `p` with gradient `g`. The array's velocity becomes
     `v = momentum * v - learning_rate * trust_coefficient * norm(p) / (norm(u) + eps) * u`, and the
     array moves by `v`. LARS is designed for very large batches (You et al., 2017).
 
@@ -531,7 +535,7 @@ def lars(
 def fromage(
     learning_rate: ScalarOrSchedule, min_norm: ArrayLike = 1e-6
 ) -> GradientTransformationExtraArgs:
-    """Fromage, whose steps are proportional to the norm of each array.
+    """Fromage, whose step for each array is proportional to the array's norm.
 
     An array `p` with gradient `g` becomes
     `(p - learning_rate * norm(p) / norm(g) * g) / sqrt(1 + learning_rate**2)`. The division keeps
@@ -567,12 +571,12 @@ def novograd(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.25,
     eps: ArrayLike = 1e-6, eps_root: ArrayLike = 0.0, weight_decay: ArrayLike = 0.0,
 ) -> GradientTransformationExtraArgs:
-    """NovoGrad: momentum on gradients that are divided by the average norm of their array.
+    """NovoGrad, which divides each array's gradient by its average norm and applies momentum.
 
     For an array `p` with gradient `g`, let `v` be the moving average of `norm(g)**2`, a single
     number. The momentum becomes `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`,
-    and the array moves by `-learning_rate * m`. In the first step, `v` is `norm(g)**2` and `m` is
-    the new term alone (Ginsburg et al., 2019).
+    and the array moves by `-learning_rate * m`. In the first step, `v` is `norm(g)**2`, and `m` has
+    no term `b1 * m` (Ginsburg et al., 2019).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -602,10 +606,10 @@ def adagrad(
     learning_rate: ScalarOrSchedule, initial_accumulator_value: ArrayLike = 0.1,
     eps: ArrayLike = 1e-7,
 ) -> GradientTransformationExtraArgs:
-    """Adagrad, which divides gradients by the root of the sum of all squared gradients so far.
+    """Adagrad, which divides gradients by the square root of the sum of their squares so far.
 
     For a gradient `g`, the sum becomes `s = s + g²`, and the parameter moves by
-    `-learning_rate * g / sqrt(s + eps)`, so steps become ever smaller. Adagrad suits sparse
+    `-learning_rate * g / sqrt(s + eps)`, so steps become smaller and smaller. Adagrad suits sparse
     gradients (Duchi et al., 2011).
 
     Args:
@@ -643,15 +647,15 @@ def adadelta(
 
     Args:
         learning_rate: factor by which steps are multiplied, a number or a schedule; 1.0 is the
-            published rule. With None, the updates are not multiplied by -1 either, so they point
-            uphill.
+            published rule. If None, updates are multiplied neither by a learning rate nor by -1, so
+            they point uphill.
         rho: decay rate of both averages.
-        eps: small number under both square roots, which sets the size of the first steps.
+        eps: small number added under both square roots; it determines the size of the first steps.
         weight_decay: strength of the weight decay, a number or a schedule.
         weight_decay_mask: selects the parameters that decay: a tree of bools with the structure of
-            the parameters or a prefix of it, a function that returns such a tree for the
-            parameters, or one or more globs that match parameter paths, such as `"**/kernel"`. None
-            selects all parameters.
+            the parameters or a prefix of that structure, a function that returns such a tree for
+            the parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -675,37 +679,38 @@ def adafactor(
     weight_decay_rate: ScalarOrSchedule | None = None, eps: ArrayLike = 1e-30,
     factored: bool = True, weight_decay_mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """Adafactor, which stores only row and column averages of the squared gradients of a matrix.
+    """Adafactor, which stores only row and column averages of a matrix's squared gradients.
 
-    Gradients are divided by the root of their average square (see `scale_by_factored_rms`), clipped
-    to `clipping_threshold`, and multiplied by the learning rate and by the root mean square of
-    their parameter. Then momentum and weight decay are applied, if requested. Large matrices need
-    little memory (Shazeer and Stern, 2018).
+    A parameter's gradient is divided by the square root of its average square (see
+    `scale_by_factored_rms`), scaled down if its root mean square exceeds `clipping_threshold`, and
+    multiplied by the learning rate and by the root mean square of the parameter. Then momentum and
+    weight decay are applied, if requested. Large matrices need little additional memory (Shazeer
+    and Stern, 2018).
 
     Args:
         learning_rate: step size, a number or a schedule; None means 1. If
-            `multiply_by_parameter_scale` is True, it is relative to the root mean square of the
-            parameter.
+            `multiply_by_parameter_scale` is True, the step size is relative to the root mean square
+            of the parameter.
         min_dim_size_to_factor: an array is factored if its second-largest axis has at least this
             size.
         decay_rate: exponent `c`; the decay rate of the averages at step `t` is `1 - t**-c`.
-        decay_offset: number subtracted from the step count to get `t`, for training that continues
-            from a saved state.
-        multiply_by_parameter_scale: whether steps are multiplied by the root mean square of their
-            parameter, or by 1e-3 if that is larger.
-        clipping_threshold: largest root mean square of the step of an array, before it is
-            multiplied by the learning rate. None means no limit.
-        momentum: decay rate of the moving average of steps. With None, steps are not averaged.
+        decay_offset: number subtracted from the step count to obtain `t`, for training that
+            continues from a saved state.
+        multiply_by_parameter_scale: whether to multiply each parameter's step by the parameter's
+            root mean square, or by 1e-3 if the root mean square is smaller.
+        clipping_threshold: maximum root mean square of an array's step before the multiplication by
+            the learning rate. None means no limit.
+        momentum: decay rate of the moving average of steps. If None, steps are not averaged.
         dtype_momentum: dtype in which the average of steps is stored.
         weight_decay_rate: strength of the weight decay, a number or a schedule; None means no
-            decay. It is not multiplied by the learning rate.
+            weight decay. The weight decay is not multiplied by the learning rate.
         eps: small number added to squared gradients.
-        factored: whether to factor the averages of squared gradients. If False, they are stored in
-            full.
+        factored: whether to factor the averages of squared gradients. If False, the averages are
+            stored in full.
         weight_decay_mask: selects the parameters that decay: a tree of bools with the structure of
-            the parameters or a prefix of it, a function that returns such a tree for the
-            parameters, or one or more globs that match parameter paths, such as `"**/kernel"`. None
-            selects all parameters.
+            the parameters or a prefix of that structure, a function that returns such a tree for
+            the parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+            None selects all parameters.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -739,28 +744,28 @@ def rmsprop(
     initial_scale: ArrayLike = 0.0, eps_in_sqrt: bool = True, centered: bool = False,
     momentum: ArrayLike | None = None, nesterov: bool = False, bias_correction: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """RMSProp, which divides gradients by the root of the average squared gradient.
+    """RMSProp, which divides gradients by the square root of the average squared gradient.
 
     A parameter with gradient `g` moves by `-learning_rate * g / sqrt(v + eps)`, where `v` is the
-    moving average of `g²` (Hinton, 2012). With `centered`, the square of the average gradient is
-    subtracted from `v` (Graves, 2013). Momentum is applied after the learning rate.
+    moving average of `g²` (Hinton, 2012). If `centered` is True, the square of the average gradient
+    is subtracted from `v` (Graves, 2013). Momentum is applied after the learning rate.
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
             taken to a number). 1e-3 is a typical value.
         decay: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added in the denominator to avoid division by zero.
-        initial_scale: initial value of the average of squared gradients. PyTorch uses 0, TensorFlow
+        eps: small number added to the denominator to avoid division by zero.
+        initial_scale: initial value of the average of squared gradients. PyTorch uses 0; TensorFlow
             1.x uses 1.
         eps_in_sqrt: if True, `eps` is added under the square root; if False, it is added to the
-            root.
-        centered: whether to divide by the standard deviation of the gradients in place of the root
-            of their average square.
-        momentum: decay rate of the accumulated updates, usually 0.9. With None, there is no
-            momentum.
+            square root.
+        centered: whether to divide by the standard deviation of the gradients instead of by the
+            square root of their average square.
+        momentum: decay rate of the accumulated updates, usually 0.9. If None, there is no momentum.
         nesterov: whether to use Nesterov momentum, which looks one step ahead.
-        bias_correction: whether to correct the averages for their start at zero.
+        bias_correction: whether to correct the averages for the bias caused by initializing them to
+            zero.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -781,11 +786,11 @@ def rmsprop(
 
 
 def sm3(learning_rate: ArrayLike, momentum: ArrayLike = 0.9) -> GradientTransformationExtraArgs:
-    """SM3: Adagrad that stores one vector per axis of an array in place of one number per element.
+    """SM3: a variant of Adagrad that stores one vector per axis, not one number per element.
 
-    The sum of squares of an element is estimated by the smallest of the entries stored for its row,
-    its column, and so on. Gradients are divided by the root of this estimate and averaged (Anil et
-    al., 2019). Large matrices need little memory.
+    The sum of squares of an element is estimated as the smallest of the entries stored for its row,
+    its column, and so on. Gradients are divided by the square root of this estimate and averaged
+    (Anil et al., 2019). Large matrices need little additional memory.
 
     Args:
         learning_rate: step size, a number.
@@ -813,14 +818,14 @@ def optimistic_adam(
     b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, *, nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """An older form of `optimistic_adam_v2`, for a constant learning rate (deprecated).
+    """An older version of `optimistic_adam_v2`, for a constant learning rate (deprecated).
 
     A parameter moves by `-((learning_rate + optimism) * u - optimism * u')`, where `u` is the step
-    of `adam` without the learning rate, and `u'` is the previous `u`.
+    that `adam` computes, without the learning rate, and `u'` is the previous `u`.
 
     Args:
         learning_rate: step size, a number.
-        optimism: weight of the difference from the last step. None means `learning_rate`.
+        optimism: weight of the difference from the previous step. None means `learning_rate`.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
@@ -863,17 +868,18 @@ def optimistic_adam_v2(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Adam that extrapolates the last change of its step, for games such as the training of GANs.
+    """A variant of Adam for games, such as training GANs, that extrapolates the change in its step.
 
     A parameter moves by `-learning_rate * ((alpha + beta) * u - beta * u')`, where `u` is the step
-    of `adam` without the learning rate, and `u'` is the previous `u`. In games, where each player
-    minimizes a different loss, this damps cycles (Daskalakis et al., 2018).
+    that `adam` computes, without the learning rate, and `u'` is the previous `u`. In games, where
+    each player minimizes a different loss, the extrapolation damps cycles (Daskalakis et al.,
+    2018).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
             taken to a number). 1e-3 is a typical value.
         alpha: weight of the current step.
-        beta: weight of the difference from the last step.
+        beta: weight of the difference from the previous step.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.

@@ -1,9 +1,9 @@
-"""Globs that select leaves by path, such as "encoder/**" or ["*/bias", "head/**"].
+"""Globs, such as "encoder/**" or ["*/bias", "head/**"], that select leaves by path.
 
 A path consists of the dict keys, field names and positions on the way to a leaf, joined by "/". In
-a glob, `*` matches any part of a name, `?` one character, `[ab]` one of these characters, and `**`
-any number of names, including none. A glob that matches no leaf raises an error, because it would
-otherwise silently have no effect.
+a glob, `*` matches any part of a name, `?` matches one character, `[ab]` matches one of the
+characters in brackets, and `**` matches any number of names, including none. A glob that matches no
+leaf raises an error, because it would otherwise silently have no effect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["globs_of", "is_labels", "label_tree", "mask_tree", "matches", "path_
 
 @functools.lru_cache(maxsize=4096)
 def _pattern(glob: str) -> re.Pattern[str]:
-    """Return the regular expression of a glob, for paths that start with "/"."""
+    """Return the regular expression that corresponds to a glob, for paths that start with "/"."""
     text = ""
     for name in glob.strip("/").split("/"):
         if name == "**":
@@ -47,8 +47,8 @@ def matches(glob: str, path: str) -> bool:
     """Return whether a path matches a glob.
 
     Args:
-        glob: pattern. `*` matches any part of a name, `?` one character, `[ab]` one of these
-            characters, and `**` any number of names, including none.
+        glob: pattern. `*` matches any part of a name, `?` matches one character, `[ab]` matches one
+            of the characters in brackets, and `**` matches any number of names, including none.
         path: names joined by "/".
 
     Returns:
@@ -62,7 +62,7 @@ def matches(glob: str, path: str) -> bool:
 
 
 def path_of(keys: tuple) -> str:
-    """Join the names of a key path by "/".
+    """Join the names in a key path with "/".
 
     Args:
         keys: key path, as returned by `toile.tree_util.tree_flatten_with_path`.
@@ -110,10 +110,10 @@ def paths(tree: PyTree) -> tuple[list[str], PyTreeDef]:
 
 
 def globs_of(mask: PyTree) -> tuple[str, ...] | None:
-    """Return the globs of a mask that is given by globs, or None for any other mask.
+    """Return the globs that define a mask, or None if the mask is not given as globs.
 
     Args:
-        mask: string, list or tuple of strings, or anything else.
+        mask: string, list or tuple of strings, or any other mask.
 
     Returns:
         A tuple of strings, or None.
@@ -144,12 +144,12 @@ def _matched(who: str, globs: Any, found: list[str]) -> list[list[bool]]:
 
 
 def mask_tree(globs: str | Sequence[str], tree: PyTree, who: str = "mask") -> PyTree:
-    """Make a tree of bools that are True for leaves whose path matches one of the globs.
+    """Create a tree of bools that are True for leaves whose path matches one of the globs.
 
     Args:
         globs: one or more globs that match paths.
         tree: tree of parameters.
-        who: name of the function, with which error messages begin.
+        who: name of the function with which error messages begin.
 
     Returns:
         A tree with the structure of `tree`.
@@ -194,12 +194,12 @@ def is_labels(labels: PyTree, params: PyTree) -> bool:
 
 
 def label_tree(labels: Mapping[str, Hashable], tree: PyTree, who: str = "partition") -> PyTree:
-    """Make a tree of labels, in which the first glob that matches a path gives the label.
+    """Create a tree of labels; the first glob that matches a leaf's path determines its label.
 
     Args:
         labels: dict from globs to labels.
         tree: tree of parameters.
-        who: name of the function, with which error messages begin.
+        who: name of the function with which error messages begin.
 
     Returns:
         A tree with the structure of `tree`.

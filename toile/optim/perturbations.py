@@ -1,7 +1,7 @@
-"""Smooth versions of functions that have no useful derivative, such as an argmax.
+"""Smooth versions of functions, such as an argmax, that have no useful derivative.
 
 `f(x)` is replaced by the mean of `f(x + sigma * z)` over random noise `z`, estimated from samples.
-Derivatives of any order are computed from values of `f` alone (the score-function estimator).
+Derivatives of any order are computed only from values of `f` (the score-function estimator).
 """
 # The estimator has the factor exp(l - stop(l)), where l is the log probability of a sample: its
 # value is 1, and its derivative is that of l.
@@ -51,7 +51,7 @@ class Normal:
 class Gumbel:
     """Gumbel noise for `make_perturbed_fun`.
 
-    The argmax of logits with this noise is a sample from their softmax.
+    The argmax of logits to which this noise is added is a sample from the softmax of the logits.
 
     >>> from toile.optim import perturbations
     >>> perturbations.Gumbel().log_prob(jnp.array([0.0]))
@@ -84,23 +84,23 @@ def make_perturbed_fun(
     fun: Callable[[PyTree], PyTree], num_samples: int = 1000, sigma: ArrayLike = 0.1,
     noise: Normal | Gumbel = _GUMBEL, use_baseline: bool = True,
 ) -> Callable[[Array, PyTree], PyTree]:
-    """Make a smooth version of a function that has no useful derivative, such as an argmax.
+    """Create a smooth version of a function, such as an argmax, that has no useful derivative.
 
-    The smooth function estimates the mean of `fun(x + sigma * z)` over random noise `z` from
-    samples. Its derivatives of any order are computed from values of `fun` alone, so `fun` may be
+    The smooth function uses samples to estimate the mean of `fun(x + sigma * z)` over random noise
+    `z`. Its derivatives of any order are computed only from values of `fun`, so `fun` may be
     piecewise constant (Berthet et al., 2020).
 
     Args:
         fun: function that maps a tree to a tree.
-        num_samples: number of samples; more samples give a more precise estimate.
+        num_samples: number of samples; with more samples, the estimate is more precise.
         sigma: scale of the noise; larger values smooth more.
         noise: distribution of the noise, an object with methods `sample(key, shape, dtype)` and
             `log_prob(z)`, such as `Normal()`. The default is `Gumbel()`.
-        use_baseline: whether to subtract `fun(x)` in the estimates of derivatives, which makes them
-            more precise.
+        use_baseline: whether to subtract `fun(x)` when derivatives are estimated, which makes the
+            estimates more precise.
 
     Returns:
-        A function `f(key, x)` of a random key and a tree that returns the estimate.
+        A function `f(key, x)` that accepts a random key and a tree and returns the estimate.
 
     >>> from toile.optim import perturbations
     >>> smooth = perturbations.make_perturbed_fun(

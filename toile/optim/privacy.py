@@ -1,4 +1,4 @@
-"""Differentially private training, which clips the gradient of each example and adds noise."""
+"""Differentially private training, which clips each example's gradient and adds noise."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def differentially_private_aggregate(
     """Clip per-example gradients, sum them, add noise, and divide by the number of examples.
 
     The noise is Gaussian with standard deviation `l2_norm_clip * noise_multiplier` (Abadi et al.,
-    2016). The gradients passed to `update` must have a leading batch dimension with one entry per
-    example; `vmap(grad(loss))` returns them in this form. Put this transformation first in a chain.
+    2016). The gradients passed to `update` must have a leading batch axis with one entry per
+    example, like those that `vmap(grad(loss))` returns. Put this transformation first in a chain.
 
     Args:
-        l2_norm_clip: largest Euclidean norm of the gradient of one example.
+        l2_norm_clip: maximum Euclidean norm of one example's gradient.
         noise_multiplier: standard deviation of the noise, relative to `l2_norm_clip`. More noise
-            gives more privacy.
-        key: random key, or an integer seed. With None, the seed is 0 and a warning is issued.
+            provides more privacy.
+        key: random key, or an integer seed. If None, the seed is 0 and a warning is issued.
         seed: older name for `key` (deprecated).
 
     Returns:
@@ -88,19 +88,18 @@ def dpsgd(
 ) -> base.GradientTransformation:
     """Differentially private gradient descent, which needs one gradient per example.
 
-    The gradients must have a leading batch dimension with one entry per example. They are combined
-    by `differentially_private_aggregate`, and the result is treated as in `sgd` (Abadi et al.,
-    2016).
+    The gradients must have a leading batch axis with one entry per example.
+    `differentially_private_aggregate` combines them, and the combined gradient is treated as in
+    `sgd` (Abadi et al., 2016).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
             taken to a number).
-        l2_norm_clip: largest Euclidean norm of the gradient of one example.
+        l2_norm_clip: maximum Euclidean norm of one example's gradient.
         noise_multiplier: standard deviation of the noise, relative to `l2_norm_clip`. More noise
-            gives more privacy.
-        seed: integer seed of the noise.
-        momentum: decay rate of the accumulated updates, usually 0.9. With None, there is no
-            momentum.
+            provides more privacy.
+        seed: integer seed for the noise.
+        momentum: decay rate of the accumulated updates, usually 0.9. If None, there is no momentum.
         nesterov: whether to use Nesterov momentum, which looks one step ahead.
 
     Returns:

@@ -63,7 +63,7 @@ def projection_hypercube(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
     Args:
         tree: array.
-        scale: length of the sides of the hypercube.
+        scale: side length of the hypercube.
 
     Returns:
         An array like `tree`.
@@ -104,7 +104,7 @@ def projection_simplex(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
     Args:
         tree: tree of arrays, treated as one vector.
-        scale: sum of the result, positive.
+        scale: sum of the elements of the result; must be positive.
 
     Returns:
         A tree like `tree`.
@@ -122,7 +122,7 @@ def projection_l1_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
     Args:
         tree: tree of arrays, treated as one vector.
-        scale: sum of the absolute values, positive.
+        scale: sum of the absolute values; must be positive.
 
     Returns:
         A tree like `tree`.
@@ -140,7 +140,7 @@ def projection_l1_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
     Args:
         tree: tree of arrays, treated as one vector.
-        scale: largest sum of the absolute values, positive.
+        scale: maximum sum of the absolute values; must be positive.
 
     Returns:
         A tree like `tree`.
@@ -156,7 +156,7 @@ def projection_l1_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l2_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree onto the vectors of Euclidean norm `scale`.
+    """Project a tree onto the vectors whose Euclidean norm is `scale`.
 
     For a tree of zeros, the result is NaN.
 
@@ -175,11 +175,11 @@ def projection_l2_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l2_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree onto the vectors of Euclidean norm at most `scale`.
+    """Project a tree onto the vectors whose Euclidean norm is at most `scale`.
 
     Args:
         tree: tree of arrays, treated as one vector.
-        scale: largest norm.
+        scale: maximum norm.
 
     Returns:
         A tree like `tree`.
@@ -199,7 +199,7 @@ def projection_linf_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        scale: largest absolute value.
+        scale: maximum absolute value.
 
     Returns:
         A tree like `tree`.
@@ -212,7 +212,7 @@ def projection_linf_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_vector(x: PyTree, a: PyTree) -> PyTree:
-    """Project a tree onto a line through zero, that is, onto the nearest multiple of a vector.
+    """Project a tree onto a line through zero; the result is the nearest multiple of a vector.
 
     Args:
         x: tree of arrays, treated as one vector.

@@ -19,13 +19,13 @@ class ScaleByLBFGSState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        params: parameters of the last step.
-        updates: gradients of the last step.
-        diff_params_memory: past differences of parameters; each leaf has a leading axis of size
+        params: parameters in the last step.
+        updates: gradients in the last step.
+        diff_params_memory: past changes in the parameters; each leaf has a leading axis of size
             `memory_size`.
-        diff_updates_memory: past differences of gradients, in the same form.
-        weights_memory: vector with `1 / dot(dw, dg)` for each past step, where `dw` and `dg` are
-            the differences of parameters and gradients.
+        diff_updates_memory: past changes in the gradients, stored in the same way.
+        weights_memory: vector that contains `1 / dot(dw, dg)` for each past step, where `dw` and
+            `dg` are the changes in the parameters and the gradients.
 
     >>> from toile import optim
     >>> optim.scale_by_lbfgs(memory_size=3).init(jnp.zeros(2)).diff_params_memory.shape
@@ -75,9 +75,9 @@ def scale_by_lbfgs(
 ) -> base.GradientTransformation:
     """Multiply gradients by an estimate of the inverse Hessian that is computed from past steps.
 
-    This is the two-loop recursion of L-BFGS (Liu and Nocedal, 1989). It needs the gradients
-    themselves, so put it first in a chain. The sign is not flipped. `lbfgs` flips the sign and adds
-    a learning rate and a line search.
+    This is the two-loop recursion of L-BFGS (Liu and Nocedal, 1989). Put this transformation first
+    in a chain, because it needs the unmodified gradients. It does not flip the sign. `lbfgs` flips
+    the sign and adds a learning rate and a line search.
 
     Args:
         memory_size: number of past steps used in the estimate, at least 1.

@@ -62,8 +62,8 @@ def scale_by_schedule(step_size_fn: base.Schedule) -> base.GradientTransformatio
 
     Args:
         step_size_fn: function that maps the number of updates made so far, which is 0 in the first
-            update, to the factor. The factor is converted to the dtype of each leaf. Its sign is
-            not flipped; use `scale_by_learning_rate` for that.
+            update, to the factor. The factor is converted to the dtype of each leaf. The sign is
+            not flipped; to flip it, use `scale_by_learning_rate`.
 
     Returns:
         A gradient transformation.
@@ -91,11 +91,11 @@ def scale_by_schedule(step_size_fn: base.Schedule) -> base.GradientTransformatio
 def scale_by_learning_rate(
     learning_rate: base.ScalarOrSchedule | None = None, *, flip_sign: bool = True
 ) -> base.GradientTransformation:
-    """Multiply updates by the negative learning rate, so that they go downhill.
+    """Multiply updates by the negative learning rate, so that steps go downhill.
 
     Args:
-        learning_rate: a number or a schedule. With None, updates are returned unchanged, and their
-            sign is not flipped.
+        learning_rate: a number or a schedule. If None, updates are returned unchanged, without
+            flipping their sign.
         flip_sign: if True, the factor is `-learning_rate`; if False, it is `learning_rate`.
 
     Returns:
@@ -116,7 +116,7 @@ def scale_by_learning_rate(
 
 
 def scale_by_sign() -> base.GradientTransformation:
-    """Replace updates by their signs.
+    """Replace updates with their signs.
 
     Returns:
         A gradient transformation.
@@ -131,10 +131,10 @@ def scale_by_sign() -> base.GradientTransformation:
 
 
 def scale_by_param_block_norm(min_scale: ArrayLike = 1e-3) -> base.GradientTransformation:
-    """Multiply each leaf by the Euclidean norm of its parameter.
+    """Multiply each leaf of the updates by the Euclidean norm of the corresponding parameter.
 
     Args:
-        min_scale: lower bound for the factor, so that zero parameters can change.
+        min_scale: lower bound for the factor, so that parameters that are zero can change.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.
@@ -149,10 +149,10 @@ def scale_by_param_block_norm(min_scale: ArrayLike = 1e-3) -> base.GradientTrans
 
 
 def scale_by_param_block_rms(min_scale: ArrayLike = 1e-3) -> base.GradientTransformation:
-    """Multiply each leaf by the root mean square of its parameter.
+    """Multiply each leaf of the updates by the root mean square of the corresponding parameter.
 
     Args:
-        min_scale: lower bound for the factor, so that zero parameters can change.
+        min_scale: lower bound for the factor, so that parameters that are zero can change.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.
@@ -169,7 +169,7 @@ def scale_by_param_block_rms(min_scale: ArrayLike = 1e-3) -> base.GradientTransf
 def scale_by_trust_ratio(
     min_norm: ArrayLike = 0.0, trust_coefficient: ArrayLike = 1.0, eps: ArrayLike = 0.0
 ) -> base.GradientTransformation:
-    """Multiply each leaf by the ratio of the parameter norm to the update norm.
+    """Multiply each leaf of the updates by the ratio of the parameter norm to the update norm.
 
     The factor is `trust_coefficient * norm(param) / (norm(update) + eps)`, or 1 if one of the norms
     is zero. The length of a step is therefore proportional to the norm of the parameter. `lars` and
@@ -202,9 +202,9 @@ def scale_by_trust_ratio(
 def normalize_by_update_norm(
     scale_factor: ArrayLike = 1.0, eps: ArrayLike = 1e-6
 ) -> base.GradientTransformation:
-    """Divide all updates by their global norm, so that together they have a fixed norm.
+    """Divide all updates by their global norm, so that their global norm becomes a fixed number.
 
-    Updates are multiplied by `scale_factor / (norm + eps)`, where the norm is taken over all
+    Updates are multiplied by `scale_factor / (norm + eps)`, where the norm is computed over all
     leaves.
 
     Args:
@@ -230,9 +230,9 @@ def normalize_by_update_norm(
 
 
 def centralize() -> base.GradientTransformation:
-    """Subtract from each leaf its mean over all axes but the first.
+    """Subtract from each leaf its mean over all axes except the first.
 
-    Leaves with fewer than two axes stay unchanged. The method is called gradient centralization
+    Leaves with fewer than two axes stay unchanged. This method is called gradient centralization
     (Yong et al., 2020).
 
     Returns:
@@ -258,7 +258,7 @@ class ScaleByOptimisticGradientState(NamedTuple):
 
     Args:
         is_initial_step: boolean scalar, True before the first update.
-        previous_gradient: updates of the last step.
+        previous_gradient: updates in the last step.
 
     >>> from toile import optim
     >>> optim.scale_by_optimistic_gradient().init(jnp.zeros(1))
@@ -273,10 +273,10 @@ class ScaleByOptimisticGradientState(NamedTuple):
 def scale_by_optimistic_gradient(
     alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> base.GradientTransformation:
-    """Add the change since the last step to the updates.
+    """Add to the updates their change since the previous step.
 
-    The result is `(alpha + beta) * g - beta * g'`, where `g` is the update and `g'` the update of
-    the previous step. In the first step, `g'` is `g`.
+    The result is `(alpha + beta) * g - beta * g'`, where `g` is the update and `g'` is the update
+    in the previous step. In the first step, `g'` is `g`.
 
     Args:
         alpha: weight of the update.
@@ -313,8 +313,8 @@ class ScaleByDistanceOverGradientsState(NamedTuple):
     """State of `scale_by_distance_over_gradients`; its fields are trees like the parameters.
 
     Args:
-        max_dist: for each leaf, the largest distance from its initial value so far, a scalar.
-        grad_sum_of_squares: for each leaf, the sum of all squared gradients, an array of shape
+        max_dist: for each leaf, the largest distance so far from its initial value, as a scalar.
+        grad_sum_of_squares: for each leaf, the sum of all squared gradients, as an array of shape
             (1,).
         init_params: initial parameters.
 
@@ -332,16 +332,17 @@ def scale_by_distance_over_gradients(
     reps_rel: ArrayLike = 1e-6, eps: ArrayLike = 1e-8, param_dtype: DTypeLike = jnp.float32,
     global_scale: ArrayLike = 1.0,
 ) -> base.GradientTransformation:
-    """Multiply each leaf by a step size that is estimated from the distance moved so far.
+    """Multiply each leaf of the updates by a step size estimated from the distance moved so far.
 
-    The factor is `global_scale * d / sqrt(s + eps)`. Here `d` is the largest distance of the
-    parameter from its initial value so far, but at least `reps_rel * (1 + norm(initial value))`,
-    and `s` is the sum of all its squared gradients. This rule needs no learning rate (DoG; Ivgi et
-    al., 2023). Put `scale(-1.0)` after it in a chain.
+    The factor is `global_scale * d / sqrt(s + eps)`. Here `d` is the largest distance so far
+    between the parameter and its initial value, but at least
+    `reps_rel * (1 + norm(initial value))`, and `s` is the sum of all squared gradients of the
+    parameter. This rule needs no learning rate (DoG; Ivgi et al., 2023). In a chain, put
+    `scale(-1.0)` after this transformation.
 
     Args:
-        reps_rel: size of the first step relative to `1 + norm(initial value)`. It can be small,
-            because the distance grows by itself.
+        reps_rel: size of the first step relative to `1 + norm(initial value)`. A small number
+            suffices, because the distance grows during training.
         eps: small number added to the sum of squares to avoid division by zero.
         param_dtype: dtype in which the initial parameters are stored.
         global_scale: factor by which all steps are multiplied.
@@ -388,13 +389,13 @@ def scale_by_polyak(
 
     The factor is `min((value - f_min) / (norm(updates)**2 + eps), max_learning_rate)`, or 0 if the
     denominator is at most the machine epsilon. Pass the loss to `update` as the keyword argument
-    `value`. The sign is not flipped; use `polyak_sgd` for that.
+    `value`. The sign is not flipped; `polyak_sgd` flips it.
 
     Args:
         f_min: smallest value that the loss can have.
-        max_learning_rate: largest factor.
+        max_learning_rate: maximum factor.
         eps: small number added to the squared norm.
-        variant: "sps" or "sps+". The factor of "sps+" is never negative.
+        variant: "sps" or "sps+". With "sps+", the factor is never negative.
 
     Returns:
         A gradient transformation whose `update` needs the keyword argument `value`.

@@ -1,4 +1,4 @@
-"""Products with the Hessian of a loss, and diagonals of the Hessian and Fisher matrices.
+"""Hessian-vector products, and diagonals of the Hessian and Fisher information matrices.
 
 A loss is a function `loss(params, inputs, targets)` that returns a scalar. Vectors have one element
 for each element of the parameters.
@@ -45,7 +45,7 @@ def hvp(loss: Loss, v: ArrayLike, params: PyTree, inputs: PyTree, targets: PyTre
 def hessian_diag(loss: Loss, params: PyTree, inputs: PyTree, targets: PyTree) -> Array:
     """Compute the diagonal of the Hessian of a loss.
 
-    This needs one product with the Hessian for each element of the parameters.
+    This function computes one Hessian-vector product for each element of the parameters.
 
     Args:
         loss: function of `params`, `inputs` and `targets` that returns a scalar.
@@ -71,7 +71,7 @@ def hessian_diag(loss: Loss, params: PyTree, inputs: PyTree, targets: PyTree) ->
 def fisher_diag(
     negative_log_likelihood: Loss, params: PyTree, inputs: PyTree, targets: PyTree
 ) -> Array:
-    """Estimate the diagonal of the Fisher information by the squared gradient.
+    """Estimate the diagonal of the Fisher information matrix as the squared gradient.
 
     Args:
         negative_log_likelihood: function of `params`, `inputs` and `targets` that returns a scalar.

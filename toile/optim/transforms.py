@@ -1,4 +1,4 @@
-"""Transformations that wrap or combine others, in one namespace as in Optax."""
+"""Transformations that wrap or combine other transformations, in one namespace as in Optax."""
 # ruff: noqa: F403, F405
 
 from toile.optim.accumulation import *

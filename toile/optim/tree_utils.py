@@ -1,4 +1,4 @@
-"""The functions of `toile.optim.tree` under longer names, such as `tree_add` and `tree_norm`."""
+"""The functions in `toile.optim.tree` under longer names, such as `tree_add` and `tree_norm`."""
 
 import functools
 

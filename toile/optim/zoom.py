@@ -1,9 +1,9 @@
 """Zoom line search, which finds a step size that satisfies the strong Wolfe conditions.
 
-The step grows until an interval is found that contains a good step size. Then cubic, quadratic or
-bisecting guesses make the interval smaller (Nocedal and Wright, Numerical Optimization, algorithms
-3.5 and 3.6, with the approximate decrease condition of Hager and Zhang). If no good step size is
-found, the search uses the best one that decreased the loss enough.
+The step size is increased until an interval is found that contains a good step size. Then cubic or
+quadratic interpolation or bisection makes the interval smaller (Nocedal and Wright, Numerical
+Optimization, algorithms 3.5 and 3.6, with the approximate decrease condition of Hager and Zhang).
+If no good step size is found, the search uses the best step size that decreased the loss enough.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class ZoomLinesearchInfo(NamedTuple):
 
     Args:
         num_linesearch_steps: number of step sizes tried.
-        decrease_error: amount by which the last step size missed the required decrease, or 0.
-        curvature_error: amount by which the last step size missed the required slope, or 0.
+        decrease_error: amount by which the decrease in loss fell short of the required decrease; 0
+            if it sufficed.
+        curvature_error: amount by which the slope exceeded the limit; 0 if it did not.
 
     >>> from toile import optim
     >>> optim.scale_by_zoom_linesearch(15).init(jnp.zeros(1)).info.decrease_error
@@ -290,46 +291,47 @@ def scale_by_zoom_linesearch(
 ) -> base.GradientTransformationExtraArgs:
     """Multiply updates by a step size that satisfies the strong Wolfe conditions.
 
-    The conditions require that the loss decreases enough and that it is flatter at the new point.
-    For a step size `s` they are `f(w + s * u) <= f(w) + slope_rtol * s * slope(0) + tol` and
+    The conditions require that the loss decrease enough and that it be flatter at the new point.
+    For a step size `s`, they are `f(w + s * u) <= f(w) + slope_rtol * s * slope(0) + tol` and
     `|slope(s)| <= curv_rtol * |slope(0)| + tol`. Here `f` is the loss, `w` are the parameters, `u`
     are the updates, which must point downhill, and `slope(s)` is the derivative of `f(w + s * u)`
     with respect to `s`.
 
-    Steps grow until an interval is found that contains such a step, and then the interval shrinks.
-    If no such step is found, the search uses the best step that decreased the loss enough, or else
-    the last one tried, or 0 if the loss is not finite there.
+    Step sizes increase until an interval is found that contains such a step size, and then the
+    interval is narrowed. If no such step size is found, the search uses the best step size that
+    decreased the loss enough. If there is none, it uses the last step size tried, or 0 if the loss
+    is not finite there.
 
     The `update` of this transformation needs the keyword arguments `value` (the loss), `grad` (its
-    gradient) and `value_fn` (the function of the parameters that computes the loss). It passes any
-    other keyword arguments to `value_fn`. The state contains the loss and the gradient at the new
-    point, for `value_and_grad_from_state`.
+    gradient) and `value_fn` (the function of the parameters that computes the loss). All other
+    keyword arguments are passed to `value_fn`. The state contains the loss and the gradient at the
+    new point, for `value_and_grad_from_state`.
 
     Args:
-        max_linesearch_steps: largest number of step sizes tried, for instance 15.
-        max_learning_rate: largest step size; None means no limit.
-        tol: tolerance of both conditions.
-        increase_factor: factor by which steps grow, greater than 1.
+        max_linesearch_steps: maximum number of step sizes to try, for instance 15.
+        max_learning_rate: maximum step size; None means no limit.
+        tol: tolerance for both conditions.
+        increase_factor: factor by which step sizes increase; greater than 1.
         slope_rtol: required decrease, as a fraction of the decrease that the slope predicts; less
             than `curv_rtol`.
-        curv_rtol: largest slope at the new point, relative to the slope at the start; between
+        curv_rtol: maximum slope at the new point, relative to the slope at the start; between
             `slope_rtol` and 1. With smaller values, the search is more precise.
-        approx_dec_rtol: tolerance, relative to the loss, of an alternative condition on the
-            decrease that compares slopes and is more reliable near a minimum (Hager and Zhang,
-            2006). With None, this alternative is not used.
-        stepsize_precision: the search ends when the interval is at most this long, if it has found
-            a step that decreases the loss enough.
+        approx_dec_rtol: tolerance, relative to the loss, for an alternative decrease condition,
+            which compares slopes and is more reliable near a minimum (Hager and Zhang, 2006). If
+            None, the alternative condition is not used.
+        stepsize_precision: the search ends when the interval is at most this long, provided that a
+            step size that decreases the loss enough has been found.
         initial_guess_strategy: step size that a search tries first: "keep" for the last step size,
             or "one" for 1, which quasi-Newton methods need.
         verbose: whether to print the reason if a search fails.
 
     Returns:
-        A gradient transformation whose `update` needs the parameters and the keyword arguments
-        above.
+        A gradient transformation whose `update` needs the parameters and the three keyword
+        arguments above.
 
     Raises:
         ValueError: `initial_guess_strategy` is not supported.
-        TypeError: `update` gets a keyword argument that `value_fn` does not accept.
+        TypeError: `update` receives a keyword argument that `value_fn` does not accept.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum(w**2)

@@ -1,7 +1,7 @@
-"""Sources of examples that read .npy and .npz files, either memory-mapped or as a whole.
+"""Sources of examples that memory-map .npy files or read .npz files into memory.
 
-The size in a file's header is compared with the size of the file before memory is allocated. Arrays
-of Python objects are refused, because reading them could run code.
+Before memory is allocated, the size given in a file's header is compared with the size of the file.
+Arrays of Python objects are rejected, because reading them could run code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
         A source for a Loader.
 
     Raises:
-        UnreadableFileError: a file is damaged, or shorter than its header says.
+        UnreadableFileError: a file is damaged or is shorter than its header says.
         ValueError: the arrays differ in length.
 
     >>> import tempfile
@@ -77,18 +77,19 @@ def map_file(path: StrPath, reader: str) -> np.ndarray:
 
 
 def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource:
-    """Read the arrays of a .npz file into memory.
+    """Read the arrays in a .npz file into memory.
 
     Args:
         path: a file written by `np.savez` or `np.savez_compressed`.
-        names: names of the arrays to read; None for all of them.
+        names: names of the arrays to read; None means all arrays.
 
     Returns:
         A source for a Loader.
 
     Raises:
-        UnreadableFileError: the file is damaged, or shorter than its header says.
-        ValueError: the file has no array with a given name, or the arrays differ in length.
+        UnreadableFileError: the file is damaged or is shorter than its header says.
+        ValueError: the file contains no array with one of the given names, or the arrays differ in
+            length.
 
     >>> import tempfile
     >>> path = f"{tempfile.mkdtemp()}/points.npz"
@@ -120,7 +121,7 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
 
 
 def read_entry(archive: zipfile.ZipFile, name: str, reader: str) -> np.ndarray:
-    """Read one array of an archive, after comparing its header with the size of the entry."""
+    """Read one array in an archive, after comparing its header with the size of the entry."""
     size = archive.getinfo(name).file_size
     with archive.open(name) as file:
         shape, fortran, dtype = read_header(file, size)
@@ -135,7 +136,7 @@ def read_entry(archive: zipfile.ZipFile, name: str, reader: str) -> np.ndarray:
 
 
 def _with_known_dtype(array: np.ndarray) -> np.ndarray:
-    """Restore bfloat16, which NumPy does not know and writes as two opaque bytes."""
+    """Restore bfloat16, which NumPy does not support and writes as two opaque bytes."""
     return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
 
 

@@ -14,14 +14,15 @@ __all__ = ["get_metrics", "onehot", "shard", "shard_prng_key", "stack_forest"]
 
 
 def shard(xs: PyTree) -> PyTree:
-    """Split the first axis of arrays over the devices of this process.
+    """Split the first axis of arrays across the devices of this process.
 
     Args:
-        xs: tree of arrays. The length of their first axis must be a multiple of the number of
-            devices.
+        xs: tree of arrays. The length of each array's first axis must be a multiple of the number
+            of devices.
 
     Returns:
-        A tree of arrays of shape (devices, n / devices, ...).
+        A tree of arrays of shape (devices, n / devices, ...), where n is the length of the first
+        axis.
 
     >>> import numpy as np
     >>> from toile.training import common_utils
@@ -69,11 +70,11 @@ def get_metrics(device_metrics: Sequence[PyTree]) -> PyTree:
     """Stack the metrics of many steps, using the copies on the first device.
 
     Args:
-        device_metrics: a tree of arrays for each step; the first axis of the arrays is for the
-            devices.
+        device_metrics: a tree of arrays for each step; the arrays' first axis has one entry for
+            each device.
 
     Returns:
-        A tree of arrays whose first axis is for the steps.
+        A tree of arrays whose first axis has one entry for each step.
 
     >>> from toile.training import common_utils
     >>> steps = [{"loss": jnp.full(toile.local_device_count(), x)} for x in (3.0, 2.0)]

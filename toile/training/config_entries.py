@@ -1,6 +1,6 @@
-"""Access by dotted names to mappings, dataclasses and the ConfigDict of ml_collections.
+"""Access to mappings, dataclasses and ml_collections' ConfigDict by dotted names.
 
-`flat` lists the entries, and `changed` returns a copy in which some of them are changed. A
+`flat` lists the entries, and `changed` returns a copy in which some entries are changed. A
 ConfigDict is recognized by its methods, so ml_collections is not imported.
 """
 
@@ -40,7 +40,7 @@ def _entries(config: Any) -> dict[str, Any]:
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    """List the values of a nested configuration by dotted name.
+    """List the values in a nested configuration by dotted name.
 
     Args:
         config: mapping, dataclass, ConfigDict, or any object with attributes.
@@ -66,7 +66,7 @@ def changed(config: Any, values: Mapping[str, Any]) -> Any:
 
     Args:
         config: as for `flat`; dataclasses may be frozen.
-        values: the new values by dotted name.
+        values: the new values, by dotted name.
 
     Returns:
         A configuration of the same type.

@@ -1,7 +1,8 @@
 """The flags `--config=FILE` and `--config.FIELD=VALUE` of ml_collections, with shorter errors.
 
-A file or a field that does not exist ends the program with one line that suggests the nearest
-existing name, instead of a traceback. ml_collections is imported when a flag is defined.
+If a file or a field does not exist, the program ends with a one-line message, instead of a
+traceback, that suggests the nearest existing name. ml_collections is imported when a flag is
+defined.
 """
 
 from __future__ import annotations
@@ -24,18 +25,20 @@ __all__ = ["DEFINE_config_file", "unknown_field"]
 def DEFINE_config_file(
     name: str, default: str | os.PathLike[str], help_string: str = "The hyperparameters."
 ) -> FlagHolder[Any]:
-    """Define a flag that chooses a file of hyperparameters, and flags that set its fields.
+    """Define a flag that selects a file of hyperparameters, and flags that set fields.
 
-    The file must define a function `get_config` that returns an `ml_collections.ConfigDict`. With
-    the name `"config"`, `--config=FILE` chooses another file and `--config.rate=0.1` sets a field.
+    The file must define a function `get_config` that returns an `ml_collections.ConfigDict`. If
+    `name` is `"config"`, `--config=FILE` selects a different file, and `--config.rate=0.1` sets a
+    field.
 
     Args:
         name: name of the flag.
-        default: path of the file that is used if the command line chooses none.
+        default: path of the file that is used if the command line does not select a file.
         help_string: description of the flag in `--help`.
 
     Returns:
-        The holder of the flag, whose `value` is the config once the command line is parsed.
+        The flag's holder, whose attribute `value` is the config once the command line has been
+        parsed.
 
     Raises:
         ImportError: ml_collections is not installed.
@@ -79,7 +82,7 @@ def unknown_field(flag: str, owner: str, field: str, known: Iterable[str]) -> st
         known: names of the existing fields.
 
     Returns:
-        A line that suggests the nearest name, or lists all names if none is near.
+        A line that suggests the nearest name, or lists all names if none is similar.
 
     >>> from toile.training import config_flags
     >>> config_flags.unknown_field("--config.sead", "tiny.py", "sead", ["batch_size", "seed"])

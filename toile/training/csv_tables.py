@@ -1,8 +1,8 @@
-"""Sources of examples that read CSV files, with numbers, categories and a target.
+"""Sources of examples that read CSV files, which contain numbers, categories and a target.
 
-A column is numeric if all its entries are numbers. Any other column has categories, which are
-numbered in sorted order. With `like`, a second file is read with the columns and codes of the
-first, so that a model sees the same codes in both.
+A column is numeric if all its entries are numbers. Any other column contains categories, which are
+numbered in sorted order. If `like` is given, the columns and codes of an earlier table are used, so
+that a model sees the same codes in both files.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Column:
 
     Args:
         name: the name of the column in the header.
-        categories: the names of the categories, in the order of their codes; None for a column of
-            numbers. The name "" stands for missing values.
-        mean: the mean of a column of numbers, ignoring missing values.
+        categories: the names of the categories, in the order of their codes; None for a numeric
+            column. The name "" stands for missing values.
+        mean: the mean of a numeric column, ignoring missing values.
 
     >>> Column("city", ("Bern", "Oslo")).categories[1]
     'Oslo'
@@ -54,7 +54,7 @@ class CsvTable(ArraySource):
     Args:
         arrays: a dict of the arrays `numbers`, `categories` and, if there is a target, `target`.
         columns: the input columns, in the order of the file.
-        target: the column to predict; None if there is none.
+        target: the column to predict; None if there is no such column.
 
     >>> import pathlib, tempfile
     >>> from toile.training import datasets
@@ -78,7 +78,7 @@ class CsvTable(ArraySource):
 
     @property
     def categories(self) -> dict[str, tuple[str, ...]]:
-        """The names of the categories by column, in the order of their codes."""
+        """The names of each column's categories, in the order of their codes."""
         return {c.name: c.categories for c in self.columns if c.categories is not None}
 
     @property
@@ -94,22 +94,22 @@ def csv_table(
 ) -> CsvTable:
     """Read a CSV file with a header as a source of examples.
 
-    A column whose entries are all numbers is numeric. The entries of other columns, and of those
-    listed in `categories`, are converted to integer codes. An entry is missing if it is empty or is
-    NA, N/A, NaN, null, None or ?, in upper or lower case. In a column of categories, missing values
-    are a separate category named "".
+    A column whose entries are all numbers is numeric. The entries of all other columns, and of the
+    columns listed in `categories`, are converted to integer codes. An entry is missing if it is
+    empty or is NA, N/A, NaN, null, None or ?, in upper or lower case. In a column of categories,
+    missing values form a separate category named "".
 
     Args:
-        path: the file, in UTF-8.
+        path: path of the file, which must be encoded in UTF-8.
         target: the column to predict; it must have a value in every row.
         ignore: columns to leave out, such as names and identifiers.
         categories: numeric columns to treat as categories, such as postal codes.
-        missing: how missing numbers are treated. `"error"` raises an error that says where they
-            are, `"mean"` replaces them with the mean of the column, `"nan"` with NaN, and `"drop"`
-            leaves out the rows that contain them.
+        missing: how to treat missing numbers. `"error"` raises an error that says where they are,
+            `"mean"` replaces them with the mean of the column, `"nan"` replaces them with NaN, and
+            `"drop"` leaves out the rows in which they occur.
         delimiter: the character between fields.
-        like: a table whose columns, codes and means are used for this file too, such as the table
-            of the training data. It replaces `target`, `ignore` and `categories`.
+        like: a table, such as that of the training data, whose columns, codes and means are also
+            used for this file. If given, it replaces `target`, `ignore` and `categories`.
 
     Returns:
         A source for a Loader. Its batches contain `numbers` (float32 [batch, n]), `categories`
@@ -117,7 +117,7 @@ def csv_table(
         categories are in `table.numbers`, `table.categories` and `table.target`.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         UnreadableFileError: a row has more or fewer fields than the header, or the file is not
             text.
         ValueError: a named column does not exist, or values are missing.
@@ -184,7 +184,7 @@ class _File:
                 )
 
     def fields(self, name: str) -> list[str]:
-        """The entries of a column; "" for those that are missing."""
+        """The entries of a column; "" for missing entries."""
         at = self.names.index(name)
         return ["" if row[at].lower() in MISSING else row[at] for row in self.rows]
 

@@ -1,7 +1,7 @@
 """Read the metrics that a run has written, and draw them with matplotlib.
 
-`history` reads `metrics.jsonl`, which `writers.create_default_writer` makes. `picture` draws curves
-into a PNG file; nothing else in this module needs matplotlib.
+`history` reads `metrics.jsonl`, which the writer from `writers.create_default_writer` writes.
+`picture` draws curves and saves them as a PNG file; nothing else in this module needs matplotlib.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["entries", "history", "picture"]
 
 
 def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
-    """Read the values of a metric that a run wrote.
+    """Read the values that a run wrote for a metric.
 
     Args:
-        workdir: folder of the run, with the file `metrics.jsonl` that
-            `toile.metrics.writers.create_default_writer` makes.
+        workdir: folder of the run. It must contain the file `metrics.jsonl`, written by a writer
+            from `toile.metrics.writers.create_default_writer`.
         name: name of the metric.
 
     Returns:
@@ -53,10 +53,9 @@ def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
 
 
 def entries(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read the objects of a file of JSON lines.
+    """Read the objects in a JSON Lines file.
 
-    An incomplete last line is ignored, because the writer may have been stopped in the middle of
-    it.
+    An incomplete last line is ignored, because the writer may have been stopped while writing it.
 
     Args:
         path: path of the file.
@@ -95,15 +94,16 @@ def _is_json(line: bytes) -> bool:
 def picture(
     path: str | os.PathLike[str], panels: Mapping[str, Mapping[str, Mapping[int, float]]]
 ) -> bool:
-    """Draw curves into a PNG file with matplotlib.
+    """Draw curves with matplotlib, and save them as a PNG file.
 
     Args:
         path: path of the file.
-        panels: a dict from the titles of panels to their lines, which are a dict from labels to
-            curves. A curve is a dict from steps to values, such as `history` returns.
+        panels: a dict from the panels' titles to their lines. The lines of a panel are a dict from
+            labels to curves. A curve is a dict from steps to values, like the one that `history`
+            returns.
 
     Returns:
-        True if the file was drawn, False if matplotlib is not installed.
+        True if the file was written, False if matplotlib is not installed.
 
     >>> from toile.training import curves
     >>> curves.picture("curve.png", {"loss": {"run": {1: 0.5, 2: 0.25}}})  # doctest: +SKIP
@@ -134,12 +134,12 @@ def picture(
 
 
 def main(arguments: list[str]) -> None:
-    """Draw the curves that the command line asks for.
+    """Draw the curves that the command line specifies.
 
     `python -m toile.training.curves curve.png METRIC[,METRIC...] LABEL=WORKDIR ...`
 
     Args:
-        arguments: the arguments of the command.
+        arguments: the command-line arguments.
 
     >>> from toile.training import curves
     >>> curves.main(["curve.png", "loss", "small=runs/1", "large=runs/2"])  # doctest: +SKIP

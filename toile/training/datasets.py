@@ -1,10 +1,10 @@
-"""Sources of data: your own files, files that come with the examples, tensorflow-datasets.
+"""Sources of data: your own files, files that come with the examples, and tensorflow-datasets.
 
 `image_folder`, `csv_table`, `npz_arrays` and `mapped_arrays` read files into sources for a Loader,
 and `split` divides any source. `shipped` finds a file beside an example or in the folders of the
-examples, so that a copied example still runs. `tfds_sources` reads a prepared data set by random
-access, without TensorFlow. It never downloads anything; for a data set that is missing, its error
-says how to prepare it.
+examples, so that a copied example still runs. `tfds_sources` provides random access to a prepared
+data set, without TensorFlow. It never downloads anything; if a data set is missing, the error
+message says how to prepare it.
 """
 
 from __future__ import annotations
@@ -57,12 +57,13 @@ def split(source: PyTree, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any
     The division depends only on the number of examples and the seed. No example is read or copied.
 
     Args:
-        source: data for a Loader: a tree of arrays with equal first axes, or a source of examples.
-        test: the fraction of the examples in the test part, between 0 and 1.
+        source: data for a Loader: a tree of arrays whose first axes have equal lengths, or a source
+            of examples.
+        test: the fraction of the examples that go into the test part, between 0 and 1.
         seed: seed that determines which examples are in the test part.
 
     Returns:
-        The pair of sources (training, test), for Loaders. Examples keep their order. The parts of a
+        A pair of sources (training, test) for Loaders. Examples keep their order. The parts of a
         table are tables, and the parts of an image folder are image folders.
 
     >>> train, test = split({"x": np.arange(10)}, test=0.3)
@@ -86,7 +87,7 @@ def split(source: PyTree, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any
 
 
 def shipped(name: str, example: str | os.PathLike[str]) -> Path:
-    """Find a data file that comes with an example.
+    """Find a data file or folder that comes with an example.
 
     The search begins in the folder `data` beside the example. It continues in the folders `data`
     and `*/data` of the examples that were installed with toile or are in its source tree.
@@ -96,7 +97,7 @@ def shipped(name: str, example: str | os.PathLike[str]) -> Path:
         example: path of the example's module: its `__file__`.
 
     Returns:
-        The path of the file.
+        The path of the file or folder.
 
     Raises:
         FileNotFoundError: the file is in none of these folders.
@@ -119,9 +120,9 @@ def shipped(name: str, example: str | os.PathLike[str]) -> Path:
 
 
 def tfds_sources(name: str, splits: Sequence[str]) -> list[Any]:
-    """Open a prepared data set of tensorflow-datasets by random access.
+    """Open a data set that tensorflow-datasets has prepared, for random access.
 
-    Nothing is downloaded. Data sets are searched for in `$TFDS_DATA_DIR`, or in
+    Nothing is downloaded. Data sets are looked up in `$TFDS_DATA_DIR`, or in
     `~/tensorflow_datasets` if this variable is not set.
 
     Args:
@@ -129,8 +130,8 @@ def tfds_sources(name: str, splits: Sequence[str]) -> list[Any]:
         splits: names of the splits, such as `["train", "test"]`.
 
     Returns:
-        A list with one source for each split, which a `Loader` accepts. Its examples are dicts of
-        arrays.
+        A list that contains one source for each split. A source can be passed to a `Loader`; its
+        examples are dicts of arrays.
 
     Raises:
         ImportError: tensorflow-datasets is not installed.

@@ -1,4 +1,4 @@
-"""Choosing the devices of a run, for the option `--devices N` of the examples."""
+"""Selection of the devices for a run, for the examples' option `--devices N`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A loss scale that grows while gradients are finite and shrinks when they are not.
 
-Small gradients in half precision underflow to zero. Multiplying the loss by a large number, and
-dividing the gradients by it afterwards, keeps them in range.
+In half precision, small gradients underflow to zero. Multiplying the loss by a large number, and
+afterwards dividing the gradients by the same number, keeps them in range.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _LARGEST, _SMALLEST = jnp.finfo(jnp.float32).max, jnp.finfo(jnp.float32).tiny
 class DynamicScale(dynamic_scale.DynamicScale):
     """Loss scale that grows while gradients are finite and shrinks when they are not.
 
-    Small gradients in float16 underflow to zero. Multiplying the loss by a large number, and
-    dividing the gradients by it afterwards, prevents this. If the gradients are not finite, the
-    scale was too large: keep the old parameters and continue with the new scale.
+    In float16, small gradients underflow to zero. Multiplying the loss by a large number, and
+    afterwards dividing the gradients by the same number, prevents this. If the gradients are not
+    finite, the scale was too large: keep the old parameters and continue with the new scale.
 
     Args:
-        growth_factor: factor by which the scale grows.
-        backoff_factor: factor by which the scale shrinks.
-        growth_interval: number of finite steps in a row after which the scale grows.
-        fin_steps: number of finite steps in a row so far.
+        growth_factor: factor by which the scale is multiplied to increase it.
+        backoff_factor: factor by which the scale is multiplied to reduce it.
+        growth_interval: number of consecutive finite steps after which the scale is increased.
+        fin_steps: number of consecutive finite steps so far.
         scale: the current scale.
-        minimum_scale: smallest scale; None for no limit.
+        minimum_scale: minimum scale; None means no limit.
 
     >>> from toile.training.dynamic_scale import DynamicScale
     >>> scale, p = DynamicScale(growth_interval=10), jnp.float32(1.0)

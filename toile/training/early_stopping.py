@@ -13,17 +13,17 @@ __all__ = ["EarlyStopping"]
 class EarlyStopping(struct.PyTreeNode):
     """Decide when to stop training because a metric no longer decreases.
 
-    A value improves on the best one if it is lower by more than `min_delta`. When more than
-    `patience` values in a row do not improve, `should_stop` is set.
+    A value is an improvement if it is lower than the best value by more than `min_delta`. When more
+    than `patience` consecutive values are not improvements, `should_stop` becomes True.
 
     Args:
-        min_delta: amount by which a value must be lower than the best one to count as an
-            improvement.
-        patience: number of values in a row without improvement that are tolerated.
+        min_delta: a value is an improvement if it is lower than the best value by more than this
+            amount.
+        patience: number of consecutive values without improvement that are tolerated.
         best_metric: the best value so far.
-        patience_count: number of values since the best one.
+        patience_count: number of values since the best value.
         should_stop: whether to stop.
-        has_improved: whether the last value improved.
+        has_improved: whether the last value was an improvement.
 
     >>> from toile.training.early_stopping import EarlyStopping
     >>> stop = EarlyStopping(min_delta=1e-3, patience=2)
@@ -43,7 +43,7 @@ class EarlyStopping(struct.PyTreeNode):
     has_improved: bool = False
 
     def reset(self) -> EarlyStopping:
-        """Return a copy with the same options that has not seen any value."""
+        """Return a copy with the same options, in the initial state."""
         return self.replace(
             best_metric=float("inf"), patience_count=0, should_stop=False, has_improved=False
         )

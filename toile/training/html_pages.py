@@ -1,7 +1,7 @@
-"""The page of a report: HTML, style, tables, diagrams and embedded pictures, as one text.
+"""The HTML page of a report, with its style, tables, diagrams and embedded pictures in one text.
 
-Everything that comes from outside is escaped, and the page's Content-Security-Policy forbids
-loading anything, so that a report from someone else is safe to open.
+All text from the user is escaped, and the page's Content-Security-Policy forbids loading anything,
+so a report from someone else is safe to open.
 """
 
 from __future__ import annotations

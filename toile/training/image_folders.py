@@ -1,8 +1,8 @@
 """Images in folders, one folder for each class, as a source of examples.
 
-Files are found when the source is made and read when a batch needs them, in the threads of the
-Loader. PNG and JPEG files need Pillow, which is imported when the first of them is read; .npy files
-do not.
+Files are found when the source is created. They are read by the Loader's threads when a batch needs
+them. PNG and JPEG files need Pillow, which is imported when the first such file is read; .npy files
+do not need it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class ImageFolder:
         files: paths of the images.
         labels: the class of each image, as an index into `classes`.
         classes: the names of the classes, in the order of their labels.
-        size: the height and width of every image; None to leave them as they are.
-        channels: 1 or 3.
+        size: the height and width of every image; None leaves the images unchanged.
+        channels: number of channels: 1 or 3.
 
     >>> import pathlib, tempfile
     >>> from toile.training import datasets
@@ -75,7 +75,7 @@ class ImageFolder:
         return examples
 
     def subset(self, rows: np.ndarray) -> Self:
-        """Return a source with some of the images."""
+        """Return a source that contains some of the images."""
         chosen = copy.copy(self)
         chosen.files, chosen.labels = [self.files[i] for i in rows], self.labels[rows]
         return chosen
@@ -93,10 +93,10 @@ def image_folder(
 ) -> ImageFolder:
     """Open a folder of images that has one subfolder for each class.
 
-    The names of the subfolders, sorted, are the classes: `folder.classes[label]`. Their subfolders
+    The names of the subfolders, sorted, are the classes: `folder.classes[label]`. Nested subfolders
     are searched too. Hidden files and files that are not images are skipped. Photographs are
-    rotated as their metadata says. The labels are in `folder.labels`; no image needs to be read for
-    them.
+    rotated as their metadata says. `folder.labels` contains the labels, which are known without
+    reading the images.
 
     Args:
         path: the folder.

@@ -1,8 +1,8 @@
 """Images for training: a generated data set, and random crops, shifts and flips.
 
 `textured_shapes` draws ten kinds of shapes, whose colors and textures do not depend on the kind.
-`shifted`, `flipped` and `cut_out` change batches of uint8 images at random, as the `augment` of a
-Loader. The crops are for single images of any size.
+`shifted`, `flipped` and `cut_out` change batches of uint8 images at random; pass them to a Loader
+as `augment`. The cropping functions are for single images of any size.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def textured_shapes(count: int, size: int, seed: int) -> Batch:
     Args:
         count: number of images.
         size: height and width in pixels.
-        seed: seed of the random numbers.
+        seed: seed for the random numbers.
 
     Returns:
-        A dict with `image`, a uint8 array of shape (count, size, size, 3), and `label`, an int32
-        array of shape (count,). A label is the index of the kind in `SHAPES`. All kinds are equally
-        frequent.
+        A dict that contains `image`, a uint8 array of shape (count, size, size, 3), and `label`, an
+        int32 array of shape (count,). A label is the index of the kind in `SHAPES`. All kinds are
+        equally frequent.
 
     >>> from toile.training import images
     >>> batch = images.textured_shapes(4, 16, seed=0)
@@ -109,17 +109,17 @@ def textured_shapes(count: int, size: int, seed: int) -> Batch:
 
 
 def shifted(batch: Batch, rng: np.random.Generator, most: int) -> Batch:
-    """Move each image of a batch by a random number of pixels.
+    """Shift each image in a batch by a random number of pixels.
 
     The empty space at the border is filled with a reflection of the image.
 
     Args:
-        batch: dict with `image` of shape (n, height, width, channels).
+        batch: dict that contains `image`, an array of shape (n, height, width, channels).
         rng: NumPy random generator.
-        most: largest shift along each axis, in pixels.
+        most: maximum shift along each axis, in pixels.
 
     Returns:
-        The batch with changed images.
+        A copy of the batch with the changed images.
 
     >>> import numpy as np
     >>> from toile.training import images
@@ -137,14 +137,14 @@ def shifted(batch: Batch, rng: np.random.Generator, most: int) -> Batch:
 
 
 def flipped(batch: Batch, rng: np.random.Generator) -> Batch:
-    """Mirror each image of a batch left to right, with probability one half.
+    """Mirror each image in a batch left to right with probability one half.
 
     Args:
-        batch: dict with `image` of shape (n, height, width, channels).
+        batch: dict that contains `image`, an array of shape (n, height, width, channels).
         rng: NumPy random generator.
 
     Returns:
-        The batch with changed images.
+        A copy of the batch with the changed images.
 
     >>> import numpy as np
     >>> from toile.training import images
@@ -158,17 +158,17 @@ def flipped(batch: Batch, rng: np.random.Generator) -> Batch:
 
 
 def cut_out(batch: Batch, rng: np.random.Generator, size: int) -> Batch:
-    """Cover a random square of each image of a batch with gray.
+    """Cover a random square of each image in a batch with gray.
 
     The center of the square is a random pixel, so the square may extend beyond the border.
 
     Args:
-        batch: dict with `image` of shape (n, height, width, channels).
+        batch: dict that contains `image`, an array of shape (n, height, width, channels).
         rng: NumPy random generator.
-        size: side of the square in pixels.
+        size: side length of the square, in pixels.
 
     Returns:
-        The batch with changed images; the pixels of the square are 128.
+        A copy of the batch with the changed images; the pixels in the square are 128.
 
     >>> import numpy as np
     >>> from toile.training import images
@@ -193,10 +193,10 @@ def cut_out(batch: Batch, rng: np.random.Generator, size: int) -> Batch:
 def resized_crop(
     image: np.ndarray, box: tuple[float, float, float, float], size: int
 ) -> np.ndarray:
-    """Cut a part out of an image and resize it to a square.
+    """Cut a part out of an image, and resize the part to a square.
 
     Interpolation is bilinear; where one pixel of the result covers several pixels of the image,
-    those are averaged first. Gray images get three equal channels.
+    these pixels are averaged first. For a gray image, the three channels of the result are equal.
 
     Args:
         image: array of shape (height, width), or (height, width, 1 or 3).
@@ -222,7 +222,8 @@ def resampled(
 ) -> Any:
     """Resize a part of an image with bilinear interpolation.
 
-    Where one pixel of the result covers several pixels of the image, those are averaged first.
+    Where one pixel of the result covers several pixels of the image, these pixels are averaged
+    first.
 
     Args:
         image: array of shape (height, width, channels).
@@ -258,16 +259,16 @@ def resampled(
 def random_resized_crop(
     image: np.ndarray, rng: np.random.Generator, size: int, area: tuple[float, float] = (0.08, 1.0)
 ) -> np.ndarray:
-    """Cut a random part out of an image and resize it to a square.
+    """Cut a random part out of an image, and resize the part to a square.
 
-    The aspect ratio of the part is between 3/4 and 4/3. If none of ten random parts fits into the
+    The aspect ratio of the part is between 3/4 and 4/3. If none of ten random parts fits inside the
     image, the center square is used.
 
     Args:
         image: array of shape (height, width), or (height, width, 1 or 3).
         rng: NumPy random generator.
         size: height and width of the result.
-        area: smallest and largest area of the part, as fractions of the area of the image.
+        area: minimum and maximum area of the part, as fractions of the image's area.
 
     Returns:
         A uint8 array of shape (size, size, 3).
@@ -290,12 +291,12 @@ def random_resized_crop(
 
 
 def center_crop(image: np.ndarray, size: int, share: float = 0.875) -> np.ndarray:
-    """Cut a square out of the center of an image and resize it.
+    """Cut a square out of the center of an image, and resize the square.
 
     Args:
         image: array of shape (height, width), or (height, width, 1 or 3).
         size: height and width of the result.
-        share: side of the square, as a fraction of the image's shorter side.
+        share: side length of the square, as a fraction of the image's shorter side.
 
     Returns:
         A uint8 array of shape (size, size, 3).

@@ -1,8 +1,8 @@
 """Stop a loop after its current step: `with StopRequests() as stop: … if stop: break`.
 
-An interruption during a step could leave the position in the data and the parameters one step
-apart; a loop that stops between steps saves a consistent state. SIGTERM, which clusters send before
-they take a machine away, is treated like Ctrl-C.
+If a step is interrupted, the position in the data and the parameters may differ by one step; a loop
+that stops between steps saves a consistent state. SIGTERM, which clusters send before they reclaim
+a machine, is treated like Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class StopRequests:
     """Let a loop finish its step when the process is asked to stop.
 
     In the `with` block, Ctrl-C (SIGINT) and SIGTERM do not interrupt the loop. Instead, the object
-    becomes true. A second Ctrl-C interrupts at once, as usual. Outside the main thread, where
+    becomes truthy. A second Ctrl-C interrupts the loop immediately. Outside the main thread, where
     Python delivers no signals, the object has no effect.
 
     >>> import signal

@@ -1,4 +1,4 @@
-"""A plot of metrics that is updated while a notebook cell trains.
+"""A plot of metrics that is updated while a notebook cell trains a model.
 
 A loop passes numbers to a `Plot`, which draws them below the cell as SVG and updates the drawing in
 place. A `Plot` is also a metric writer (`toile.metrics.writers`). Nothing is loaded from a network.
@@ -29,20 +29,20 @@ class Plot(MetricWriter):
     """Curves of metrics, drawn while a loop runs.
 
     In a notebook, the curves appear below the running cell and are redrawn in place when there are
-    new numbers, at most once in `every` seconds. Elsewhere nothing is drawn, but `print(plot)`
-    shows the curves as characters. If a curve has thousands of points, neighboring points are
-    averaged. Values that are not finite are counted below the panel.
+    new numbers, at most once every `every` seconds. Outside a notebook, nothing is drawn, but
+    `print(plot)` shows the curves as characters. If a curve has thousands of points, neighboring
+    points are averaged. If some values are not finite, their number is shown below the panel.
 
-    Each metric has a panel, except that names with the same last part share one: `train/loss` and
-    `eval/loss`, or `train_loss` and `eval_loss`.
+    Each metric has its own panel, but metrics whose names have the same last part share a panel;
+    examples are `train/loss` and `eval/loss`, or `train_loss` and `eval_loss`.
 
     Args:
-        panels: a dict from the titles of panels to the names of their metrics. Metrics that are not
-            listed get panels as described above. None lists no metrics.
-        log: whether vertical axes are logarithmic, or the titles of the panels with a logarithmic
-            axis.
+        panels: a dict from the panels' titles to the names of their metrics. Metrics that are not
+            listed are assigned to panels as described above. None means that no metrics are listed.
+        log: whether vertical axes are logarithmic, or the titles of the panels that have a
+            logarithmic vertical axis.
         size: width and height of a panel, in pixels.
-        every: smallest number of seconds between two drawings.
+        every: minimum number of seconds between two drawings.
 
     >>> from toile.training.live import Plot
     >>> plot = Plot(log=["loss"])
@@ -65,11 +65,11 @@ class Plot(MetricWriter):
     def add(self, step: int | float, /, **values: ArrayLike) -> None:
         """Add one point to the curve of each given metric.
 
-        Arrays are copied from the device, and the copy waits until they are computed. In a fast
-        loop, do not add numbers at every step.
+        Arrays are copied from the device, and this method waits until they have been computed. In a
+        fast loop, do not add numbers at every step.
 
         Args:
-            step: position of the points on the horizontal axis.
+            step: the points' position on the horizontal axis.
             **values: one number for each metric, by name.
         """
         self.write_scalars(step, values)
@@ -78,7 +78,7 @@ class Plot(MetricWriter):
         """Add one point to the curve of each given metric; names need not be Python identifiers.
 
         Args:
-            step: position of the points on the horizontal axis.
+            step: the points' position on the horizontal axis.
             scalars: one number for each metric, by name.
         """
         at = _number("step", step)
@@ -99,7 +99,7 @@ class Plot(MetricWriter):
             self._display.flush()
 
     def close(self) -> None:
-        """Draw the remaining points; more can still be added."""
+        """Draw the remaining points; more points can be added afterwards."""
         self.flush()
 
     def _title(self, name: str) -> str:

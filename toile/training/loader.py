@@ -1,8 +1,9 @@
-"""Batches of examples: shuffled by a key, loaded ahead in threads, split over processes, resumable.
+"""Batches of examples: shuffled, loaded ahead in threads, split among processes, and resumable.
 
-The order of an epoch depends only on the key and the number of the epoch. The position of a loader
-is two numbers, and a loader restored from them yields exactly the batches that remained. Batch `b`
-of an epoch contains the same examples however many processes share it.
+The order of the examples in an epoch depends only on the key and the epoch number. A loader's
+position consists of two numbers, and a loader restored from these numbers yields exactly the
+batches that remained. Batch `b` of an epoch contains the same examples, no matter how many
+processes share the batch.
 """
 
 from __future__ import annotations
@@ -28,34 +29,36 @@ _POLICIES = ("drop", "keep", "pad")
 
 
 class Loader:
-    """Batches of a data set: shuffled, loaded ahead in threads, and resumable.
+    """An iterable over batches of a data set: shuffled, loaded ahead in threads, and resumable.
 
-    A `for` loop runs over one epoch. The order of an epoch depends only on the key and the number
-    of the epoch, so a loader at a saved position continues with exactly the batches that remained.
+    A `for` loop runs over one epoch. The order of the examples in an epoch depends only on the key
+    and the epoch number, so a loader restored to a saved position continues with exactly the
+    batches that remained.
 
     Args:
-        source: tree of arrays with equal first axes, such as a dict of NumPy arrays; or a source of
-            examples with `__len__` and `__getitem__`, such as the functions of
-            `toile.training.datasets` return.
-        batch_size: number of examples in a batch of one process.
+        source: tree of arrays whose first axes have equal lengths, such as a dict of NumPy arrays;
+            or a source of examples with `__len__` and `__getitem__`, such as those that the
+            functions in `toile.training.datasets` return.
+        batch_size: number of examples in one process's batch.
         key: random key for shuffling every epoch differently; None keeps the order of the source.
-        last: how a last batch that is not full is treated: `"drop"` leaves it out, `"keep"` makes
-            it shorter, and `"pad"` fills it up with zeros. With `"pad"`, every batch gets a mask
-            that is True for real examples. It becomes the entry `mask` of a dict or the last entry
-            of a tuple; any other batch becomes a pair (batch, mask).
-        transform: a function `f(batch)` that returns the batch to use; None for no transform.
-        augment: a function `f(batch, rng)` that returns a changed batch, called before `transform`.
-            `rng` is a NumPy random generator that depends only on the key, the epoch and the number
-            of the batch. None for no augmentation.
-        prefetch: number of batches to load ahead; 0 for none.
-        threads: number of threads that load batches; 0 loads them in the calling thread.
-        process_index: index of this process among those that share the data; None for
+        last: how to treat a last batch that is not full: `"drop"` leaves it out, `"keep"` keeps the
+            shorter batch, and `"pad"` pads it with zeros. With `"pad"`, a mask that is True for
+            real examples is added to every batch: as the entry `mask` of a dict, or as the last
+            entry of a tuple. Any other batch becomes a pair (batch, mask).
+        transform: a function `f(batch)` that returns the batch to use; None means no
+            transformation.
+        augment: a function `f(batch, rng)` that returns a changed batch; it is called before
+            `transform`. `rng` is a NumPy random generator that depends only on the key, the epoch
+            and the batch number. None means no augmentation.
+        prefetch: number of batches to load ahead; 0 loads no batches ahead.
+        threads: number of threads that load batches; with 0, the calling thread loads them.
+        process_index: index of this process among the processes that share the data; None means
             `toile.process_index()`.
-        process_count: number of processes that share the data, each of which gets different
-            examples; None for `toile.process_count()`.
+        process_count: number of processes that share the data, each of which receives different
+            examples; None means `toile.process_count()`.
 
     Raises:
-        ValueError: there are too few examples for a batch, or the arrays do not fit together.
+        ValueError: there are too few examples for a batch, or the arrays differ in length.
 
     >>> import numpy as np
     >>> from toile.training.loader import Loader
@@ -123,12 +126,12 @@ class Loader:
 
     @property
     def batch(self) -> int:
-        """The number of the next batch in its epoch; `len(loader)` after the last one."""
+        """The number of the next batch in its epoch; `len(loader)` after the last batch."""
         return self._batch
 
     @property
     def step(self) -> int:
-        """The number of batches before the next one, counted over all epochs."""
+        """The number of batches before the next batch, counted over all epochs."""
         return self._epoch * len(self) + self._batch
 
     def __iter__(self) -> Iterator[Any]:
@@ -140,14 +143,14 @@ class Loader:
         self._epoch, self._batch = epoch + 1, 0
 
     def forever(self) -> Iterator[Any]:
-        """Iterate over batches without end, epoch after epoch."""
+        """Iterate over batches forever, epoch after epoch."""
         while True:
             yield from self
 
     def state_dict(self) -> dict[str, int]:
         """Return the current position, to be saved in a checkpoint.
 
-        Batches that are loaded ahead but not yet returned do not count.
+        Batches that have been loaded ahead but not yet returned do not count.
 
         Returns:
             A dict of ints: `epoch` and `batch`, and numbers that identify the data and the options.
@@ -155,13 +158,13 @@ class Loader:
         return {"epoch": self._epoch, "batch": self._batch, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, SupportsInt]) -> None:
-        """Go to a saved position.
+        """Move to a saved position.
 
         Args:
             state: result of `state_dict`.
 
         Raises:
-            ValueError: `state` is from a loader with other data or options.
+            ValueError: `state` is from a loader with different data or options.
         """
         mine = self._identity()
         other = {name: int(state[name]) for name in mine}
@@ -174,11 +177,11 @@ class Loader:
         self.seek(int(state["epoch"]), int(state["batch"]))
 
     def seek(self, epoch: int, batch: int = 0) -> None:
-        """Go to a batch of an epoch.
+        """Move to a given batch of a given epoch.
 
         Args:
-            epoch: number of the epoch, counted from 0.
-            batch: number of the batch, counted from 0.
+            epoch: epoch number, counted from 0.
+            batch: batch number, counted from 0.
         """
         if epoch < 0 or not 0 <= batch <= len(self):
             raise ValueError(
@@ -201,7 +204,7 @@ class Loader:
         }
 
     def _ahead(self, epoch: int, start: int) -> Iterator[tuple[int, Any]]:
-        """Numbered batches of an epoch, made ahead in threads; order and errors are kept."""
+        """Numbered batches of an epoch, created ahead in threads; order and errors are kept."""
         order = self._order(epoch)
         numbers = iter(range(start, len(self)))
         if not self._prefetch or not self._threads:
@@ -265,7 +268,7 @@ class ArraySource:
     The arrays may be memory-mapped files, whose rows are read only when a batch needs them.
 
     Args:
-        arrays: tree of arrays with equal first axes.
+        arrays: tree of arrays whose first axes have equal lengths.
 
     >>> source = ArraySource({"x": np.arange(5) ** 2})
     >>> len(source), int(source[2]["x"]), source.take(np.array([4, 0]))["x"].tolist()
@@ -303,7 +306,7 @@ class ArraySource:
         return tree.map(lambda x: np.asarray(x[rows]), self._arrays)
 
     def subset(self, rows: np.ndarray) -> Self:
-        """Return a source with some of the rows; nothing is read or copied."""
+        """Return a source that contains some of the rows; nothing is read or copied."""
         chosen = copy.copy(self)
         chosen._rows = rows if self._rows is None else self._rows[rows]
         return chosen
@@ -313,7 +316,7 @@ def as_source(source: PyTree) -> Any:
     """Convert data that a Loader accepts to a source of examples.
 
     Args:
-        source: tree of arrays with equal first axes, or a source of examples.
+        source: tree of arrays whose first axes have equal lengths, or a source of examples.
 
     Returns:
         An `ArraySource` for a tree of arrays; a source of examples is returned unchanged.

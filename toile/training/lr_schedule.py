@@ -1,6 +1,6 @@
-"""Learning rate schedules whose settings are in epochs; `toile.optim` has more general ones.
+"""Learning rate schedules configured in epochs; `toile.optim` has more general schedules.
 
-All schedules have a base rate, a number of steps in an epoch, and a warmup of `warmup_length`
+All schedules have a base rate, a number of steps per epoch, and a warm-up of `warmup_length`
 epochs, during which the rate rises linearly from zero.
 """
 
@@ -29,15 +29,15 @@ def _warmed(lr: Any, step: Any, steps_per_epoch: float, warmup_length: float) ->
 def create_constant_learning_rate_schedule(
     base_learning_rate: float, steps_per_epoch: float, warmup_length: float = 0.0
 ) -> Callable[[ArrayLike], Any]:
-    """Make a learning rate schedule that is constant after a warmup.
+    """Create a learning rate schedule that is constant after a warm-up.
 
     Args:
         base_learning_rate: the learning rate.
         steps_per_epoch: number of steps in an epoch.
-        warmup_length: number of epochs of warmup, during which the rate rises linearly from zero.
+        warmup_length: number of warm-up epochs, during which the rate rises linearly from zero.
 
     Returns:
-        A function from the step to the learning rate.
+        A function that maps the step number to the learning rate.
 
     >>> from toile.training import lr_schedule
     >>> rate = lr_schedule.create_constant_learning_rate_schedule(0.1, 10, warmup_length=2.0)
@@ -55,17 +55,17 @@ def create_stepped_learning_rate_schedule(
     base_learning_rate: float, steps_per_epoch: float, lr_sched_steps: Sequence[Sequence[float]],
     warmup_length: float = 0.0,
 ) -> Callable[[ArrayLike], Any]:
-    """Make a learning rate schedule that changes the rate at given epochs.
+    """Create a learning rate schedule that changes the rate at given epochs.
 
     Args:
-        base_learning_rate: the initial learning rate, not counting the warmup.
+        base_learning_rate: the initial learning rate, not counting the warm-up.
         steps_per_epoch: number of steps in an epoch.
-        lr_sched_steps: pairs `[epoch, factor]`; after the epoch, the rate is the base rate times
+        lr_sched_steps: pairs `[epoch, factor]`; after that epoch, the rate is the base rate times
             the factor.
-        warmup_length: number of epochs of warmup, during which the rate rises linearly from zero.
+        warmup_length: number of warm-up epochs, during which the rate rises linearly from zero.
 
     Returns:
-        A function from the step to the learning rate.
+        A function that maps the step number to the learning rate.
 
     >>> from toile.training import lr_schedule
     >>> rate = lr_schedule.create_stepped_learning_rate_schedule(1.0, 10, [[3, 0.1], [6, 0.01]])
@@ -87,16 +87,16 @@ def create_cosine_learning_rate_schedule(
     base_learning_rate: float, steps_per_epoch: float, halfcos_epochs: float,
     warmup_length: float = 0.0,
 ) -> Callable[[ArrayLike], Any]:
-    """Make a learning rate schedule that falls to zero along half a cosine wave.
+    """Create a learning rate schedule that falls to zero along half a cosine wave.
 
     Args:
-        base_learning_rate: the initial learning rate, not counting the warmup.
+        base_learning_rate: the initial learning rate, not counting the warm-up.
         steps_per_epoch: number of steps in an epoch.
-        halfcos_epochs: number of epochs after which the rate is zero; later it rises again.
-        warmup_length: number of epochs of warmup, during which the rate rises linearly from zero.
+        halfcos_epochs: number of epochs after which the rate is zero; after that, it rises again.
+        warmup_length: number of warm-up epochs, during which the rate rises linearly from zero.
 
     Returns:
-        A function from the step to the learning rate.
+        A function that maps the step number to the learning rate.
 
     >>> from toile.training import lr_schedule
     >>> rate = lr_schedule.create_cosine_learning_rate_schedule(1.0, 10, halfcos_epochs=4)

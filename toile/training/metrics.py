@@ -1,8 +1,9 @@
 """Metrics that can be merged over batches and devices before their value is computed.
 
-A metric is a small tree. It is made from the outputs of a model (`from_model_output`), merged with
-others (`merge`), and computed once at the end (`compute`), so that averages are exact even if
-batches differ in size. The design and the names are those of clu.metrics.
+A metric is a small tree. It is created from the outputs of a model (`from_model_output`) and merged
+with the metrics for other batches (`merge`). Its value is computed once at the end (`compute`), so
+averages are exact even if batches differ in size. The design and the names are those of
+clu.metrics.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = [
 
 
 class Metric(struct.PyTreeNode):
-    """Base class of metrics, which are made for each batch, merged, and computed at the end.
+    """Base class of metrics, which are created for each batch, merged, and computed at the end.
 
     A subclass defines `from_model_output`, `merge` and `compute`. Merging before computing makes
     averages exact, even if batches differ in size.
@@ -52,16 +53,16 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def from_model_output(cls, *args: Any, **kwargs: Any) -> Self:
-        """Make the metric of one batch from the outputs of a model."""
+        """Create the metric for one batch from the outputs of a model."""
         raise NotImplementedError(f"{cls.__name__}: needed the method from_model_output{here()}")
 
     @classmethod
     def empty(cls) -> Self:
-        """Make a metric without data; merging with it changes nothing."""
+        """Create a metric without data, which does not change a metric it is merged with."""
         raise NotImplementedError(f"{cls.__name__}: needed the method empty{here()}")
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another one."""
+        """Combine the data of this metric and another metric."""
         raise NotImplementedError(f"{type(self).__name__}: needed the method merge{here()}")
 
     def compute(self) -> Any:
@@ -69,7 +70,7 @@ class Metric(struct.PyTreeNode):
         raise NotImplementedError(f"{type(self).__name__}: needed the method compute{here()}")
 
     def reduce(self) -> Self:
-        """Merge metrics that are stacked along the first axis, such as those of all devices."""
+        """Merge metrics stacked along the first axis, such as the metrics of all devices."""
         first = tree.map(lambda x: x[0], self)
         rest = tree.map(lambda x: x[1:], self)
         merged, _ = lax.scan(lambda left, right: (left._reduce_merge(right), None), first, rest)
@@ -81,14 +82,14 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def from_output(cls, name: str) -> type[Self]:
-        """Make a subclass that computes this metric from one output of the model.
+        """Create a subclass that computes this metric from one output of the model.
 
         Args:
-            name: name of the output. An output `mask` is used too, if its first axis has the same
-                length.
+            name: name of the output. An output named `mask` is also used if its first axis has the
+                same length.
 
         Returns:
-            A class whose `from_model_output` takes all outputs as keyword arguments.
+            A class whose `from_model_output` accepts all outputs as keyword arguments.
 
         >>> from toile.training.metrics import Average
         >>> Loss = Average.from_output("loss")
@@ -108,7 +109,7 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def from_fun(cls, fun: Callable[..., Any]) -> type[Self]:
-        """Make a subclass that computes this metric from a function of the model's outputs.
+        """Create a subclass that computes this metric from a function of the model's outputs.
 
         Args:
             fun: function whose parameters have the names of outputs. If it returns a dict, such as
@@ -116,7 +117,7 @@ class Metric(struct.PyTreeNode):
                 metric as keyword arguments.
 
         Returns:
-            A class whose `from_model_output` takes all outputs as keyword arguments.
+            A class whose `from_model_output` accepts all outputs as keyword arguments.
 
         >>> from toile.training.metrics import Average
         >>> Error = Average.from_fun(lambda y, target: abs(y - target))
@@ -170,7 +171,7 @@ class Average(Metric):
 
     Args:
         total: sum of the values so far.
-        count: number of the values so far.
+        count: number of values so far.
 
     >>> from toile.training.metrics import Average
     >>> batches = [jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0])]
@@ -184,18 +185,18 @@ class Average(Metric):
 
     @classmethod
     def empty(cls) -> Self:
-        """Make a metric without data."""
+        """Create a metric without data."""
         return cls(total=jnp.zeros((), jnp.float32), count=jnp.zeros((), jnp.float32))
 
     @classmethod
     def from_model_output(
         cls, values: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
     ) -> Self:
-        """Make the metric of one batch.
+        """Create the metric for one batch.
 
         Args:
             values: array of values, or a single value.
-            mask: array that is true for the values that count. Its shape must be a prefix of the
+            mask: array that is True for the values that count. Its shape must be a prefix of the
                 shape of `values`. None counts all values.
         """
         shown, counts = _masked(values, mask)
@@ -203,7 +204,7 @@ class Average(Metric):
         return cls(total=total, count=(counts > 0).sum(dtype="float32"))
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another one."""
+        """Combine the data of this metric and another metric."""
         return type(self)(total=self.total + other.total, count=self.count + other.count)
 
     def compute(self) -> Any:
@@ -216,7 +217,7 @@ class Sum(Average):
 
     Args:
         total: sum of the values so far.
-        count: number of the values so far.
+        count: number of values so far.
 
     >>> from toile.training.metrics import Sum
     >>> float(Sum.from_model_output(jnp.array([1.0, 2.0])).compute())
@@ -229,12 +230,12 @@ class Sum(Average):
 
 
 class Std(Metric):
-    """Standard deviation of values, as of a whole population: the divisor is `n`, not `n - 1`.
+    """Population standard deviation of values: the divisor is `n`, not `n - 1`.
 
     Args:
         total: sum of the values so far.
-        sum_of_squares: sum of their squares.
-        count: number of the values so far.
+        sum_of_squares: sum of the squares of the values so far.
+        count: number of values so far.
 
     >>> from toile.training.metrics import Std
     >>> float(Std.from_model_output(jnp.array([1.0, 3.0])).compute())
@@ -247,7 +248,7 @@ class Std(Metric):
 
     @classmethod
     def empty(cls) -> Self:
-        """Make a metric without data."""
+        """Create a metric without data."""
         zero = jnp.zeros((), jnp.float32)
         return cls(total=zero, sum_of_squares=zero, count=zero)
 
@@ -255,11 +256,11 @@ class Std(Metric):
     def from_model_output(
         cls, values: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
     ) -> Self:
-        """Make the metric of one batch.
+        """Create the metric for one batch.
 
         Args:
             values: array of values, or a single value.
-            mask: array that is true for the values that count. Its shape must be a prefix of the
+            mask: array that is True for the values that count. Its shape must be a prefix of the
                 shape of `values`. None counts all values.
         """
         shown, counts = _masked(values, mask)
@@ -270,7 +271,7 @@ class Std(Metric):
         )
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another one."""
+        """Combine the data of this metric and another metric."""
         return tree.map(jnp.add, self, other)
 
     def compute(self) -> Any:
@@ -285,7 +286,7 @@ class LossMetric(Average):
 
     Args:
         total: sum of the values so far.
-        count: number of the values so far.
+        count: number of values so far.
 
     >>> from toile.training.metrics import LossMetric
     >>> float(LossMetric.from_model_output(loss=jnp.array([1.0, 3.0])).compute())
@@ -296,11 +297,11 @@ class LossMetric(Average):
     def from_model_output(
         cls, *, loss: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
     ) -> Self:
-        """Make the metric of one batch.
+        """Create the metric for one batch.
 
         Args:
-            loss: array of values, or a single value, for which `mask` is ignored.
-            mask: array that is true for the values that count; None counts all of them.
+            loss: array of values, or a single value; for a single value, `mask` is ignored.
+            mask: array that is True for the values that count; None counts all values.
         """
         return super().from_model_output(loss, mask if np.ndim(loss) else None)
 
@@ -310,7 +311,7 @@ class Perplexity(LossMetric):
 
     Args:
         total: sum of the losses so far.
-        count: number of the losses so far.
+        count: number of losses so far.
 
     >>> from toile.training.metrics import Perplexity
     >>> Perplexity.from_model_output(loss=jnp.log(jnp.array([4.0, 4.0]))).compute().round(3)
@@ -336,7 +337,7 @@ class Accuracy(Average):
     """Fraction of examples for which the label has the largest logit.
 
     Args:
-        total: number of correct examples so far.
+        total: number of correctly classified examples so far.
         count: number of examples so far.
 
     >>> from toile.training.metrics import Accuracy
@@ -349,12 +350,12 @@ class Accuracy(Average):
     def from_model_output(
         cls, *, logits: Array, labels: Array, mask: ArrayLike | None = None, **_: PyTree
     ) -> Self:
-        """Make the metric of one batch.
+        """Create the metric for one batch.
 
         Args:
             logits: array of shape (..., classes).
             labels: array of integers of shape (...).
-            mask: array that is true for the examples that count; None counts all of them.
+            mask: array that is True for the examples that count; None counts all examples.
         """
         _check_classes("Accuracy", logits, labels)
         hits = (logits.argmax(axis=-1) == labels).astype(jnp.float32)
@@ -364,11 +365,11 @@ class Accuracy(Average):
 class TopKAccuracy(Average):
     """Fraction of examples for which the label has one of the k largest logits; k is 5 by default.
 
-    `TopKAccuracy.of(k)` is the metric for another k. Among equal logits, the one with the lower
-    index counts as larger.
+    `TopKAccuracy.of(k)` is the metric for a different k. Among equal logits, the one with the
+    lowest index counts as the largest.
 
     Args:
-        total: number of correct examples so far.
+        total: number of correctly classified examples so far.
         count: number of examples so far.
 
     >>> from toile.training.metrics import TopKAccuracy
@@ -381,19 +382,19 @@ class TopKAccuracy(Average):
 
     @classmethod
     def of(cls, k: int) -> type[Self]:
-        """Make a subclass of this metric for another k."""
+        """Create a subclass of this metric for a different k."""
         return type(f"Top{k}Accuracy", (cls,), {"k": k, "__module__": cls.__module__})
 
     @classmethod
     def from_model_output(
         cls, *, logits: Array, labels: Array, mask: ArrayLike | None = None, **_: PyTree
     ) -> Self:
-        """Make the metric of one batch.
+        """Create the metric for one batch.
 
         Args:
             logits: array of shape (..., classes).
             labels: array of integers of shape (...).
-            mask: array that is true for the examples that count; None counts all of them.
+            mask: array that is True for the examples that count; None counts all examples.
         """
         _check_classes("TopKAccuracy", logits, labels)
         own = jnp.take_along_axis(logits, labels[..., None], axis=-1)
@@ -404,11 +405,11 @@ class TopKAccuracy(Average):
 
 
 class LastValue(Average):
-    """Value of the last batch, such as the learning rate; values of different devices are averaged.
+    """Value from the last batch, such as the learning rate; values from all devices are averaged.
 
     Args:
-        total: sum of the values of the last batch.
-        count: number of the values of the last batch.
+        total: sum of the values in the last batch.
+        count: number of values in the last batch.
 
     >>> from toile.training.metrics import LastValue
     >>> one, two = LastValue.from_model_output(0.1), LastValue.from_model_output(0.05)
@@ -420,11 +421,11 @@ class LastValue(Average):
     def from_model_output(
         cls, value: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
     ) -> Self:
-        """Make the metric of one batch.
+        """Create the metric for one batch.
 
         Args:
             value: a number, or an array whose mean is used.
-            mask: array that is true for the values that count; None counts all of them.
+            mask: array that is True for the values that count; None counts all values.
         """
         return super().from_model_output(value, mask)
 
@@ -437,18 +438,19 @@ class LastValue(Average):
 
     @property
     def value(self) -> Any:
-        """The value of the last batch."""
+        """The value in the last batch."""
         return self.compute()
 
 
 class CollectingMetric(Metric):
-    """Collect outputs of all batches, for metrics that need all of them at once.
+    """Collect outputs from all batches, for metrics that need all outputs at once.
 
     `from_outputs` selects the outputs. A subclass can compute a metric from `super().compute()`.
-    Call `merge` outside compiled functions, because it makes the tree grow.
+    Call `merge` outside compiled functions, because every call adds arrays to the tree.
 
     Args:
-        values: a dict from the name of each output to its arrays so far, one for each batch.
+        values: a dict from the name of each output to the arrays collected so far, one for each
+            batch.
 
     >>> from toile.training.metrics import CollectingMetric
     >>> Scores = CollectingMetric.from_outputs(("score",))
@@ -461,12 +463,12 @@ class CollectingMetric(Metric):
 
     @classmethod
     def empty(cls) -> Self:
-        """Make a metric without data."""
+        """Create a metric without data."""
         return cls(values={})
 
     @classmethod
     def from_outputs(cls, names: tuple[str, ...]) -> type[Self]:
-        """Make a subclass that collects some outputs of the model.
+        """Create a subclass that collects some outputs of the model.
 
         Args:
             names: names of the outputs.
@@ -485,10 +487,10 @@ class CollectingMetric(Metric):
         return type(f"{cls.__name__}_of_{'_'.join(names)}", (cls,), body)
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another one.
+        """Combine the data of this metric and another metric.
 
         Raises:
-            RuntimeError: the method is called in a function that `jit` compiles.
+            RuntimeError: the method is called inside a function that `jit` compiles.
         """
         if not self.values or not other.values:
             return other if not self.values else self
@@ -501,7 +503,7 @@ class CollectingMetric(Metric):
         return type(self)(values=tree.map(np.asarray, both))
 
     def reduce(self) -> Self:
-        """Merge the first two axes of each output, which are for devices and for examples."""
+        """Merge the first two axes of each output, the device axis and the example axis."""
         joined = tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.values)
         return type(self)(values=joined)
 
@@ -511,7 +513,7 @@ class CollectingMetric(Metric):
 
 
 class Collection(struct.PyTreeNode):
-    """A group of metrics that are made from the same outputs, merged and computed together.
+    """A group of metrics that are created, merged and computed together, from the same outputs.
 
     List the metrics as annotated fields of a subclass, or pass them to `Collection.create`.
 
@@ -529,7 +531,7 @@ class Collection(struct.PyTreeNode):
 
     @classmethod
     def create(cls, **metrics: type[Metric]) -> type[Self]:
-        """Make a subclass with the given metrics: `Collection.create(accuracy=Accuracy)`.
+        """Create a subclass with the given metrics: `Collection.create(accuracy=Accuracy)`.
 
         Args:
             **metrics: classes of metrics, by name.
@@ -539,7 +541,7 @@ class Collection(struct.PyTreeNode):
 
     @classmethod
     def create_collection(cls, metrics: Mapping[str, type[Metric]]) -> Self:
-        """Make an empty collection of metrics.
+        """Create an empty collection of metrics.
 
         Args:
             metrics: classes of metrics, by name.
@@ -554,12 +556,12 @@ class Collection(struct.PyTreeNode):
 
     @classmethod
     def empty(cls) -> Self:
-        """Make a collection without data."""
+        """Create a collection without data."""
         return cls(**{name: kind.empty() for name, kind in cls._kinds().items()})
 
     @classmethod
     def single_from_model_output(cls, **outputs: PyTree) -> Self:
-        """Make the collection of one batch on one device.
+        """Create the collection for one batch on one device.
 
         Args:
             **outputs: outputs of the model, by name.
@@ -569,9 +571,9 @@ class Collection(struct.PyTreeNode):
 
     @classmethod
     def gather_from_model_output(cls, axis_name: str = "batch", **outputs: PyTree) -> Self:
-        """Make the collection of one batch that is divided over the devices of a mapped axis.
+        """Create the collection for one batch that is divided among the devices of a mapped axis.
 
-        The metrics of all devices are merged, so the result is the same on each of them.
+        The metrics of all devices are merged, so the result is the same on every device.
 
         Args:
             axis_name: name of the axis.
@@ -581,7 +583,7 @@ class Collection(struct.PyTreeNode):
         return lax.all_gather(single, axis_name=axis_name).reduce()
 
     def merge(self, other: Self) -> Self:
-        """Merge each metric with the corresponding metric of another collection."""
+        """Merge each metric with the corresponding metric in another collection."""
         names = self._kinds()
         return type(self)(**{n: getattr(self, n).merge(getattr(other, n)) for n in names})
 

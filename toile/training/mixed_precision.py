@@ -1,8 +1,8 @@
 """Training in half precision: dtypes of parameters, computation and results, and loss scaling.
 
 Parameters are stored in `param_dtype`, usually float32, and converted when the model is applied;
-gradients are in `param_dtype` again. float16 also needs a scaled loss (`Policy.loss_scale`);
-bfloat16 does not, because it has the range of float32.
+gradients are converted back to `param_dtype`. float16 also needs a scaled loss
+(`Policy.loss_scale`); bfloat16 does not, because it has the same range as float32.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """Dtypes of parameters, of computation and of results, for training in half precision.
+    """Dtypes of parameters, computation and results, for training in half precision.
 
-    Parameters are stored in `param_dtype` and converted when the model is applied; gradients are in
-    `param_dtype` again. float16 also needs a scaled loss; see `loss_scale`.
+    Parameters are stored in `param_dtype` and converted when the model is applied; gradients are
+    converted back to `param_dtype`. float16 also needs a scaled loss; see `loss_scale`.
 
     Args:
-        param_dtype: dtype that parameters are stored in.
-        compute_dtype: dtype that the model computes in.
+        param_dtype: dtype in which parameters are stored.
+        compute_dtype: dtype in which the model computes.
         output_dtype: dtype of the model's result.
-        overrides: a dict from patterns of paths to dtypes, or a sequence of pairs (pattern, dtype).
-            A module or parameter whose path matches a pattern uses that dtype instead of
-            `compute_dtype`: the inputs of the module are converted to it, and the result is
+        overrides: a dict from path patterns to dtypes, or a sequence of pairs (pattern, dtype). A
+            module or parameter whose path matches a pattern uses that dtype instead of
+            `compute_dtype`: a module's inputs are converted to that dtype, and its result is
             converted back. A pattern that matches nothing raises an error.
 
     >>> from toile.training.mixed_precision import Policy
@@ -87,7 +87,7 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str, overrides: Any = ()) -> Policy:
-        """Make a policy from its description as text.
+        """Create a policy from its description as text.
 
         Args:
             text: a dtype for everything, such as `"float32"`; a dtype for the computation only,
@@ -113,19 +113,19 @@ class Policy:
         return cls(kind, kind, kind, overrides)
 
     def cast_to_param(self, x: Any) -> Any:
-        """Convert the floating-point arrays of a tree to `param_dtype`."""
+        """Convert the floating-point arrays in a tree to `param_dtype`."""
         return _cast(x, self.param_dtype)
 
     def cast_to_compute(self, x: Any) -> Any:
-        """Convert the floating-point arrays of a tree to `compute_dtype`."""
+        """Convert the floating-point arrays in a tree to `compute_dtype`."""
         return _cast(x, self.compute_dtype)
 
     def cast_to_output(self, x: Any) -> Any:
-        """Convert the floating-point arrays of a tree to `output_dtype`."""
+        """Convert the floating-point arrays in a tree to `output_dtype`."""
         return _cast(x, self.output_dtype)
 
     def cast_params(self, params: Any) -> Any:
-        """Convert parameters to the dtypes that the model computes with, overrides included."""
+        """Convert parameters to the dtypes in which the model computes, including overrides."""
         if not self.overrides:
             return self.cast_to_compute(params)
         labels = dict(self.overrides)
@@ -137,23 +137,24 @@ class Policy:
         """Wrap `model.apply` so that it follows this policy.
 
         Args:
-            apply_fn: the `apply` of a module.
+            apply_fn: a module's `apply` method.
 
         Returns:
-            A function with the arguments of `apply_fn`. It converts parameters and floating-point
-            arguments to `compute_dtype`, and the result to `output_dtype`. Other collections keep
-            their dtypes.
+            A function that accepts the arguments of `apply_fn`. It converts parameters and
+            floating-point arguments to `compute_dtype`, and the result to `output_dtype`.
+            Collections other than the parameters keep their dtypes.
         """
         return _Applied(self, apply_fn)
 
     def loss_scale(self, **options: Any) -> Any:
-        """Make the loss scale that the policy needs.
+        """Create the loss scale that the policy needs.
 
         Args:
-            **options: options of `DynamicScale`.
+            **options: options for `DynamicScale`.
 
         Returns:
-            A `DynamicScale` for float16, `NoScale()` for other dtypes; both have `value_and_grad`.
+            A `DynamicScale` for float16, `NoScale()` for other dtypes; both have a method
+            `value_and_grad`.
         """
         return DynamicScale(**options) if self.compute_dtype == np.float16 else NoScale()
 
@@ -179,7 +180,7 @@ class Policy:
 
 @dataclasses.dataclass(frozen=True)
 class _Applied:
-    """An apply function under a policy; `jit` treats equal ones as the same function."""
+    """An apply function that follows a policy; `jit` treats equal ones as the same function."""
 
     policy: Policy
     apply_fn: Callable[..., Any]
@@ -219,13 +220,13 @@ class StaticScale(struct.PyTreeNode):
         self, fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
         axis_name: Any = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """Turn a function into one that returns its value and gradients, computed with the scale.
+        """Turn a function into a function that returns its value and gradients, using the scale.
 
         Args:
             fun: function that returns a scalar.
             argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (scalar, aux).
-            axis_name: mapped axis over which gradients are averaged; None for no averaging.
+            axis_name: mapped axis over which gradients are averaged; None means no averaging.
 
         Returns:
             A function that returns (scale, finite, value, gradients).
@@ -252,13 +253,13 @@ class NoScale(struct.PyTreeNode):
         self, fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
         axis_name: Any = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """Turn a function into one that returns its value and gradients.
+        """Turn a function into a function that returns its value and gradients.
 
         Args:
             fun: function that returns a scalar.
             argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (scalar, aux).
-            axis_name: mapped axis over which gradients are averaged; None for no averaging.
+            axis_name: mapped axis over which gradients are averaged; None means no averaging.
 
         Returns:
             A function that returns (scale, True, value, gradients).
@@ -273,15 +274,15 @@ class NoScale(struct.PyTreeNode):
 
 
 def select_finite(finite: ArrayLike, new: PyTree, old: PyTree) -> PyTree:
-    """Choose between the state after a step and the state before it.
+    """Choose the state after a step if gradients were finite, otherwise the state before the step.
 
     Args:
-        finite: Boolean scalar: whether the gradients were finite.
+        finite: boolean scalar, True if the gradients were finite.
         new: tree of arrays, the state after the step.
         old: tree of arrays, the state before the step.
 
     Returns:
-        `new` if `finite` is true, otherwise `old`.
+        `new` if `finite` is True, otherwise `old`.
 
     >>> from toile.training.mixed_precision import select_finite
     >>> select_finite(jnp.array(False), {"w": jnp.float32(2)}, {"w": jnp.float32(1)})

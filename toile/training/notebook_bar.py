@@ -1,4 +1,4 @@
-"""The progress bar in a notebook: an HTML output with the same contents as on a terminal."""
+"""The progress bar in a notebook: HTML output with the same contents as the bar on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WINDOW = 30.0  # seconds that the speed is measured over
 
 
 class NotebookBar:
-    """A progress bar below the running cell, with text next to it."""
+    """A progress bar below the running cell, with text beside the bar."""
 
     def __init__(self, label: str, unit: str, total: int | None, done: int):
         self._label, self._unit, self._total, self._done = label, unit, total, done

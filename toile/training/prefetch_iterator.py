@@ -1,4 +1,4 @@
-"""An iterator that loads items ahead, in its own thread."""
+"""An iterator that loads items ahead in a background thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _ITEM, _ERROR, _END = range(3)
 
 
 class PrefetchIterator:
-    """Load items from an iterator before they are needed, in a thread; deprecated.
+    """Load items from an iterator in a background thread before they are needed (deprecated).
 
-    `toile.training.loader.Loader` loads ahead by itself. If the iterator raises an error, that
-    error is raised in place of the item.
+    `toile.training.loader.Loader` loads ahead without a PrefetchIterator. If the iterator raises an
+    error, the error is raised when the item is requested.
 
     Args:
         data_iter: the iterator.
-        buffer_size: largest number of items to load ahead; at least 1.
+        buffer_size: maximum number of items to load ahead; at least 1.
 
     >>> import warnings
     >>> from toile.training.prefetch_iterator import PrefetchIterator

@@ -1,6 +1,6 @@
 """Progress bars for loops, with rates and remaining time, on terminals and in notebooks.
 
-On a terminal, `rich` draws the bar; in a notebook it is HTML. Where output goes to a file or a
+On a terminal, `rich` draws the bar; in a notebook, the bar is HTML. If output goes to a file or a
 pipe, nothing is drawn.
 """
 
@@ -24,16 +24,17 @@ def progress(
     iterable: Iterable[Any] | None = None, total: int | None = None, *, label: str = "",
     unit: str = "step", start: int = 0, stream: TextIO | None = None, enabled: bool | None = None,
 ) -> Progress:
-    """Iterate with a progress bar, which is drawn on terminals and in notebooks.
+    """Iterate over items and draw a progress bar on a terminal or in a notebook.
 
     Args:
-        iterable: the items to iterate over; None for a bar that `advance` moves.
-        total: number of items, if the iterable has no length; None if it is not known.
+        iterable: the items to iterate over; if None, calls to `advance` move the bar.
+        total: number of items, if the iterable has no length; None if the number is not known.
         label: text before the bar.
-        unit: name of an item in the singular ("batch"), for the rate ("batches/s").
-        start: number of items that were done before, such as in a resumed run.
-        stream: stream to draw on; None draws below the cell in a notebook, and on stderr elsewhere.
-        enabled: whether to draw; None draws in a notebook, and if `stream` is a terminal.
+        unit: singular name of an item, such as "batch", from which the unit of the rate
+            ("batches/s") is formed.
+        start: number of items that were already done, for instance when a run is resumed.
+        stream: stream to draw on; None means below the cell in a notebook, otherwise stderr.
+        enabled: whether to draw; None draws only in a notebook or if `stream` is a terminal.
 
     Returns:
         An iterable over the items, which is also a context manager.
@@ -51,16 +52,17 @@ def progress(
 
 
 class Progress:
-    """A loop with a progress bar; made by `progress`.
+    """A loop with a progress bar, as returned by `progress`.
 
     Args:
-        iterable: the items to iterate over; None for a bar that `advance` moves.
-        total: number of items, if the iterable has no length; None if it is not known.
+        iterable: the items to iterate over; if None, calls to `advance` move the bar.
+        total: number of items, if the iterable has no length; None if the number is not known.
         label: text before the bar.
-        unit: name of an item in the singular ("batch"), for the rate ("batches/s").
-        start: number of items that were done before.
-        stream: stream to draw on; None draws below the cell in a notebook, and on stderr elsewhere.
-        enabled: whether to draw; None draws in a notebook, and if `stream` is a terminal.
+        unit: singular name of an item, such as "batch", from which the unit of the rate
+            ("batches/s") is formed.
+        start: number of items that were already done.
+        stream: stream to draw on; None means below the cell in a notebook, otherwise stderr.
+        enabled: whether to draw; None draws only in a notebook or if `stream` is a terminal.
 
     >>> from toile.training.progress import progress
     >>> with progress(total=10) as bar:
@@ -130,7 +132,7 @@ class Progress:
             self._bar.show(text)
 
     def print(self, text: str) -> None:
-        """Print a line above the bar, or below it in a notebook.
+        """Print a line above the bar (in a notebook, below the bar).
 
         The line is printed even if no bar is drawn.
 
@@ -144,12 +146,12 @@ class Progress:
 
 
 def is_drawing() -> bool:
-    """Tell whether a progress bar is on the screen now.
+    """Return whether a progress bar is currently being drawn.
 
-    A second bar would be drawn over it.
+    A second bar would be drawn over the first.
 
     Returns:
-        True if a bar is being drawn.
+        True if a bar is being drawn, otherwise False.
 
     >>> from toile.training.progress import is_drawing
     >>> is_drawing()
@@ -180,7 +182,7 @@ class Bar(Protocol):
         """Count more items as done."""
 
     def show(self, text: str) -> None:
-        """Show text next to the bar."""
+        """Show text beside the bar."""
 
     def print(self, text: str) -> None:
         """Print a line that stays on the screen."""

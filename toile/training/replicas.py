@@ -1,6 +1,6 @@
 """Functions for training steps that `training.replicated` runs on several devices.
 
-`average` averages a tree over the devices, and `fold` makes a different key for each device. In a
+`average` averages a tree over the devices, and `fold` derives a different key for each device. In a
 step that runs on one device, both return their argument unchanged, so the same step works for any
 number of devices. `TrainState` uses both.
 """
@@ -52,11 +52,11 @@ def over(axis: Any, weight: Any) -> Iterator[None]:
 
 
 def average(values: PyTree) -> PyTree:
-    """Average the floating-point arrays of a tree over the devices of a replicated step.
+    """Average the floating-point arrays in a tree over the devices of a replicated step.
 
-    Call it in a step that `replicated` runs; elsewhere, and on one device, it returns its argument
-    unchanged. `TrainState.apply_gradients` calls it for the gradients. If the batch is padded, each
-    device is weighted by its number of real examples.
+    Call this function in a step that `replicated` runs; elsewhere, and on one device, it returns
+    its argument unchanged. `TrainState.apply_gradients` calls this function for the gradients. If
+    the batch is padded, each device is weighted by its number of real examples.
 
     Args:
         values: tree of arrays.
@@ -95,7 +95,7 @@ def _means(leaves: list[Any]) -> list[Any]:
 def average_metrics(values: PyTree) -> PyTree:
     """Average metrics over the devices of a replicated step.
 
-    `replicated` calls it for the metrics that a step returns.
+    `replicated` calls this function for the metrics that a step returns.
 
     Args:
         values: tree of numbers and metrics. Numbers are averaged, and metrics are merged.
@@ -122,13 +122,13 @@ def average_metrics(values: PyTree) -> PyTree:
 
 
 def fold(key: PyTree) -> PyTree:
-    """Make a random key different on each device of a replicated step.
+    """Derive a random key that is different on each device of a replicated step.
 
     Args:
         key: a key, or a tree of keys.
 
     Returns:
-        The key with the index of the device folded in; outside a replicated step, the key itself.
+        The key with the device's index folded in; outside a replicated step, the key itself.
 
     >>> from toile.training.replicas import fold
     >>> bool((toile.random.key_data(fold(key(1))) == toile.random.key_data(key(1))).all())
@@ -176,7 +176,7 @@ def _differing_processes(values: Any) -> list[str]:
 
 
 def check_replicas(values: PyTree) -> PyTree:
-    """Check that every array has the same bits on all devices.
+    """Check that every array is bit-for-bit identical on all devices.
 
     Args:
         values: tree of arrays, such as a state after a replicated step.

@@ -1,9 +1,10 @@
-"""Data-parallel training: a step for one device becomes a step for many.
+"""Data-parallel training: a step written for one device becomes a step that runs on many devices.
 
-Each device has the whole state and its part of the batch. Gradients are averaged when the state
-applies them, and metrics when the step returns them. All devices therefore make the same update,
-and their states stay identical bit for bit. On one device, the step is simply compiled. The device
-axis then has size 1, and collectives over it are resolved while the step is traced.
+Each device has a copy of the state and its own part of the batch. Gradients are averaged when the
+state applies them, and metrics are averaged when the step returns them. All devices therefore make
+the same update, and their states stay bit-for-bit identical. On one device, the step is simply
+compiled. The device axis then has size 1, and collective operations over it are resolved while the
+step is traced.
 """
 
 from __future__ import annotations
@@ -41,30 +42,32 @@ def replicated(
 ) -> Replicated:
     """Run a training step, written for one device, on many devices.
 
-    Each device has the whole state and its part of the batch. `TrainState.apply_gradients` averages
-    the gradients and all other changes of the state. A step that does not use this method must call
-    `toile.training.average`. Metrics that the step returns are averaged. `ModelState` draws
-    different random numbers on each device.
+    Each device has a copy of the state and its own part of the batch. `TrainState.apply_gradients`
+    averages the gradients and all other changes to the state. A step that does not use this method
+    must call `toile.training.average`. Metrics that the step returns are averaged. `ModelState`
+    draws different random numbers on each device.
 
-    The batch is divided along the first axes of its arrays. If its size is not a multiple of the
-    number of devices, a batch with a Boolean entry `mask` is padded, and `mask` is False for the
-    padding. Each device is then weighted by its number of real examples. In a program of several
-    processes, each process passes its part of the batch, and all parts must have the same size.
+    The batch is divided along the first axes of its arrays. If a batch has a boolean entry `mask`
+    and its size is not a multiple of the number of devices, the batch is padded, and `mask` is
+    False for the padding. Each device is then weighted by its number of real examples. In a program
+    that consists of several processes, each process passes its own part of the batch, and all parts
+    must have the same size.
 
     Args:
         train_step: a function `f(state, batch, ...)` that returns a pair (state, metrics). The
             remaining arguments are the same on all devices, except for random keys, which differ.
-        devices: the devices; None for all.
+        devices: the devices; None means all devices.
         axis_name: name of the mapped axis inside the step, for layers such as `BatchNorm`.
-        donate: whether the memory of the old state is reused. If it is, the old state can no longer
+        donate: whether to reuse the memory of the old state. If True, the old state can no longer
             be read.
 
     Returns:
-        A compiled function with the arguments of `train_step`. Its method `replicate` copies a
-        state to the devices.
+        A compiled function that accepts the arguments of `train_step`. Its method `replicate`
+        copies a state to the devices.
 
     Raises:
-        ValueError: when called, if the batch cannot be divided and has no `mask`.
+        ValueError: the batch cannot be divided evenly and has no `mask`; raised by the returned
+            function.
 
     >>> import numpy as np
     >>> import toile.linen as nn
@@ -89,13 +92,13 @@ def replicated(
 
 
 class Replicated:
-    """A training step over several devices; made by `replicated`.
+    """A training step that runs on several devices, as returned by `replicated`.
 
     Args:
         train_step: a function `f(state, batch, ...)` that returns a pair (state, metrics).
-        devices: the devices; None for all.
+        devices: the devices; None means all devices.
         axis_name: name of the mapped axis inside the step.
-        donate: whether the memory of the old state is reused.
+        donate: whether to reuse the memory of the old state.
 
     >>> from toile import training
     >>> step = training.replicated(lambda state, batch: (state + batch.sum(), {}))
@@ -145,13 +148,14 @@ class Replicated:
             return new, *(replicas.average_metrics(m) for m in measured)
 
     def shard(self, batch: PyTree) -> PyTree:
-        """Divide a batch over the devices of this process.
+        """Divide a batch among the devices of this process.
 
         Args:
             batch: tree of arrays whose first axes have the same length.
 
         Returns:
-            A tree of arrays with a new first axis for the devices, padded if there is a `mask`.
+            A tree of arrays with a new first axis, which has one entry for each device. If
+            necessary, a batch with a `mask` is padded.
 
         Raises:
             ValueError: the batch cannot be divided evenly and has no `mask`.
@@ -183,13 +187,14 @@ class Replicated:
     def replicate(self, state: PyTree) -> PyTree:
         """Copy a state to all devices.
 
-        Calling the step with a state that is not on all devices does this too.
+        When the step is called with a state that is not on all devices, it copies that state
+        automatically.
 
         Args:
             state: tree of arrays.
 
         Returns:
-            A tree of arrays with a copy on each device.
+            A tree of arrays that have a copy on each device.
         """
         if self.single is not None:
             return state

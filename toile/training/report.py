@@ -1,8 +1,9 @@
-"""Reports of training runs, each a single HTML file that needs no other files.
+"""Reports on training runs, each a single HTML file that needs no other files.
 
-A loop fills a `Report`, or `Report.read` fills it from the files that the writers of
-`toile.metrics` have written. The page has no scripts and loads nothing: it can be mailed, archived
-and opened without a network. `python -m toile.training.report WORKDIR` writes WORKDIR/report.html.
+A training loop fills a `Report`, or `Report.read` fills it from the files that the writers in
+`toile.metrics` have written. The page contains no scripts and loads nothing: it can be mailed,
+archived, and opened without a network. `python -m toile.training.report WORKDIR` writes
+WORKDIR/report.html.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
 
 
 class Report:
-    """A report of a training run, which is written to a single HTML file.
+    """A report on a training run, which is written to a single HTML file.
 
     Args:
         title: the heading of the page.
-        echo: whether tables, texts and curves are also printed when they are added. True prints
-            them on standard output; a stream can be given instead.
+        echo: whether to print tables, texts and curves when they are added. True prints them to
+            standard output; pass a stream to print them to that stream.
 
     >>> import tempfile
     >>> report = Report("Regression")
@@ -69,16 +70,17 @@ class Report:
         cls, workdir: str | os.PathLike[str], config: Any = None, *, title: str = "",
         echo: bool | TextIO = False,
     ) -> Report:
-        """Make a report of a finished run from the files in its folder, as `read` does.
+        """Create a report on a finished run from the files in its folder, as `read` does.
 
         Args:
             workdir: the folder of the run.
-            config: the configuration of the run; None for the one that `write_hparams` wrote.
-            title: the heading; "" for the name of the folder.
+            config: the configuration of the run; None means the configuration that `write_hparams`
+                wrote.
+            title: the heading; "" means the name of the folder.
             echo: as for `Report`.
 
         Returns:
-            A report, to which more can be added before it is written.
+            A report, to which more content can be added before it is written.
         """
         report = cls(title or Path(workdir).name, echo=echo)
         report.read(workdir)
@@ -92,18 +94,18 @@ class Report:
         """Add the configuration.
 
         Args:
-            config: a mapping, a dataclass or an ml_collections.ConfigDict, which may be nested.
-                Entries of a second call replace those with the same name.
+            config: a mapping, a dataclass or an ml_collections.ConfigDict, which may be nested. If
+                the method is called again, new entries replace existing entries with the same name.
         """
         self._config |= config_entries.flat(config)
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
-        """Add the metrics of a step.
+        """Add the metrics for a step.
 
-        The curves of `train_x` and `eval_x` share a diagram.
+        The curves of metrics such as `train_loss` and `eval_loss` share a diagram.
 
         Args:
-            step: the number of the step.
+            step: the step number.
             values: numbers, or arrays of one element, by name.
         """
         for name, value in values.items():
@@ -118,9 +120,9 @@ class Report:
     def figure(self, name: str, image: Any, caption: str = "") -> None:
         """Add a picture, which is embedded as a PNG.
 
-        Floats from 0 to 1, uint8 values and booleans are shown as they are. Other numbers are
-        scaled, so that the smallest is black and the largest is white. Several images are put side
-        by side.
+        Floats from 0 to 1, uint8 values and booleans are shown unchanged. Other numbers are scaled
+        so that the smallest is black and the largest is white. Several images are placed side by
+        side.
 
         Args:
             name: heading of the picture.
@@ -137,20 +139,20 @@ class Report:
         """Add text, which is shown with its line breaks.
 
         Args:
-            name: heading of the text; "" for none.
+            name: heading of the text; "" means no heading.
             text: the text.
         """
         self._texts.append((name, _ANSI.sub("", text)))
         self._print(f"\n{name}:\n{text}" if name else text)
 
     def layers(self, model: Any, *args: Any, width: int = 100, **kwargs: Any) -> None:
-        """Add the table of a model's layers.
+        """Add a table of a model's layers.
 
         Args:
             model: a module, whose `tabulate` is called, or the text of a table.
-            args: arguments of `tabulate`: keys and inputs.
+            args: arguments for `tabulate`: keys and inputs.
             width: the width of the table in characters.
-            kwargs: keyword arguments of `tabulate`, such as `depth`.
+            kwargs: keyword arguments for `tabulate`, such as `depth`.
         """
         if isinstance(model, str):
             table = model
@@ -165,7 +167,7 @@ class Report:
         """Add the names and sizes of the checkpoints in a folder.
 
         Args:
-            folder: the folder of the checkpoints.
+            folder: the folder that contains the checkpoints.
         """
         steps = checkpoints.available_steps(folder) if os.path.isdir(folder) else []
         paths = [os.path.join(os.fspath(folder), f"checkpoint_{step}") for step in steps]
@@ -174,11 +176,11 @@ class Report:
         self._print(f"checkpoint: {newest}")
 
     def curve(self, name: str, title: str = "", *, log: bool = False) -> None:
-        """Print the curve of a metric as characters, if `echo` was set.
+        """Print the curve of a metric as characters if `echo` is set.
 
         Args:
             name: name of the metric.
-            title: text above the curve; "" for the name of the metric.
+            title: text above the curve; "" means the name of the metric.
             log: whether the vertical axis is logarithmic.
         """
         series = self._series.get(name, {})
@@ -188,14 +190,14 @@ class Report:
     def picture(
         self, path: str | os.PathLike[str], panels: Mapping[str, Mapping[str, str]]
     ) -> bool:
-        """Draw curves into a PNG file with matplotlib, such as for a README.
+        """Draw curves with matplotlib, and save them as a PNG file, for instance for a README.
 
         Args:
-            path: the file.
-            panels: a dict from the titles of panels to dicts from labels to names of metrics.
+            path: path of the file.
+            panels: a dict from the panels' titles to dicts, which map labels to names of metrics.
 
         Returns:
-            True if the file was drawn, False if matplotlib is not installed.
+            True if the file was written, False if matplotlib is not installed.
         """
         return curves.picture(path, {
             title: {label: self._series.get(name, {}) for label, name in lines.items()}
@@ -214,7 +216,7 @@ class Report:
             workdir: the folder of the run.
 
         Raises:
-            FileNotFoundError: none of these files is in the folder.
+            FileNotFoundError: the folder contains none of these files.
             UnreadableFileError: the file is damaged.
         """
         folder = Path(workdir)
@@ -265,7 +267,7 @@ class Report:
         An existing file is replaced atomically.
 
         Args:
-            path: the file; its folder is created if it does not exist.
+            path: path of the file; its folder is created if it does not exist.
 
         Returns:
             The path of the file.
@@ -322,7 +324,7 @@ def _size(path: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m toile.training.report WORKDIR [FILE]` writes the report of a run."""
+    """`python -m toile.training.report WORKDIR [FILE]` writes a report on a run."""
     if not 1 <= len(arguments) <= 2:
         print("needed the folder of a run, and optionally a file to write", file=sys.stderr)
         return 2

@@ -1,9 +1,9 @@
-"""Curves as SVG text: axes, a grid and lines, with no script, no fonts and no matplotlib.
+"""Curves as SVG text: axes, a grid and lines, without scripts, fonts or matplotlib.
 
-`chart` makes a picture with its title inside, for reports; `panel` makes HTML with a legend above,
-for notebooks. Both draw with `_drawing`. The colors of lines are readable on a white and on a black
-page; everything else has the color of the page's text. A curve is a few kilobytes however many
-points it has.
+`chart` returns a picture that contains its title, for reports; `panel` returns HTML with a legend
+above the drawing, for notebooks. Both draw with `_drawing`. The colors of the lines are readable on
+both white and black pages; everything else has the color of the page's text. The SVG text of a
+curve is a few kilobytes long, no matter how many points the curve has.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def chart(title: str, lines: Mapping[str, Mapping[int, float]]) -> str:
 
     Args:
         title: text above the picture.
-        lines: for each label, a dict from steps to values.
+        lines: a dict from labels to curves; a curve is a dict from steps to values.
 
     Returns:
         The text of an <svg> element.
@@ -72,9 +72,10 @@ def panel(
 
     Args:
         title: text above the drawing.
-        lines: for each label, the points (x, y), sorted by x.
-        last: for each label, the number that is shown beside it.
-        log: whether the vertical axis is logarithmic; values that are not positive are left out.
+        lines: a dict from labels to lists of points (x, y), sorted by x.
+        last: a dict from labels to the numbers that are shown beside them.
+        log: whether the vertical axis is logarithmic; if True, values that are not positive are
+            left out.
         size: width and height, in pixels.
         note: text below the drawing.
     """

@@ -1,8 +1,8 @@
 """Sweeps: a training function is called with many configurations, each in its own process.
 
-Results are written to `results.jsonl` in the folder of the sweep, one line for each point when it
-ends. After an interruption, the same call continues the sweep: finished points are not run again. A
-point that fails is recorded with its error, and the others continue.
+When the run of a point ends, its result is appended to `results.jsonl` in the sweep's folder. After
+an interruption, the same call continues the sweep: finished points are not run again. If a point
+fails, its error is recorded, and the other points continue.
 `python -m toile.training.sweep FOLDER METRIC` prints the table of results.
 """
 
@@ -36,14 +36,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one point of a sweep.
+    """The result for one point of a sweep.
 
     Args:
         point: the values of the point, by dotted name.
-        metrics: the final metrics of the run; empty if it failed.
-        error: why the run failed; "" if it did not.
+        metrics: the final metrics of the run; empty if the run failed.
+        error: reason why the run failed; "" if the run did not fail.
         seconds: duration of the run, in seconds.
-        workdir: the folder of the run, which contains its `log.txt`.
+        workdir: the folder of the run, which contains `log.txt`.
 
     >>> Result({"rate": 0.1}, {"loss": 2.5}).is_finished
     True
@@ -68,31 +68,32 @@ def run(
 ) -> list[Result]:
     """Run a training function with many configurations, and collect its metrics.
 
-    Each call runs in a new process, which imports the module of the function. A script must
-    therefore call `run` under `if __name__ == "__main__":`. The processes share the CPU cores. The
-    output of a run is in `log.txt` in its folder. Ctrl-C ends the sweep and its runs, which have
-    time to save first.
+    Each call runs in a new process, which imports the module that contains the function. A script
+    must therefore call `run` under `if __name__ == "__main__":`. The processes share the CPU cores.
+    The output of a run is written to `log.txt` in the run's folder. Ctrl-C ends the sweep and its
+    runs; the runs are given time to save their state first.
 
     Args:
-        train: a function `f(config, folder)` that writes to the folder. Its metrics are the numbers
-            in the mapping that it returns, and the last values in `metrics.jsonl` in its folder, if
-            it wrote that file. If the folder contains a checkpoint, the function should continue
-            from it.
+        train: a function `f(config, folder)` that writes to the folder. The run's metrics are the
+            numbers in the mapping that the function returns and, if the function wrote
+            `metrics.jsonl` in its folder, the last values in that file. If the folder contains a
+            checkpoint, the function should continue from the checkpoint.
         config: the configuration that points change: a dict, a dataclass or a ConfigDict.
-        points: dicts of values by dotted name, such as `grid` and `random_points` return.
-        folder: folder for the results and the folders of the runs.
+        points: dicts from dotted names to values, such as those that `grid` and `random_points`
+            return.
+        folder: folder for the results and for the runs' folders.
         workers: number of runs that are executed at the same time.
-        retry_failed: whether points that have failed before are run again.
-        environments: environment variables for each worker, such as `[{"CUDA_VISIBLE_DEVICES":
-            "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]`.
+        retry_failed: whether to rerun points that failed before.
+        environments: a list that contains a dict of environment variables for each worker, such as
+            `[{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]`.
 
     Returns:
-        A list with one result for each point, in the order of `points`.
+        A list that contains one result for each point, in the order of `points`.
 
     Raises:
-        ValueError: a point names an entry that the configuration does not have, the function cannot
-            be imported by another process, or the folder contains the results of another function
-            or configuration.
+        ValueError: a point names an entry that the configuration does not have, another process
+            cannot import the function, or the folder contains results for a different function or
+            configuration.
 
     >>> try:
     ...     run(lambda config, folder: None, {"rate": 1}, [{"rate": 2}], "runs/none")
@@ -223,13 +224,13 @@ def _results(path: Path) -> list[Result]:
 
 
 def read(folder: str | os.PathLike[str]) -> list[Result]:
-    """Read the results of a sweep so far; a point that was run again has only its last result.
+    """Read a sweep's results so far; if a point was rerun, only its last result is returned.
 
     Args:
         folder: the folder that was passed to `run`.
 
     Returns:
-        A list of results in the order in which the runs ended.
+        A list of results, in the order in which the runs ended.
 
     Raises:
         FileNotFoundError: there are no results in the folder.
@@ -250,15 +251,15 @@ def read(folder: str | os.PathLike[str]) -> list[Result]:
 def table(results: Sequence[Result], by: str, *, largest: bool = False) -> str:
     """Format results as a table, sorted by a metric.
 
-    Failed points come last, with their errors.
+    Failed points come last and are shown with their errors.
 
     Args:
         results: results that `run` or `read` returned.
         by: name of the metric.
-        largest: whether the largest value comes first, instead of the smallest.
+        largest: whether the largest value comes first; if False, the smallest value comes first.
 
     Returns:
-        Text with a line for each point.
+        Text that contains one line for each point.
 
     Raises:
         ValueError: no run has a metric with this name.

@@ -1,7 +1,7 @@
 """The points of a sweep: all combinations of values, or values drawn at random.
 
-A point is a dict from dotted names of the configuration to values. Each point has a text as its
-key. Two points are the same if their keys are equal, in any process and after any interruption.
+A point is a dict from dotted names of configuration entries to values. Each point has a key, which
+is a string. Equal points have equal keys, in every process and after every interruption.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Range:
     """A distribution of numbers from `low` to `high`, for `random_points`.
 
     Args:
-        low: the smallest number.
-        high: the largest number.
+        low: the lower bound.
+        high: the upper bound.
         kind: `"uniform"`, `"log"` (uniform in the logarithm) or `"integers"`.
 
     >>> Range(1, 6, "integers").draw(0.99)
@@ -65,7 +65,7 @@ def uniform(low: float, high: float) -> Range:
     """Describe a uniform distribution of numbers between two bounds.
 
     Args:
-        low, high: the smallest and the largest number.
+        low, high: the lower and the upper bound.
 
     Returns:
         A distribution for `random_points`.
@@ -77,10 +77,10 @@ def uniform(low: float, high: float) -> Range:
 
 
 def log_uniform(low: float, high: float) -> Range:
-    """Describe a distribution that is uniform in the logarithm, such as for learning rates.
+    """Describe a distribution that is uniform in the logarithm, for instance for learning rates.
 
     Args:
-        low, high: the smallest and the largest number, both positive.
+        low, high: the lower and the upper bound, both positive.
 
     Returns:
         A distribution for `random_points`.
@@ -95,7 +95,7 @@ def integers(low: int, high: int) -> Range:
     """Describe a uniform distribution of integers between two bounds, both included.
 
     Args:
-        low, high: the smallest and the largest number.
+        low, high: the lower and the upper bound.
 
     Returns:
         A distribution for `random_points`.
@@ -107,13 +107,13 @@ def integers(low: int, high: int) -> Range:
 
 
 def grid(space: Mapping[str, Sequence[Any]]) -> list[Point]:
-    """Make a point for each combination of values.
+    """Create a point for each combination of values.
 
     Args:
-        space: a dict from the dotted name of each configuration entry to a list of its values.
+        space: a dict from dotted names of configuration entries to lists of values.
 
     Returns:
-        Points for `sweep.run`; the last name changes fastest.
+        Points for `sweep.run`; the values of the last name change fastest.
 
     >>> grid({"rate": [0.1, 0.01], "model.width": [32]})
     [{'rate': 0.1, 'model.width': 32}, {'rate': 0.01, 'model.width': 32}]
@@ -130,10 +130,10 @@ def random_points(
     With the same seed, a larger `count` only adds points at the end.
 
     Args:
-        space: a dict from the dotted name of each configuration entry to a list of values, or to a
-            distribution made with `uniform`, `log_uniform` or `integers`.
+        space: a dict from dotted names of configuration entries to lists of values, or to
+            distributions that `uniform`, `log_uniform` or `integers` returned.
         count: number of points.
-        seed: seed of the random numbers.
+        seed: seed for the random numbers.
 
     Returns:
         Points for `sweep.run`.
@@ -189,7 +189,7 @@ def checked(points: Sequence[Mapping[str, Any]]) -> list[Point]:
 
 
 def point_key(point: Mapping[str, Any]) -> str:
-    """A text that is the same for equal points.
+    """Return a string that is the same for equal points.
 
     >>> point_key({"b": (1, 2), "a": 0.5}) == point_key({"a": 0.5, "b": [1, 2]})
     True

@@ -2,8 +2,8 @@
 
 The process is spawned, not forked. It writes its output to `log.txt` in its folder and sends one
 message, which contains its metrics or its error as JSON. A process that ends without a message has
-failed. The process has its own session, so that Ctrl-C reaches only the sweep, and it ends when the
-sweep ends.
+failed. The process has its own session, so that Ctrl-C reaches only the sweep. The process ends
+when the sweep ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Curves and small pictures as characters, for the end of a training run in a terminal.
+"""Curves and small pictures drawn with characters, for training runs in a terminal.
 
 No plotting library and no colors are used, so the text can be pasted into a README.
 """
@@ -21,17 +21,18 @@ def curve(
     xs: Sequence[float], ys: Sequence[float], *, width: int = 60, height: int = 8,
     log: bool = False, title: str = "",
 ) -> str:
-    """Draw a line through points with characters.
+    """Draw a curve through points, using text characters.
 
-    Points that fall into one column are averaged. NaN and infinity are left out.
+    Points that fall into the same column are averaged. NaN and infinity are left out.
 
     Args:
         xs: horizontal coordinates.
         ys: vertical coordinates.
         width: width in characters.
         height: height in lines.
-        log: whether the vertical axis is logarithmic; values that are not positive are left out.
-        title: line above the curve; "" for none.
+        log: whether the vertical axis is logarithmic; if True, values that are not positive are
+            left out.
+        title: line above the curve; "" means no title.
 
     Returns:
         The text of the plot, with the limits of both axes.
@@ -93,11 +94,11 @@ def _cell(dots: np.ndarray) -> str:
 
 
 def picture(image: np.ndarray, threshold: float = 0.5) -> str:
-    """Draw a grayscale image with characters, two rows of pixels in each line of text.
+    """Draw a grayscale image as text, with two rows of pixels in each line.
 
     Args:
         image: array of shape (height, width).
-        threshold: pixels above this value are drawn.
+        threshold: pixels with values above this number are drawn.
 
     Returns:
         The text.
@@ -121,12 +122,12 @@ def picture(image: np.ndarray, threshold: float = 0.5) -> str:
 
 
 def side_by_side(blocks: Sequence[str], gap: int = 2, width: int | None = None) -> str:
-    """Put blocks of text beside each other.
+    """Place blocks of text side by side.
 
     Args:
         blocks: texts of one or more lines.
         gap: number of spaces between blocks.
-        width: width of each block; None for the length of its longest line.
+        width: width of each block; None means the length of the block's longest line.
 
     Returns:
         The text.

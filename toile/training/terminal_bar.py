@@ -20,7 +20,7 @@ from toile.training.rates import rate
 
 
 class TerminalBar:
-    """A progress bar of rich with a single task."""
+    """A progress bar drawn by rich, with a single task."""
 
     def __init__(
         self, label: str, unit: str, total: int | None, done: int, stream: TextIO,
@@ -52,7 +52,7 @@ class TerminalBar:
 
 
 class _Rate(ProgressColumn):
-    """Items per second, or seconds per item if they are slow."""
+    """Items per second, or seconds per item if the rate is low."""
 
     def __init__(self, unit: str):
         super().__init__()

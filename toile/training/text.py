@@ -1,8 +1,8 @@
-"""Text as numbers: documents from files or tensorflow-datasets, tokenizers, packing into rows.
+"""Text as numbers: documents from files or tensorflow-datasets, tokenizers, and packing into rows.
 
 Every tokenizer has `size`, `encode` and `decode`. Token 0 is padding, and token 1 marks the end of
 a document. `pack` puts documents into rows of equal length. Several short documents can share a
-row; they are numbered, so that attention and positions can be kept separate.
+row; they are numbered so that attention and positions can be kept separate.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Bytes:
         return [byte + 2 for byte in text.encode()]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of tokens, without padding and end tokens.
+        """Return the text that tokens represent, without padding and end tokens.
 
-        Invalid UTF-8 is replaced by the character U+FFFD.
+        Invalid UTF-8 is replaced with the character U+FFFD.
         """
         return bytes(int(t) - 2 for t in tokens if 2 <= t < 258).decode(errors="replace")
 
@@ -58,8 +58,8 @@ class Bytes:
 class SentencePiece:
     """Tokenizer that uses a sentencepiece model.
 
-    Token 0 is padding, token 1 marks the end of a document, and token 2 is for unknown text. The
-    attribute `size` is the number of tokens.
+    Token 0 is padding, token 1 marks the end of a document, and token 2 stands for unknown text.
+    The attribute `size` is the number of tokens.
 
     Args:
         path: path of a model that `train_sentencepiece` wrote.
@@ -88,20 +88,20 @@ class SentencePiece:
         return self._model.encode(text)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of tokens; padding, end tokens and invalid tokens are skipped."""
+        """Return the text that tokens represent; padding, end and invalid tokens are skipped."""
         return self._model.decode([int(t) for t in tokens if 1 < t < self.size])
 
 
 def train_sentencepiece(
     texts: Iterable[str], path: str | os.PathLike[str], size: int, kind: str = "unigram"
 ) -> SentencePiece:
-    """Train a sentencepiece model on texts and save it.
+    """Train a sentencepiece model on texts, and save the model.
 
-    Spaces and line breaks are kept.
+    The model preserves spaces and line breaks.
 
     Args:
         texts: the texts.
-        path: path to write the model to.
+        path: path of the file to which the model is written.
         size: number of tokens in the vocabulary.
         kind: kind of model: `"unigram"`, `"bpe"`, `"char"` or `"word"`.
 
@@ -140,14 +140,14 @@ def _sentencepiece() -> Any:
 
 
 def documents_of_file(path: str | os.PathLike[str]) -> list[str]:
-    r"""Read the documents of a text file in UTF-8.
+    r"""Read the documents in a UTF-8 text file.
 
     Args:
-        path: path of the file. Documents are separated by form feeds, or, if there are none, by
-            blank lines.
+        path: path of the file. Documents are separated by form feeds or, if the file contains no
+            form feeds, by blank lines.
 
     Returns:
-        The documents, without empty ones.
+        The non-empty documents.
 
     >>> import pathlib, tempfile
     >>> from toile.training.text import documents_of_file
@@ -184,16 +184,16 @@ class _Texts(Sequence[str]):
 def documents_of_tfds(
     name: str, splits: Sequence[str], *, feature: str = "text", count: int = 0
 ) -> list[Sequence[str]]:
-    """Open the texts of a prepared data set of tensorflow-datasets.
+    """Open the texts in a data set that tensorflow-datasets has prepared.
 
     Args:
         name: name of the data set.
         splits: names of the splits.
         feature: name of the feature that contains the text.
-        count: largest number of texts to use from the first split; 0 for all.
+        count: maximum number of texts to use from the first split; 0 means all texts.
 
     Returns:
-        A list with a sequence of texts for each split. A text is read when it is accessed.
+        A list that contains a sequence of texts for each split. A text is read when it is accessed.
 
     >>> from toile.training.text import documents_of_tfds
     >>> train, test = documents_of_tfds("lm1b", ["train", "test"])  # doctest: +SKIP
@@ -210,7 +210,7 @@ def split_off(documents: Sequence[str], every: int) -> tuple[list[str], list[str
         every: number of documents in a group; the second document of each group is held out.
 
     Returns:
-        The pair of lists (training, held out).
+        A pair of lists (training, held out).
 
     >>> from toile.training.text import split_off
     >>> split_off("abcdef", 3)
@@ -223,10 +223,10 @@ def split_off(documents: Sequence[str], every: int) -> tuple[list[str], list[str
 def pack(
     documents: Iterable[Sequence[int]], length: int, *, together: bool = True
 ) -> dict[str, np.ndarray]:
-    """Put documents into rows of equal length.
+    """Pack documents into rows of equal length.
 
-    Each document is followed by the token `END` (1), and a document that is longer than a row is
-    cut into pieces. Rows are padded with `PAD` (0).
+    Each document is followed by the token `END` (1). A document that is longer than a row is cut
+    into pieces. Rows are padded with `PAD` (0).
 
     Args:
         documents: the tokens of each document.
@@ -234,8 +234,8 @@ def pack(
         together: whether several short documents may share a row.
 
     Returns:
-        A dict of two int32 arrays of shape (rows, length), `tokens` and `segments`. `segments`
-        numbers the documents of each row from 1; padding is 0.
+        A dict of two int32 arrays of shape (rows, length), `tokens` and `segments`. In `segments`,
+        the documents in each row are numbered from 1, and padding is 0.
 
     >>> from toile.training.text import pack
     >>> rows = pack([[7, 8], [9], [5, 5, 5, 5, 5]], 5)

@@ -1,9 +1,10 @@
-"""The state of a training run: step, parameters, optimizer and other variables of a model.
+"""The state of a training run: its step, its optimizer and the model's variables.
 
 `TrainState` is like the class of the same name in Flax. With `trainable=`, only some parameters are
-optimized, and `value_and_grad` differentiates only with respect to those. The gradients of the
-others are None and cost nothing. `ModelState` also contains all other collections and the random
-streams, so that a loop does not change when BatchNorm or Dropout is added to the model.
+optimized, and `value_and_grad` differentiates only with respect to these parameters. The gradients
+of all other parameters are None and cost nothing. `ModelState` also contains all other collections
+and the random streams, so the training loop need not change when BatchNorm or Dropout is added to
+the model.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ __all__ = ["ModelState", "TrainState", "value_and_grad"]
 
 
 class TrainState(struct.PyTreeNode):
-    """State of a training run: step, parameters and the state of an optimizer.
+    """State of a training run: the step, the parameters and the optimizer's state.
 
-    Make one with `TrainState.create`. Subclasses can add fields, such as other collections;
-    `apply_gradients` accepts new values for them.
+    Create a state with `TrainState.create`. Subclasses can add fields, such as other collections;
+    `apply_gradients` accepts new values for these fields.
 
     Args:
         step: number of updates so far.
-        apply_fn: the `apply` of the model.
+        apply_fn: the model's `apply` method.
         params: the parameters.
         tx: the optimizer, such as `toile.optim.adam(1e-3)`.
         opt_state: state of the optimizer.
-        trainable: which parameters are optimized; None for all. See `create`.
+        trainable: which parameters are optimized; None means all parameters. See `create`.
 
     >>> import toile.linen as nn
     >>> from toile import optim, training
@@ -73,22 +74,22 @@ class TrainState(struct.PyTreeNode):
         return state_html(self)
 
     def _trained(self) -> Any:
-        """The parameters that the optimizer updates, with None for the others."""
+        """The parameters that the optimizer updates, with None in place of the others."""
         in_use = _optimized(self.params)
         if self.trainable is None:
             return in_use
         return _pruned(in_use, _mask(self.trainable, in_use))
 
     def apply_gradients(self, *, grads: PyTree, **kwargs: Any) -> Any:
-        """Return the state after one update of the optimizer.
+        """Return the state after one optimizer update.
 
-        In a step that `training.replicated` runs on several devices, gradients and new values of
-        fields are averaged over the devices.
+        In a step that `training.replicated` runs on several devices, gradients and new field values
+        are averaged over the devices.
 
         Args:
-            grads: gradients, a tree with the structure of `params`; None for parameters that are
-                not trainable.
-            **kwargs: new values of other fields.
+            grads: gradients, a tree with the structure of `params`, in which the gradients of
+                parameters that are not trainable are None.
+            **kwargs: new values for other fields.
         """
         grads, kwargs = replicas.average(grads), replicas.changed(self, kwargs)
         overwrites = _overwrites(grads)
@@ -112,17 +113,17 @@ class TrainState(struct.PyTreeNode):
         cls, *, apply_fn: Callable[..., Any], params: PyTree, tx: optim.GradientTransformation,
         trainable: PyTree = None, **kwargs: Any,
     ) -> Any:
-        """Make the state at step 0, and initialize the optimizer.
+        """Create the state at step 0, and initialize the optimizer.
 
         Args:
-            apply_fn: the `apply` of the model.
+            apply_fn: the model's `apply` method.
             params: the parameters.
             tx: the optimizer.
-            trainable: which parameters are optimized: one or several patterns of paths, such as
-                `"head/**"`; a tree of bools or a prefix of one; or a function that maps the
-                parameters to such a tree. None optimizes all. The optimizer keeps no state for the
-                other parameters.
-            **kwargs: values of fields of a subclass.
+            trainable: which parameters are optimized: one or more path patterns, such as
+                `"head/**"`; a tree of bools with the structure of the parameters or a prefix of
+                that structure; or a function that maps the parameters to such a tree. None means
+                all parameters. The optimizer keeps no state for the other parameters.
+            **kwargs: values for a subclass's fields.
 
         Raises:
             ValueError: no parameter is trainable.
@@ -149,21 +150,21 @@ def value_and_grad(
 ) -> Any:
     """Compute a loss and its gradients with respect to the trainable parameters of a state.
 
-    Parameters that are not trainable are treated as constants. Their gradients are None, so that
-    norms, clipping and optimizers ignore them.
+    Parameters that are not trainable are treated as constants. Their gradients are None, so norms,
+    clipping and optimizers ignore them.
 
     Args:
-        fun: a function `f(params, *args, **kwargs)` that returns a scalar or, with `has_aux`, a
-            pair (scalar, aux).
+        fun: a function `f(params, *args, **kwargs)` that returns a scalar or, if `has_aux` is True,
+            a pair (scalar, aux).
         state: a `TrainState`, or any object with an attribute `params`.
         *args, **kwargs: the remaining arguments of `fun`.
         has_aux: whether `fun` returns a pair (scalar, aux); `aux` is not differentiated.
-        axis_name: mapped axis over which gradients are averaged; None for no averaging.
-        scale: a loss scale, such as a `DynamicScale`; None for no scaling.
+        axis_name: mapped axis over which gradients are averaged; None means no averaging.
+        scale: a loss scale, such as a `DynamicScale`; None means no scaling.
 
     Returns:
-        The pair (value, gradients). With `has_aux`, the value is itself a pair (value, aux). With
-        `scale`, the result is (new scale, whether gradients are finite, value, gradients).
+        A pair (value, gradients). If `has_aux` is True, the value is itself a pair (value, aux). If
+        `scale` is given, the result is (new scale, whether gradients are finite, value, gradients).
 
     >>> from toile import optim, training
     >>> from toile.training.train_state import TrainState
@@ -190,22 +191,23 @@ def value_and_grad(
 
 
 class ModelState(TrainState):
-    """A `TrainState` with all collections of a model and its random streams.
+    """A `TrainState` that also contains the model's other collections and its random streams.
 
-    The training loop is the same whether or not the model has `BatchNorm` or `Dropout`. The keys of
-    each step are made by folding the number of the step into the keys of the streams. No keys have
-    to be split or stored, and a resumed run continues with the same random numbers. Make a state
-    with `ModelState.init` or `ModelState.create`.
+    The training loop is the same whether or not the model has `BatchNorm` or `Dropout`. The keys
+    for each step are derived by folding the step number into the streams' keys. No keys have to be
+    split or stored, and a resumed run continues with the same random numbers. Create a state with
+    `ModelState.init` or `ModelState.create`.
 
     Args:
         step: number of updates so far.
-        apply_fn: the `apply` of the model.
+        apply_fn: the model's `apply` method.
         params: the parameters.
         tx: the optimizer, such as `toile.optim.adam(1e-3)`.
         opt_state: state of the optimizer.
         collections: a dict of the collections other than the parameters.
-        rngs: a dict from names of random streams to keys.
-        trainable: which parameters are optimized; None for all. See `TrainState.create`.
+        rngs: a dict from the names of random streams to keys.
+        trainable: which parameters are optimized; None means all parameters. See
+            `TrainState.create`.
 
     >>> import toile.linen as nn
     >>> from toile import optim, training
@@ -235,19 +237,19 @@ class ModelState(TrainState):
         rngs: Array | Mapping[str, Array] | None = None,
         collections: Mapping[str, PyTree] | None = None, trainable: PyTree = None, **kwargs: Any,
     ) -> Any:
-        """Make the state at step 0 from variables.
+        """Create the state at step 0 from variables.
 
         Args:
-            apply_fn: the `apply` of the model.
+            apply_fn: the model's `apply` method.
             tx: the optimizer.
-            variables: all variables, such as `model.init` returns; None if `params` and
+            variables: all variables, as returned by `model.init`; None if `params` and
                 `collections` are given instead.
             params: the parameters, instead of those in `variables`.
-            rngs: a dict from names of random streams to keys, or one key for all streams; None for
-                no keys.
+            rngs: a dict from the names of random streams to keys, or one key for all streams; None
+                means no keys.
             collections: collections other than the parameters, by name.
             trainable: which parameters are optimized; see `TrainState.create`.
-            **kwargs: values of fields of a subclass.
+            **kwargs: values for a subclass's fields.
         """
         given = dict(variables or {})
         taken = given.pop("params", {})
@@ -265,15 +267,15 @@ class ModelState(TrainState):
         *args: PyTree, trainable: PyTree = None, apply_fn: Callable[..., Any] | None = None,
         **kwargs: PyTree,
     ) -> Any:
-        """Initialize the variables of a module, and make its state at step 0.
+        """Initialize a module's variables, and create the state at step 0.
 
         Args:
             model: the module.
             tx: the optimizer.
-            rngs: one key, or a dict from names of random streams to keys. The random streams of the
-                training run are derived from these keys too, but differ from those used for
+            rngs: one key, or a dict from the names of random streams to keys. The training run's
+                random streams are also derived from these keys, but differ from those used for
                 initialization.
-            *args, **kwargs: arguments of `model.init`.
+            *args, **kwargs: arguments for `model.init`.
             trainable: which parameters are optimized; see `TrainState.create`.
             apply_fn: function to use instead of `model.apply`.
         """
@@ -297,16 +299,16 @@ class ModelState(TrainState):
     def forward(
         self, params: PyTree, *args: PyTree, mutable: Sequence[str] = (), **kwargs: PyTree
     ) -> Any:
-        """Apply the model for training, with the random numbers of this step.
+        """Apply the model for training, with the random numbers for this step.
 
         Args:
             params: the parameters.
-            *args, **kwargs: arguments of the model.
-            mutable: names of collections that may change in addition to those of the state, such as
-                `"intermediates"`.
+            *args, **kwargs: arguments for the model.
+            mutable: names of collections, such as `"intermediates"`, that may change in addition to
+                those in the state.
 
         Returns:
-            The pair (output, changed collections).
+            A pair (output, changed collections).
         """
         names = [*self.collections, *(n for n in mutable if n not in self.collections)]
         return self.apply_fn(
@@ -314,7 +316,7 @@ class ModelState(TrainState):
         )
 
     def step_rngs(self) -> dict[str, Array]:
-        """Return a key for each stream, which depends on the step and the device."""
+        """Return a key for each stream; the keys depend on the step and the device."""
         keys = {name: random.fold_in(key, self.step) for name, key in self.rngs.items()}
         return replicas.fold(keys)
 
@@ -322,21 +324,21 @@ class ModelState(TrainState):
         """Apply the model for evaluation, without random streams and without changing collections.
 
         Args:
-            *args, **kwargs: arguments of the model.
+            *args, **kwargs: arguments for the model.
         """
         return self.apply_fn(self.variables(), *args, **kwargs)
 
     def apply_gradients(
         self, *, grads: PyTree, collections: Mapping[str, PyTree] | None = None, **kwargs: Any
     ) -> Any:
-        """Return the state after one update of the optimizer.
+        """Return the state after one optimizer update.
 
         Args:
-            grads: gradients, a tree with the structure of `params`; None for parameters that are
-                not trainable.
-            collections: changed collections, such as `forward` returns. Collections that are not in
+            grads: gradients, a tree with the structure of `params`, in which the gradients of
+                parameters that are not trainable are None.
+            collections: changed collections, as returned by `forward`. Collections that are not in
                 the state are ignored.
-            **kwargs: new values of other fields.
+            **kwargs: new values for other fields.
         """
         changed = {k: v for k, v in (collections or {}).items() if k in self.collections}
         return super().apply_gradients(

@@ -1,4 +1,4 @@
-"""Adafactor, which stores the average squared gradients of a matrix by row and column.
+"""Adafactor, which stores a matrix's average squared gradients by row and by column.
 
 See https://arxiv.org/abs/1804.04235.
 """
@@ -47,29 +47,29 @@ class AdafactorParamState:
 
 
 class Adafactor(OptimizerDef):
-    """Adafactor, which stores only row and column averages of the squared gradients of a matrix.
+    """Adafactor, which stores only row and column averages of a matrix's squared gradients.
 
-    Gradients are divided by the root of their average square, clipped to `clipping_threshold`, and
-    multiplied by the learning rate and by the root mean square of their parameter. Then momentum
-    and weight decay are applied, if requested. Large matrices need little memory (Shazeer and
-    Stern, 2018).
+    A parameter's gradient is divided by the square root of its average square, scaled down if its
+    root mean square exceeds `clipping_threshold`, and multiplied by the learning rate and by the
+    root mean square of the parameter. Then momentum and weight decay are applied, if requested.
+    Large matrices need little additional memory (Shazeer and Stern, 2018).
 
     Args:
-        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step. If
-            `multiply_by_parameter_scale` is True, it is relative to the root mean square of the
-            parameter.
-        factored: whether to factor the averages of squared gradients. If False, they are stored in
-            full.
-        multiply_by_parameter_scale: whether steps are multiplied by the root mean square of their
-            parameter.
-        beta1: decay rate of the moving average of steps. With None, steps are not averaged.
+        learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each
+            step. If `multiply_by_parameter_scale` is True, the step size is relative to the root
+            mean square of the parameter.
+        factored: whether to factor the averages of squared gradients. If False, the averages are
+            stored in full.
+        multiply_by_parameter_scale: whether to multiply each parameter's step by the parameter's
+            root mean square.
+        beta1: decay rate of the moving average of steps. If None, steps are not averaged.
         decay_rate: exponent `c`; the decay rate of the averages at step `t` is `1 - t**-c`.
-        step_offset: number subtracted from the step count to get `t`, for training that continues
-            from a saved state.
-        clipping_threshold: largest root mean square of the step of an array, before it is
-            multiplied by the learning rate. None means no limit.
-        weight_decay_rate: strength of the weight decay; None means no decay. It is not multiplied
-            by the learning rate.
+        step_offset: number subtracted from the step count to obtain `t`, for training that
+            continues from a saved state.
+        clipping_threshold: maximum root mean square of an array's step before the multiplication by
+            the learning rate. None means no limit.
+        weight_decay_rate: strength of the weight decay, which is not multiplied by the learning
+            rate; None means no weight decay.
         min_dim_size_to_factor: an array is factored if its second-largest axis has at least this
             size.
         epsilon1: small number added to squared gradients.

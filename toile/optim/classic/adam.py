@@ -1,7 +1,7 @@
 """Adam and its variants AdaBelief and LAMB.
 
-Each of them keeps moving averages of the gradient and of a square. At step `t`, both are divided by
-`1 - beta**t`, because they start at 0.
+Each keeps moving averages of the gradient and of a square. At step `t`, both averages are divided
+by `1 - beta**t`, which corrects for the bias caused by initializing them to zero.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AdamParamState:
 
 
 def _corrected(state: Any, hyper_params: Any, step: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the moving averages, corrected for their start at zero."""
+    """Return the moving averages, corrected for the bias caused by initializing them to zero."""
     t = jnp.array(step + 1, dtype)
     mean = state.grad_ema / (1 - hyper_params.beta1**t)
     return mean, state.grad_sq_ema / (1 - hyper_params.beta2**t)
@@ -54,15 +54,16 @@ def _means(hp: Any, state: Any, grad: Any) -> Any:
 
 
 class Adam(OptimizerDef):
-    """Adam with decoupled weight decay, which is not divided by the average squared gradient.
+    """Adam with decoupled weight decay, which does not depend on the average squared gradient.
 
-    Let `m` and `v` be the moving averages of the gradient `g` and of `g²`, corrected for their
-    start at zero. A parameter `p` moves by
+    Let `m` and `v` be the moving averages of the gradient `g` and of `g²`, corrected for the bias
+    caused by initializing them to zero. A parameter `p` moves by
     `-learning_rate * (m / (sqrt(v) + eps) + weight_decay * p)` (Kingma and Ba, 2014; Loshchilov and
     Hutter, 2019).
 
     Args:
-        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each
+            step.
         beta1: decay rate of the average of gradients; values closer to 1 average over more steps.
         beta2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
@@ -95,13 +96,14 @@ class Adam(OptimizerDef):
 
 
 class AdaBelief(Adam):
-    """AdaBelief: Adam that takes large steps where the gradient is close to its average.
+    """AdaBelief: a variant of Adam that takes larger steps where gradients are near their mean.
 
-    It replaces the average of `g²` in `Adam` by the average of `(g - m)**2`, to which `eps` is
-    added at each step (Zhuang et al., 2020).
+    `AdaBelief` replaces `Adam`'s average of `g²` with the average of `(g - m)**2`, to which `eps`
+    is added at each step (Zhuang et al., 2020).
 
     Args:
-        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each
+            step.
         beta1: decay rate of the average of gradients; values closer to 1 average over more steps.
         beta2: decay rate of the average of `(g - m)**2`.
         eps: small number added to the average of `(g - m)**2` at each step, and to its square root.
@@ -146,14 +148,15 @@ class LAMBParamState:
 
 
 class LAMB(OptimizerDef):
-    """LAMB: Adam whose step for each array has a length proportional to the norm of the array.
+    """LAMB: a variant of Adam whose step for each array is proportional to the array's norm.
 
     Let `u = m / (sqrt(v) + eps) + weight_decay * p` for an array `p`, where `m` and `v` are the
-    averages of `Adam`. The array moves by `-learning_rate * norm(p) / norm(u) * u` (You et al.,
-    2020).
+    averages that `Adam` computes. The array moves by `-learning_rate * norm(p) / norm(u) * u` (You
+    et al., 2020).
 
     Args:
-        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each
+            step.
         beta1: decay rate of the average of gradients; values closer to 1 average over more steps.
         beta2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.

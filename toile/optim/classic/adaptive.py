@@ -29,13 +29,14 @@ class AdagradParamState:
 
 
 class Adagrad(OptimizerDef):
-    """Adagrad, which divides gradients by the root of the sum of all squared gradients so far.
+    """Adagrad, which divides gradients by the square root of the sum of their squares so far.
 
     For a gradient `g`, the sum becomes `s = s + g²`, and the parameter moves by
     `-learning_rate * g / (sqrt(s) + eps)` (Duchi et al., 2011). The sum starts at 0.
 
     Args:
-        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each
+            step.
         eps: small number added to the square root to avoid division by zero.
 
     >>> from toile import optim
@@ -69,7 +70,7 @@ class AdadeltaHyperParams:
 
 @struct.dataclass
 class AdadeltaParamState:
-    """Moving averages of the squared gradients and the squared steps of a parameter."""
+    """Moving averages of a parameter's squared gradients and squared steps."""
 
     sq_avg: Any
     acc_delta: Any
@@ -83,10 +84,10 @@ class Adadelta(OptimizerDef):
     a parameter `p` moves by `-learning_rate * (u + weight_decay * p)` (Zeiler, 2012).
 
     Args:
-        learning_rate: factor by which steps are multiplied; 1.0 is the published rule. With None,
-            it must be passed to `apply_gradient` in each step.
+        learning_rate: factor by which steps are multiplied; 1.0 is the published rule. If None, the
+            learning rate must be passed to `apply_gradient` in each step.
         rho: decay rate of both averages.
-        eps: small number under both square roots, which sets the size of the first steps.
+        eps: small number added under both square roots; it determines the size of the first steps.
         weight_decay: strength of the weight decay, which is multiplied by the learning rate.
 
     >>> from toile import optim
@@ -133,19 +134,20 @@ class RMSPropParamState:
 
 
 class RMSProp(OptimizerDef):
-    """RMSProp, which divides gradients by the root of the average squared gradient.
+    """RMSProp, which divides gradients by the square root of the average squared gradient.
 
     A parameter with gradient `g` moves by `-learning_rate * g / (sqrt(v) + eps)`, where `v` is the
-    moving average of `g²` (Hinton, 2012). With `centered`, the square of the average gradient is
-    subtracted from `v`.
+    moving average of `g²` (Hinton, 2012). If `centered` is True, the square of the average gradient
+    is subtracted from `v`.
 
     Args:
-        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each
+            step.
         beta2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
         eps: small number added to the square root to avoid division by zero.
-        centered: whether to divide by the standard deviation of the gradients in place of the root
-            of their average square.
+        centered: whether to divide by the standard deviation of the gradients instead of by the
+            square root of their average square.
 
     >>> from toile import optim
     >>> optimizer = optim.RMSProp(learning_rate=0.5, beta2=0.75).create(jnp.array([1.0]))

@@ -1,4 +1,4 @@
-"""The base classes of optimizers: a definition with an update rule, a state, and a target.
+"""The base classes of optimizers: an optimizer's definition (its update rule), state and target.
 
 An `OptimizerDef` is not a tree. Its hyperparameters are fixed, but each step can override them, as
 in `apply_gradient(grads, learning_rate=lr)`. An `Optimizer` is a tree, so it can be passed to
@@ -34,7 +34,7 @@ class OptimizerState:
 
     Args:
         step: number of steps taken.
-        param_states: tree with the state of each parameter.
+        param_states: tree that contains the state of each parameter.
 
     >>> from toile import optim
     >>> optim.Momentum(learning_rate=0.1).create(jnp.array([1.0])).state.step
@@ -46,14 +46,14 @@ class OptimizerState:
 
 
 class OptimizerDef:
-    """Base class of the optimizers of `flax.optim`, which defines an update rule.
+    """Base class of the optimizers from `flax.optim`; each subclass defines an update rule.
 
     A subclass defines the rule for one parameter in `init_param_state` and `apply_param_gradient`.
-    The method `create` makes an `Optimizer`, which contains parameters and state.
+    The method `create` returns an `Optimizer`, which contains the parameters and the state.
 
     Args:
-        hyper_params: hyperparameters, a dataclass of `toile.struct`. `Optimizer.apply_gradient` can
-            override them.
+        hyper_params: hyperparameters, an instance of a `toile.struct` dataclass.
+            `Optimizer.apply_gradient` can override them.
 
     >>> from toile import optim
     >>> class Sign(optim.OptimizerDef):
@@ -71,7 +71,7 @@ class OptimizerDef:
         self.hyper_params = hyper_params
 
     def init_param_state(self, param: Array) -> PyTree:
-        """Make the initial state of one parameter.
+        """Create the initial state for one parameter.
 
         Args:
             param: the parameter.
@@ -84,8 +84,8 @@ class OptimizerDef:
         """Return one parameter and its state after a step.
 
         Args:
-            step: number of steps taken before this one.
-            hyper_params: hyperparameters of this step.
+            step: number of steps taken before this step.
+            hyper_params: hyperparameters for this step.
             param: the parameter.
             state: state of the parameter.
             grad: gradient of the parameter.
@@ -93,7 +93,7 @@ class OptimizerDef:
         raise NotImplementedError(f"{type(self).__name__}: needed a method apply_param_gradient")
 
     def init_state(self, params: PyTree) -> OptimizerState:
-        """Make the initial state of a tree of parameters.
+        """Create the optimizer's initial state for a tree of parameters.
 
         Args:
             params: tree of parameters.
@@ -107,7 +107,7 @@ class OptimizerDef:
         """Return the parameters and the state after a step.
 
         Args:
-            hyper_params: hyperparameters of this step.
+            hyper_params: hyperparameters for this step.
             params: tree of parameters.
             state: state before the step.
             grads: tree of gradients.
@@ -120,14 +120,14 @@ class OptimizerDef:
         """Return the hyperparameters with some of them replaced.
 
         Args:
-            hyper_param_overrides: new values by name. A value named `hyper_params` replaces all
+            hyper_param_overrides: new values, by name. A value named `hyper_params` replaces all
                 hyperparameters before the other values are set.
         """
         base = hyper_param_overrides.pop("hyper_params", self.hyper_params)
         return base.replace(**hyper_param_overrides) if hyper_param_overrides else base
 
     def create(self, target: PyTree, focus: Traversal | None = None) -> Optimizer:
-        """Make an optimizer for a tree of parameters.
+        """Create an optimizer for a tree of parameters.
 
         Args:
             target: tree of parameters.
@@ -137,7 +137,7 @@ class OptimizerDef:
         return Optimizer(definition, definition.init_state(target), target)
 
     def state_dict(self, target: PyTree, state: OptimizerState) -> dict[str, Any]:
-        """Return parameters and state as nested dicts, which can be saved.
+        """Return the parameters and the state as nested dicts, which can be saved.
 
         Args:
             target: tree of parameters.
@@ -149,11 +149,11 @@ class OptimizerDef:
     def restore_state(
         self, opt_target: PyTree, opt_state: OptimizerState, state_dict: dict[str, Any]
     ) -> tuple[PyTree, OptimizerState]:
-        """Return parameters and state with the values of a state dict.
+        """Return parameters and a state with the values from a state dict.
 
         Args:
-            opt_target: tree of parameters, from which the structure is taken.
-            opt_state: state of the optimizer, from which the structure is taken.
+            opt_target: tree of parameters with the structure of the result.
+            opt_state: optimizer state with the structure of the result.
             state_dict: dict that `state_dict` returned.
         """
         target = serialization.from_state_dict(opt_target, state_dict["target"])
@@ -169,11 +169,11 @@ def map_pairs(function: Callable[..., tuple[Any, ...]], first: Any, *rest: Any) 
 
 
 class Optimizer(struct.PyTreeNode):
-    """An optimizer together with its state and its target, which are the parameters.
+    """An optimizer together with its state and its target (the parameters).
 
-    It is a tree, so it can be passed to jitted functions and saved. The method `create` of an
-    `OptimizerDef` makes one, as in `Adam(learning_rate=0.1).create(params)`. Each step returns a
-    new `Optimizer`.
+    An `Optimizer` is a tree, so it can be passed to jitted functions and saved. It is created by
+    the method `create` of an `OptimizerDef`, as in `Adam(learning_rate=0.1).create(params)`. Each
+    step returns a new `Optimizer`.
 
     Args:
         optimizer_def: definition of the optimizer, which is not part of the tree.
@@ -242,7 +242,7 @@ class Optimizer(struct.PyTreeNode):
     def replicate(
         self, devices: Sequence[Device] | None = None, axis_name: str = "batch"
     ) -> Optimizer:
-        """Copy the optimizer to each device, so that steps use the mean gradient of all devices.
+        """Copy the optimizer to each device, so that steps use the mean gradient over all devices.
 
         Args:
             devices: devices to copy to. None means all local devices.
@@ -253,7 +253,7 @@ class Optimizer(struct.PyTreeNode):
         return jax_utils.replicate(self, devices=devices).replace(optimizer_def=definition)
 
     def unreplicate(self) -> Optimizer:
-        """Undo `replicate`, and return the optimizer with the values of the first device."""
+        """Undo `replicate`, and return the optimizer with the values from the first device."""
         definition = self.optimizer_def
         if not isinstance(definition, ReplicatedOptimizer):
             raise ValueError(
@@ -267,7 +267,7 @@ class Optimizer(struct.PyTreeNode):
         return self.optimizer_def.state_dict(self.target, self.state)
 
     def restore_state(self, state: dict[str, Any]) -> Optimizer:
-        """Return an optimizer with the parameters and the state of a state dict.
+        """Return an optimizer with the parameters and the state from a state dict.
 
         Args:
             state: dict that `state_dict` returned.
@@ -291,14 +291,14 @@ serialization.register_serialization_state(
 
 
 class ReplicatedOptimizer(OptimizerDef):
-    """An optimizer with a copy on each device, whose steps use the mean gradient of all devices.
+    """An optimizer that is copied to each device and uses the mean gradient over all devices.
 
-    `Optimizer.replicate` makes one. Steps must run under `toile.pmap` or a similar transform, with
-    the same axis name.
+    `Optimizer.replicate` returns a ReplicatedOptimizer. Steps must run under `toile.pmap` or a
+    similar transformation that uses the same axis name.
 
     Args:
         optimizer_def: definition of the optimizer.
-        devices: devices that get a copy. None means all local devices.
+        devices: devices that receive a copy. None means all local devices.
         axis_name: name of the mapped axis, over which gradients are averaged.
 
     >>> from toile import optim
@@ -347,9 +347,9 @@ class _Slot:
 class MultiOptimizer(OptimizerDef):
     """An optimizer that applies different optimizers to different parameters.
 
-    A traversal selects the parameters of each optimizer. Parameters that no traversal selects stay
-    unchanged, and their state is None. Hyperparameters that a step overrides are passed to all
-    optimizers. To set them for each optimizer separately, pass a list as `hyper_params`.
+    For each optimizer, a traversal selects the parameters. Parameters that no traversal selects
+    stay unchanged, and their state is None. Hyperparameters that a step overrides are passed to all
+    optimizers. To override them for each optimizer separately, pass a list as `hyper_params`.
 
     Args:
         traversals_and_optimizers: pairs (traversal, optimizer definition).

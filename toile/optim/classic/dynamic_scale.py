@@ -1,6 +1,6 @@
 """Loss scaling for 16-bit gradients, which uses the largest scale that keeps them finite.
 
-This is the class of `flax.optim`. The class in `toile.training.dynamic_scale` also limits the
+This is the class from `flax.optim`. The class in `toile.training.dynamic_scale` also limits the
 scale.
 """
 
@@ -24,8 +24,9 @@ class DynamicScaleResult(NamedTuple):
 
     Args:
         dynamic_scale: scale for the next step.
-        finite: boolean scalar, True if all gradients are finite. If it is False, skip the step.
-        aux: value of the function, or the pair (value, aux) with `has_aux=True`.
+        finite: boolean scalar, True if all gradients are finite. If `finite` is False, skip the
+            step.
+        aux: value of the function, or the pair (value, aux) if `has_aux` is True.
         grad: gradients in float32, divided by the scale.
 
     >>> from toile import optim
@@ -47,7 +48,7 @@ def all_finite(grads: PyTree) -> Array:
         grads: tree of arrays.
 
     Returns:
-        A boolean scalar, False if there is an infinity or NaN.
+        A boolean scalar, False if an element is infinite or NaN.
 
     >>> all_finite({"w": jnp.array([1.0, jnp.inf])})
     Array(False, dtype=bool)
@@ -61,7 +62,7 @@ def all_finite(grads: PyTree) -> Array:
 def scaled_value_and_grad(
     fun: Callable[..., Any], scale: Any, argnums: Any, has_aux: bool, axis_name: Any
 ) -> Callable[..., tuple[Any, Any]]:
-    """Make a function that computes the value and float32 gradients of `fun` with a scaled loss."""
+    """Create a function that computes `fun`'s value and float32 gradients, using a scaled loss."""
 
     @functools.wraps(fun)
     def scaled(*args: Any) -> Any:
@@ -80,16 +81,16 @@ def scaled_value_and_grad(
 
 
 class DynamicScale(struct.PyTreeNode):
-    """Loss scaling for float16, with the largest scale for which gradients are finite.
+    """Loss scaling for float16, which uses the largest scale for which gradients are finite.
 
-    Small gradients become 0 in float16. Multiplying the loss by a scale avoids this. The scale
-    shrinks when gradients overflow, and grows after enough finite steps. This class comes from
-    `flax.optim` and does not limit the scale; the class in `toile.training.dynamic_scale` does.
+    Small gradients become 0 in float16. Multiplying the loss by a scale avoids this. The scale is
+    reduced when gradients overflow and increased after enough finite steps. This class comes from
+    `flax.optim` and does not limit the scale, unlike the class in `toile.training.dynamic_scale`.
 
     Args:
-        growth_factor: factor by which the scale grows.
-        backoff_factor: factor by which the scale shrinks if gradients are not finite.
-        growth_interval: number of finite steps after which the scale grows.
+        growth_factor: factor by which the scale is multiplied to increase it.
+        backoff_factor: factor by which the scale is multiplied if gradients are not finite.
+        growth_interval: number of finite steps after which the scale is increased.
         fin_steps: number of finite steps since the scale last changed.
         scale: the current scale.
 
@@ -110,7 +111,7 @@ class DynamicScale(struct.PyTreeNode):
         self, fun: Callable[..., PyTree], argnums: int | Sequence[int] = 0, has_aux: bool = False,
         axis_name: str | None = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """Make a function that computes a value and gradients with a scaled loss.
+        """Create a function that computes a value and its gradients, using a scaled loss.
 
         Args:
             fun: function to differentiate.
@@ -120,7 +121,7 @@ class DynamicScale(struct.PyTreeNode):
                 averaging.
 
         Returns:
-            A function with the arguments of `fun` that returns a `DynamicScaleResult`.
+            A function that accepts the arguments of `fun` and returns a `DynamicScaleResult`.
         """
         scaled = scaled_value_and_grad(fun, self.scale, argnums, has_aux, axis_name)
 

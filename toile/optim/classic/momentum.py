@@ -1,4 +1,4 @@
-"""Gradient descent, momentum, and momentum with a learning rate for each array (LARS)."""
+"""Gradient descent, momentum, and momentum with a separate learning rate for each array (LARS)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class GradientDescent(OptimizerDef):
     """Gradient descent, which moves a parameter with gradient `g` by `-learning_rate * g`.
 
     Args:
-        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each
+            step.
 
     >>> from toile import optim
     >>> optimizer = optim.GradientDescent(learning_rate=0.5).create(jnp.array([1.0]))
@@ -72,10 +73,11 @@ class Momentum(OptimizerDef):
     `-learning_rate * m`.
 
     Args:
-        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each
+            step.
         beta: decay rate of the momentum.
         weight_decay: strength of the weight decay; `weight_decay * p` is added to the gradient of a
-            parameter `p`, which has the effect of a penalty on its squared norm.
+            parameter `p`, which has the effect of a penalty on the squared norm of `p`.
         nesterov: whether to use Nesterov momentum, which moves along `g + beta * m`.
 
     >>> from toile import optim
@@ -124,15 +126,16 @@ class LARSParamState:
 
 
 class LARS(OptimizerDef):
-    """LARS: momentum whose step for each array is proportional to the norm of the array.
+    """LARS, which makes the step for each array proportional to the array's norm and uses momentum.
 
     For an array `p` with gradient `g`, the learning rate is multiplied by
     `trust_coefficient * norm(p) / (norm(g) + weight_decay * norm(p) + eps)`, or by 1 if one of the
-    norms is 0. Let `r` be the product. The momentum becomes
+    norms is 0. Let `r` be the resulting learning rate. The momentum becomes
     `m = beta * m + r * (g + weight_decay * p)`, and the array becomes `p - m` (You et al., 2017).
 
     Args:
-        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each
+            step.
         beta: decay rate of the momentum.
         weight_decay: strength of the weight decay; `weight_decay * p` is added to the gradient.
         trust_coefficient: factor by which the ratio of norms is multiplied.

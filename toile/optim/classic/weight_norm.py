@@ -1,4 +1,4 @@
-"""Weight normalization, which optimizes the direction and scale of parameters separately."""
+"""Weight normalization, which optimizes the direction and the norm of parameters separately."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class WeightNorm(OptimizerDef):
     """An optimizer that updates the direction and the norm of weights separately.
 
     With weight normalization, each parameter is written as `s * v / norm(v)`, and the wrapped
-    optimizer updates `v` and `s` (Salimans and Kingma, 2016). Norms are taken over all axes but the
-    last. Biases, and other parameters for which such a norm would cover a single element, are
-    passed to the wrapped optimizer unchanged.
+    optimizer updates `v` and `s` (Salimans and Kingma, 2016). Norms are computed over all axes
+    except the last. Biases, and other parameters for which such a norm would cover a single
+    element, are passed to the wrapped optimizer unchanged.
 
     Args:
         wrapped_optimizer: definition of the optimizer that updates `v` and `s`.
-        wn_decay: strength of the weight decay of `v`; `wn_decay * v` is added to the gradient of
-            `v`.
+        wn_decay: strength of the weight decay applied to `v`; `wn_decay * v` is added to the
+            gradient of `v`.
         wn_eps: small number added to the norm of `v`.
 
     >>> from toile import optim

@@ -1,4 +1,4 @@
-"""Checks of the arguments of losses; Python numbers and lists are treated as arrays."""
+"""Checks of the losses' arguments; Python numbers and lists are treated as arrays."""
 
 from __future__ import annotations
 

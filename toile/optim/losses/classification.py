@@ -1,7 +1,7 @@
-"""Cross entropies for labels that are independent (sigmoid) or exclusive (softmax).
+"""Cross entropies for labels that are independent (sigmoid) or mutually exclusive (softmax).
 
-The result has the shape of the logits without `axis`, the axis of the classes. `where` masks
-classes or examples.
+The results of softmax losses have the shape of the logits without `axis`, the class axis. `where`
+masks classes or examples.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = [
 
 
 def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute the binary cross entropy of each logit and its label, for independent labels.
+    """Compute the binary cross entropy between each logit and its label, for independent labels.
 
     The loss is `-labels * log(p) - (1 - labels) * log(1 - p)` with `p = sigmoid(logits)`. It is
-    computed from the logits and stays precise where `p` is near 0 or 1.
+    computed directly from the logits, so it stays precise where `p` is near 0 or 1.
 
     Args:
         logits: unnormalized scores, a floating-point array.
@@ -53,14 +53,15 @@ def sigmoid_focal_loss(
     """Compute the focal loss: binary cross entropy times a factor that is small for easy examples.
 
     The factor is `(1 - p)**gamma`, where `p` is the predicted probability of the label (Lin et al.,
-    2017). The loss is used for object detection, where most examples are background.
+    2017). This loss is used for object detection, where most examples are background.
 
     Args:
         logits: unnormalized scores, a floating-point array.
         labels: array of numbers from 0 to 1, which is broadcast against `logits`.
-        alpha: weight of examples with label 1; those with label 0 have weight `1 - alpha`. None
-            means no weights.
-        gamma: exponent that reduces the loss of easy examples. 0 gives the plain cross entropy.
+        alpha: weight of examples with label 1; examples with label 0 have weight `1 - alpha`. None
+            means no weighting.
+        gamma: exponent; larger values reduce the loss of easy examples more. With 0, the loss is
+            the cross entropy.
 
     Returns:
         The loss of each element.
@@ -88,18 +89,17 @@ def sigmoid_focal_loss(
 def softmax_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Compute the cross entropy between `softmax(logits)` and the probabilities of the classes.
+    """Compute the cross entropy between `softmax(logits)` and the class probabilities `labels`.
 
     The loss is `-sum(labels * log_softmax(logits))`.
 
     Args:
         logits: unnormalized scores, a floating-point array.
-        labels: probabilities of the classes, for instance one-hot vectors, broadcast against
-            `logits`.
-        axis: axis or axes of the classes.
+        labels: class probabilities, for instance one-hot vectors, broadcast against `logits`.
+        axis: class axis or axes.
         where: boolean mask of the classes to include, with the shape of `logits`, or of the
-            examples to include, with that shape without `axis`. None means all. The loss of an
-            excluded example is 0.
+            examples to include, with the shape of `logits` without `axis`. None includes
+            everything. The loss of an excluded example is 0.
 
     Returns:
         The loss of each example, with the shape of `logits` without `axis`.
@@ -130,17 +130,17 @@ def softmax_cross_entropy_with_integer_labels(
 ) -> Array:
     """Compute the cross entropy between `softmax(logits)` and classes given as integers.
 
-    The result equals `softmax_cross_entropy` with one-hot labels, but these are not computed. For a
-    label that is out of range, the loss is NaN.
+    The result is the same as that of `softmax_cross_entropy` with one-hot labels, but the one-hot
+    labels are not computed. For a label that is out of range, the loss is NaN.
 
     Args:
         logits: unnormalized scores, a floating-point array.
-        labels: index of the correct class of each example, an integer array with the shape of
-            `logits` without `axis`.
-        axis: axis of the classes; if it is a tuple of axes, labels index the flattened axes.
+        labels: index of each example's correct class, an integer array with the shape of `logits`
+            without `axis`.
+        axis: class axis; if it is a tuple of axes, labels are indices into the flattened axes.
         where: boolean mask of the classes to include, with the shape of `logits`, or of the
-            examples to include, with that shape without `axis`. None means all. The loss of an
-            excluded example is 0.
+            examples to include, with the shape of `logits` without `axis`. None includes
+            everything. The loss of an excluded example is 0.
 
     Returns:
         The loss of each example.
@@ -190,17 +190,17 @@ def _weighted_log_softmax(x: Any, weights: Any) -> Any:
 
 @custom_jvp
 def weighted_logsoftmax(x: ArrayLike, weights: ArrayLike) -> Array:
-    """Compute `weights * log_softmax(x)` over the last axis, with 0 where a weight is 0.
+    """Compute `weights * log_softmax(x)` along the last axis, with 0 where a weight is 0.
 
-    Where a weight is 0, the result and its derivative with respect to `x` are 0, even if the
-    logarithm is infinite.
+    Where a weight is 0, the result and its derivative with respect to `x` are 0, even if the log
+    probability is infinite.
 
     Args:
         x: unnormalized scores.
         weights: factors by which the log probabilities are multiplied.
 
     Returns:
-        An array of the shape of `x`.
+        An array with the shape of `x`.
 
     >>> from toile.optim.losses.classification import weighted_logsoftmax
     >>> weighted_logsoftmax(jnp.array([-jnp.inf, 0.0]), jnp.array([0.0, 1.0]))
@@ -222,8 +222,8 @@ def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
     """Compute `softmax_cross_entropy` for logits that may be -inf for classes with label 0.
 
     Args:
-        logits: unnormalized scores, a floating-point array; classes are on the last axis.
-        labels: probabilities of the classes, with the shape of `logits`.
+        logits: unnormalized scores, a floating-point array; the classes lie along the last axis.
+        labels: class probabilities, with the shape of `logits`.
 
     Returns:
         The loss of each example.
@@ -251,10 +251,9 @@ def poly_loss_cross_entropy(
 
     Args:
         logits: unnormalized scores, a floating-point array.
-        labels: probabilities of the classes, a floating-point array that is broadcast against
-            `logits`.
-        epsilon: weight of the added term. 0 gives the plain cross entropy.
-        axis: axis or axes of the classes.
+        labels: class probabilities, a floating-point array that is broadcast against `logits`.
+        epsilon: weight of the added term. With 0, the loss is the cross entropy.
+        axis: class axis or axes.
         where: boolean mask of the classes to include, with the shape of `logits`. None means all
             classes.
 

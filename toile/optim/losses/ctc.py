@@ -1,9 +1,9 @@
-r"""Connectionist temporal classification, a loss for labels that are not aligned to frames.
+r"""Connectionist temporal classification, a loss for labels that are not aligned with frames.
 
 For each frame and each `n`, the forward recursion computes the log probability that the first `n`
 labels have been emitted and that the frame is a blank (`blank`) or the `n`-th label (`label`). A
-blank may be skipped between two different labels, but not between equal ones. Forbidden transitions
-get the log probability `log_epsilon`, which stands for `log(0)`.
+blank may be skipped between two different labels, but not between equal labels. Forbidden
+transitions have the log probability `log_epsilon`, which stands for `log(0)`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ def ctc_loss(
     logits: ArrayLike, logit_paddings: ArrayLike, labels: ArrayLike, label_paddings: ArrayLike, *,
     blank_id: int = 0, log_epsilon: ArrayLike = -1e5,
 ) -> Array:
-    """Compute the negative log likelihood of label sequences that are not aligned to frames.
+    """Compute the negative log likelihood of label sequences that are not aligned with frames.
 
     Connectionist temporal classification (CTC) sums over all ways to assign the labels to the
-    frames, with repetitions and blanks (Graves et al., 2006). It is used in speech recognition. If
-    a sequence has too many labels for its frames, the loss is very large, about `-log_epsilon`.
+    frames, with repetitions and blanks (Graves et al., 2006). CTC is used in speech recognition. If
+    a sequence has more labels than its frames can hold, the loss is very large, about
+    `-log_epsilon`.
 
     Args:
         logits: unnormalized scores of the classes for each frame, of shape (batch, frames,
             classes).
-        logit_paddings: array of shape (batch, frames), 1.0 for frames that are padding, else 0.0.
+        logit_paddings: array of shape (batch, frames), 1.0 for padding frames and 0.0 for all other
+            frames.
         labels: integer classes, of shape (batch, labels), padded on the right.
-        label_paddings: array of shape (batch, labels), 1.0 for labels that are padding, else 0.0.
-        blank_id: class that stands for no label.
+        label_paddings: array of shape (batch, labels), 1.0 for padding labels and 0.0 for all other
+            labels.
+        blank_id: class that means "no label".
         log_epsilon: number used for `log(0)`.
 
     Returns:
@@ -58,22 +61,24 @@ def ctc_loss_with_forward_probs(
     logits: ArrayLike, logit_paddings: ArrayLike, labels: ArrayLike, label_paddings: ArrayLike, *,
     blank_id: int = 0, log_epsilon: ArrayLike = -1e5,
 ) -> tuple[Array, Array, Array]:
-    """Compute `ctc_loss` and the log probabilities of its forward recursion.
+    """Compute `ctc_loss` and the log probabilities from its forward recursion.
 
     Args:
         logits: unnormalized scores of the classes for each frame, of shape (batch, frames,
             classes).
-        logit_paddings: array of shape (batch, frames), 1.0 for frames that are padding, else 0.0.
+        logit_paddings: array of shape (batch, frames), 1.0 for padding frames and 0.0 for all other
+            frames.
         labels: integer classes, of shape (batch, labels), padded on the right.
-        label_paddings: array of shape (batch, labels), 1.0 for labels that are padding, else 0.0.
-        blank_id: class that stands for no label.
+        label_paddings: array of shape (batch, labels), 1.0 for padding labels and 0.0 for all other
+            labels.
+        blank_id: class that means "no label".
         log_epsilon: number used for `log(0)`.
 
     Returns:
-        Three arrays. The first is the loss of each sequence, of shape (batch,). The other two are
-        the log probabilities, for each frame and `n`, that the first `n` labels have been emitted.
-        In the second array, of shape (frames, batch, labels + 1), the last symbol is a blank. In
-        the third, of shape (frames, batch, labels), it is the `n`-th label.
+        Three arrays. The first contains the loss of each sequence and has shape (batch,). The other
+        two contain, for each frame and each `n`, the log probability that the first `n` labels have
+        been emitted. In the second array, of shape (frames, batch, labels + 1), the last emitted
+        symbol is a blank. In the third, of shape (frames, batch, labels), it is the `n`-th label.
 
     Raises:
         ValueError: an array has the wrong rank, or the shapes do not match.

@@ -1,7 +1,7 @@
-"""Kullback-Leibler divergences of predicted from target distributions.
+"""Kullback-Leibler divergences between target and predicted distributions.
 
-Predictions are logarithms of probabilities. `axis` is the axis of each distribution, and `where`
-masks its elements.
+Predictions are logarithms of probabilities. `axis` is the axis along which each distribution lies,
+and `where` masks the elements of the distributions.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ __all__ = [
 def kl_divergence(
     log_predictions: ArrayLike, targets: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Compute the Kullback-Leibler divergence of predicted from target distributions.
+    """Compute the Kullback-Leibler divergence between target and predicted distributions.
 
-    The divergence is `sum(targets * (log(targets) - log_predictions))`. Terms with a target of 0
-    are 0.
+    The divergence is `sum(targets * (log(targets) - log_predictions))`. Terms whose target is 0 are
+    0.
 
     Args:
         log_predictions: logarithms of predicted probabilities, floating-point.
         targets: target probabilities, floating-point, which are broadcast against the predictions.
-        axis: axis or axes of each distribution.
+        axis: axis or axes along which each distribution lies.
         where: boolean mask of the elements to include, which is broadcast against the inputs. None
             means all elements.
 
     Returns:
-        The divergence of each distribution, with the shape of the inputs without `axis`.
+        The divergence for each pair of distributions, with the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -52,7 +52,7 @@ def kl_divergence_with_log_targets(
     log_predictions: ArrayLike, log_targets: ArrayLike, axis: Axes = -1,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Compute the Kullback-Leibler divergence for targets that are logarithms, too.
+    """Compute the Kullback-Leibler divergence for targets given as log probabilities.
 
     The divergence is `sum(exp(log_targets) * (log_targets - log_predictions))`.
 
@@ -60,12 +60,12 @@ def kl_divergence_with_log_targets(
         log_predictions: logarithms of predicted probabilities, floating-point.
         log_targets: logarithms of target probabilities, floating-point, which are broadcast against
             the predictions.
-        axis: axis or axes of each distribution.
+        axis: axis or axes along which each distribution lies.
         where: boolean mask of the elements to include, which is broadcast against the inputs. None
             means all elements.
 
     Returns:
-        The divergence of each distribution, with the shape of the inputs without `axis`.
+        The divergence for each pair of distributions, with the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -85,19 +85,19 @@ def kl_divergence_with_log_targets(
 def generalized_kl_divergence(
     log_predictions: ArrayLike, targets: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Compute the Kullback-Leibler divergence of weights that need not sum to 1.
+    """Compute the Kullback-Leibler divergence between weights that need not sum to 1.
 
     The result is `kl_divergence` plus `sum(exp(log_predictions) - targets)`. It is never negative.
 
     Args:
         log_predictions: logarithms of predicted weights, floating-point.
         targets: target weights, floating-point, which are broadcast against the predictions.
-        axis: axis or axes of each distribution.
+        axis: axis or axes along which each distribution lies.
         where: boolean mask of the elements to include, which is broadcast against the inputs. None
             means all elements.
 
     Returns:
-        The divergence of each distribution, with the shape of the inputs without `axis`.
+        The divergence for each pair of distributions, with the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -114,17 +114,17 @@ def generalized_kl_divergence(
 def convex_kl_divergence(
     log_predictions: ArrayLike, targets: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Compute `generalized_kl_divergence`; this is its former name, which is deprecated.
+    """Compute `generalized_kl_divergence`; `convex_kl_divergence` is its former, deprecated name.
 
     Args:
         log_predictions: logarithms of predicted weights, floating-point.
         targets: target weights, floating-point, which are broadcast against the predictions.
-        axis: axis or axes of each distribution.
+        axis: axis or axes along which each distribution lies.
         where: boolean mask of the elements to include, which is broadcast against the inputs. None
             means all elements.
 
     Returns:
-        The divergence of each distribution, with the shape of the inputs without `axis`.
+        The divergence for each pair of distributions, with the shape of the inputs without `axis`.
 
     >>> import warnings
     >>> from toile import optim

@@ -1,4 +1,4 @@
-"""Fenchel-Young losses, the difference of a smoothed maximum and the score of the target."""
+"""Fenchel-Young losses, the difference between a smoothed maximum and the target's score."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ __all__ = ["make_fenchel_young_loss"]
 
 
 def make_fenchel_young_loss(max_fun: Callable[..., ArrayLike]) -> Callable[..., Array]:
-    """Make the loss `max_fun(scores) - dot(targets, scores)` from a smoothed maximum.
+    """Create the loss `max_fun(scores) - dot(targets, scores)` from a smoothed maximum.
 
-    With `logsumexp`, it is the softmax cross entropy (Blondel et al., 2020).
+    With `logsumexp` as the smoothed maximum, the loss is the softmax cross entropy (Blondel et al.,
+    2020).
 
     Args:
         max_fun: function that maps a vector of scores, and optionally other arguments, to a scalar.
 
     Returns:
         A function `f(scores, targets, *args, **kwargs)` that returns the loss of each vector. The
-        vectors are on the last axis, and the additional arguments are passed to `max_fun`.
+        vectors lie along the last axis, and the additional arguments are passed to `max_fun`.
 
     >>> from toile import optim
     >>> loss = optim.make_fenchel_young_loss(toile.nn.logsumexp)

@@ -1,6 +1,6 @@
 """Losses that require a margin between scores: hinge, perceptron, sparsemax.
 
-For two classes, targets are -1 or 1 (0 or 1 for sparsemax). For more classes, they are integer
+For two classes, targets are -1 or 1 (0 or 1 for sparsemax). For more classes, targets are integer
 labels, and the last axis of the scores contains the classes.
 """
 
@@ -24,12 +24,12 @@ __all__ = [
 def hinge_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
     """Compute the hinge loss for two classes, `max(0, 1 - output * target)`.
 
-    It is 0 for outputs on the correct side with a margin of at least 1. Support vector machines use
-    it.
+    The loss is 0 for outputs that have the sign of the target and an absolute value of at least 1.
+    Support vector machines use this loss.
 
     Args:
         predictor_outputs: real scores.
-        targets: array of -1 or 1, which is broadcast against the scores.
+        targets: array of -1s and 1s, which is broadcast against the scores.
 
     Returns:
         The loss of each element.
@@ -46,7 +46,7 @@ def perceptron_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
 
     Args:
         predictor_outputs: real scores.
-        targets: array of -1 or 1, of the same shape.
+        targets: array of -1s and 1s with the same shape as the scores.
 
     Returns:
         The loss of each element.
@@ -69,8 +69,8 @@ def sparsemax_loss(logits: ArrayLike, labels: ArrayLike) -> Array:
     `x >= 1`, and `(x + 1)**2 / 4` in between (Martins and Astudillo, 2016).
 
     Args:
-        logits: real scores of class 1.
-        labels: array of 0 or 1, which is broadcast against the logits.
+        logits: real scores for class 1.
+        labels: array of 0s and 1s, which is broadcast against the logits.
 
     Returns:
         The loss of each element.
@@ -90,12 +90,12 @@ def _score_of(scores: Any, one_hot: Any) -> Any:
 def multiclass_hinge_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
     """Compute the hinge loss for several classes.
 
-    The loss is `max(scores + 1 - one_hot(labels)) - scores[labels]`. It is 0 if the score of the
-    correct class exceeds all others by at least 1.
+    The loss is `max(scores + 1 - one_hot(labels)) - scores[labels]`, which is 0 if the score of the
+    correct class exceeds all other scores by at least 1.
 
     Args:
-        scores: scores of the classes, which are on the last axis.
-        labels: index of the correct class of each example.
+        scores: scores of the classes, which lie along the last axis.
+        labels: index of each example's correct class.
 
     Returns:
         The loss of each example.
@@ -112,8 +112,8 @@ def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
     """Compute the perceptron loss for several classes, `max(scores) - scores[labels]`.
 
     Args:
-        scores: scores of the classes, which are on the last axis.
-        labels: index of the correct class of each example.
+        scores: scores of the classes, which lie along the last axis.
+        labels: index of each example's correct class.
 
     Returns:
         The loss of each example. It is 0 if the correct class has the highest score.
@@ -129,13 +129,13 @@ def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
 def multiclass_sparsemax_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
     """Compute the sparsemax loss for several classes.
 
-    The loss is 0 if the score of the correct class exceeds all others by at least 1. It relates to
-    the sparsemax, the nearest point of the probability simplex, as the cross entropy relates to the
-    softmax (Martins and Astudillo, 2016).
+    The loss is 0 if the score of the correct class exceeds all other scores by at least 1. This
+    loss is to the sparsemax, which maps scores to the nearest point of the probability simplex,
+    what the cross entropy is to the softmax (Martins and Astudillo, 2016).
 
     Args:
         scores: scores of the classes, of shape (batch, classes).
-        labels: index of the correct class of each example, of shape (batch,).
+        labels: index of each example's correct class, of shape (batch,).
 
     Returns:
         The loss of each example, of shape (batch,).

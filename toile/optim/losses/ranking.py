@@ -1,4 +1,4 @@
-"""Losses for ranking, in which the last axis lists the items to rank by their scores."""
+"""Losses for ranking, in which the last axis lists the items to be ranked by their scores."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def ranking_softmax_loss(
 
     Args:
         logits: scores of the items, a floating-point array. The last axis is the list.
-        labels: relevance of the items, an array of the same shape; larger is better.
-        where: boolean mask of the items to include. None means all items. A list without any
-            included item is excluded from the reduction; if there is no reduction, its loss is 0.
+        labels: relevance of the items, an array with the same shape as `logits`; larger is better.
+        where: boolean mask of the items to include. None means all items. A list whose items are
+            all masked is excluded from the reduction; if there is no reduction, its loss is 0.
         weights: weights of the items. None means equal weights.
-        reduce_fn: function that reduces the losses of the lists, such as `jnp.mean`. None means no
+        reduce_fn: function, such as `jnp.mean`, that reduces the losses of the lists. None means no
             reduction.
 
     Returns:
-        The reduced loss. With `reduce_fn=None`, the loss of each list, with the shape of `logits`
+        The reduced loss. If `reduce_fn` is None, the loss of each list, with the shape of `logits`
         without the last axis.
 
     Raises:

@@ -25,10 +25,10 @@ def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> A
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array of the same shape; None if the predictions are the errors.
+        targets: array with the same shape; None means that the predictions are the errors.
 
     Returns:
-        An array of the shape of `predictions`.
+        An array with the shape of `predictions`.
 
     Raises:
         ValueError: the shapes differ.
@@ -49,10 +49,10 @@ def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array of the same shape; None if the predictions are the errors.
+        targets: array with the same shape; None means that the predictions are the errors.
 
     Returns:
-        An array of the shape of `predictions`.
+        An array with the shape of `predictions`.
 
     Raises:
         ValueError: the shapes differ.
@@ -68,15 +68,16 @@ def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
 def huber_loss(
     predictions: ArrayLike, targets: ArrayLike | None = None, *, delta: ArrayLike = 1.0
 ) -> Array:
-    """Compute the Huber loss, which is quadratic for small errors and linear for large ones.
+    """Compute the Huber loss, which is quadratic for small errors and linear for large errors.
 
     For an absolute error `e`, the loss is `0.5 * e**2` if `e <= delta`, and
-    `delta * (e - 0.5 * delta)` otherwise. Outliers have less influence than with squared errors.
+    `delta * (e - 0.5 * delta)` otherwise. Outliers influence this loss less than they influence the
+    squared error.
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array that is broadcast against `predictions`; None if the predictions are the
-            errors.
+        targets: array that is broadcast against `predictions`; None means that the predictions are
+            the errors.
         delta: absolute error at which the linear part begins.
 
     Returns:
@@ -99,12 +100,12 @@ def huber_loss(
 def log_cosh(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
     """Compute `log(cosh(error))`, which is smooth and grows linearly for large errors.
 
-    It is close to `error**2 / 2` for small errors and to `|error| - log(2)` for large ones.
+    The loss is close to `error**2 / 2` for small errors and to `|error| - log(2)` for large errors.
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array that is broadcast against `predictions`; None if the predictions are the
-            errors.
+        targets: array that is broadcast against `predictions`; None means that the predictions are
+            the errors.
 
     Returns:
         The loss of each element.
@@ -133,13 +134,13 @@ def cosine_similarity(
         predictions, targets: floating-point arrays of vectors, which are broadcast against each
             other.
         epsilon: lower bound for the squared norms of the vectors.
-        axis: axis or axes of the vectors.
+        axis: axis or axes along which the vectors lie.
         where: boolean mask of the elements to include, which is broadcast against the vectors. None
             means all elements.
 
     Returns:
-        The cosine for each pair of vectors, from -1 for opposite directions to 1 for equal ones.
-        The shape is that of the inputs without `axis`.
+        The cosine for each pair of vectors, from -1 for opposite directions to 1 for equal
+        directions. The shape is that of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -168,13 +169,13 @@ def cosine_distance(
         predictions, targets: floating-point arrays of vectors, which are broadcast against each
             other.
         epsilon: lower bound for the squared norms of the vectors.
-        axis: axis or axes of the vectors.
+        axis: axis or axes along which the vectors lie.
         where: boolean mask of the elements to include, which is broadcast against the vectors. None
             means all elements.
 
     Returns:
-        The distance for each pair of vectors, from 0 for equal directions to 2 for opposite ones.
-        The shape is that of the inputs without `axis`.
+        The distance for each pair of vectors, from 0 for equal directions to 2 for opposite
+        directions. The shape is that of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.

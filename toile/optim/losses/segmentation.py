@@ -1,6 +1,6 @@
 """Losses for segmentation, which measure the overlap of predicted and true regions.
 
-The first axis is the batch, and the last axis contains the classes. The losses sum over the axes
+The first axis is the batch axis, and the last axis is the class axis. The losses sum over the axes
 between them.
 """
 
@@ -24,27 +24,30 @@ def dice_loss(
 ) -> Array:
     """Compute the Dice loss: one minus the overlap of predicted and true regions.
 
-    The overlap of a class is `(t + smooth) / (t + alpha * p + beta * n + smooth)`, where `t`, `p`
+    The overlap for a class is `(t + smooth) / (t + alpha * p + beta * n + smooth)`, where `t`, `p`
     and `n` are the sums of true positives, false positives and false negatives. With the default
-    `alpha` and `beta`, this is the Dice coefficient, otherwise the Tversky index. If only one of
-    `predictions` and `targets` has a class axis, the other one gets a class axis of size 1.
+    `alpha` and `beta`, the overlap is the Dice coefficient; with other values, it is the Tversky
+    index. If only one of `predictions` and `targets` has a class axis, a class axis of size 1 is
+    added to the other.
 
     Args:
         predictions: logits, or probabilities if `apply_softmax` is False; an array of shape (batch,
-            ..., classes). Logits are passed to a sigmoid if there is one class, else to a softmax.
-        targets: true regions, 1.0 inside and 0.0 outside; an array of the same shape.
+            ..., classes). Logits are passed to a sigmoid if there is one class, otherwise to a
+            softmax.
+        targets: true regions, 1.0 inside and 0.0 outside; an array with the same shape as
+            `predictions`.
         class_weights: weight of each class, of shape (classes,). None means equal weights.
         smooth: number added to the numerator and the denominator, to avoid 0 / 0 for empty regions.
         alpha: weight of false positives.
         beta: weight of false negatives.
-        apply_softmax: whether predictions are logits. If False, they must be probabilities that sum
-            to 1 over the classes.
-        reduction: the way to combine the losses of the classes: "mean", "sum" or "none".
+        apply_softmax: whether predictions are logits. If False, predictions must be probabilities
+            that sum to 1 over the classes.
+        reduction: how to combine the losses of the classes: "mean", "sum" or "none".
         ignore_background: whether to exclude class 0, if there are several classes.
-        axis: axes to sum over. None means all axes but the first and the last.
+        axis: axes to sum over. None means all axes except the first and the last.
 
     Returns:
-        The loss of each example, of shape (batch,). With `reduction="none"`, the loss of each
+        The loss of each example, of shape (batch,). If `reduction` is "none", the loss of each
         example and class, of shape (batch, classes).
 
     Raises:
@@ -107,15 +110,16 @@ def multiclass_generalized_dice_loss(
 ) -> Array:
     """Compute the mean `dice_loss`, with each class weighted by its inverse squared size.
 
-    The weights let small regions count as much as large ones (Sudre et al., 2017).
+    The weights make small regions count as much as large regions (Sudre et al., 2017).
 
     Args:
         predictions: logits, or probabilities if `apply_softmax` is False; an array of shape (batch,
             ..., classes).
-        targets: true regions, 1.0 inside and 0.0 outside; an array of the same shape.
+        targets: true regions, 1.0 inside and 0.0 outside; an array with the same shape as
+            `predictions`.
         smooth: number added to the numerator and the denominator, to avoid 0 / 0 for empty regions.
-        apply_softmax: whether predictions are logits. If False, they must be probabilities that sum
-            to 1 over the classes.
+        apply_softmax: whether predictions are logits. If False, predictions must be probabilities
+            that sum to 1 over the classes.
         ignore_background: whether to exclude class 0.
 
     Returns:
@@ -154,7 +158,8 @@ def binary_dice_loss(
 
     Args:
         predictions: logits, of shape (batch, ...) or (batch, ..., 1).
-        targets: true region, 1.0 inside and 0.0 outside; an array of the same shape.
+        targets: true region, 1.0 inside and 0.0 outside; an array with the same shape as
+            `predictions`.
         smooth: number added to the numerator and the denominator, to avoid 0 / 0 for empty regions.
         apply_sigmoid: whether predictions are logits. If False, predictions must be 1 everywhere,
             because `dice_loss` requires probabilities that sum to 1 over the classes.

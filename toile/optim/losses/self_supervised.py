@@ -1,4 +1,4 @@
-"""Losses for embeddings, which move similar examples together and others apart."""
+"""Losses for embeddings, which move similar examples together and dissimilar examples apart."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def ntxent(embeddings: ArrayLike, labels: ArrayLike, temperature: ArrayLike = 0.
     The loss of a pair of examples with the same label is a softmax cross entropy, in which the
     second example is the correct class and all examples with other labels are the wrong classes.
     The logits are the cosine similarities to the first example, divided by `temperature`. The
-    result is the mean over all such pairs (SimCLR; Chen et al., 2020). If there are none, it is
-    NaN.
+    result is the mean over all such pairs (SimCLR; Chen et al., 2020). If there are no pairs, the
+    result is NaN.
 
     Args:
         embeddings: floating-point array of shape (batch, features).
         labels: array of shape (batch,). Examples with equal labels form pairs.
-        temperature: divisor of the similarities. Smaller values give more weight to the most
-            similar examples.
+        temperature: number by which the similarities are divided. Smaller values give more weight
+            to the most similar examples.
 
     Returns:
         A scalar.
@@ -67,17 +67,17 @@ def triplet_margin_loss(
     """Compute the triplet loss, which moves anchors closer to positives than to negatives.
 
     The loss is `max(0, distance(anchor, positive) - distance(anchor, negative) + margin)`, where
-    the distance of `a` and `b` is `(sum((a - b)**norm_degree) + eps)**(1 / norm_degree)`.
+    the distance between `a` and `b` is `(sum((a - b)**norm_degree) + eps)**(1 / norm_degree)`.
 
     Args:
         anchors: floating-point array of vectors.
-        positives: vectors that are similar to the anchors, an array of the same shape.
-        negatives: vectors that are not similar to the anchors, an array of the same shape.
-        axis: axis of the vectors.
-        norm_degree: order of the norm. It should be even, because the absolute value of differences
-            is not taken.
+        positives: vectors that are similar to the anchors, an array with the same shape.
+        negatives: vectors that are not similar to the anchors, an array with the same shape.
+        axis: axis along which the vectors lie.
+        norm_degree: order of the norm. The order should be even, because the absolute values of the
+            differences are not taken.
         margin: amount by which the positive should be nearer than the negative.
-        eps: small number that keeps the derivative finite if two vectors are equal.
+        eps: small number that keeps the derivative finite where two vectors are equal.
 
     Returns:
         The loss of each triplet, with the shape of the inputs without `axis`.

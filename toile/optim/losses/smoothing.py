@@ -15,16 +15,16 @@ def smooth_labels(
     """Mix one-hot labels with the uniform distribution.
 
     The result is `(1 - alpha) * labels + alpha / n`, where `n` is the number of classes. Training
-    with it keeps a classifier from becoming overconfident (Szegedy et al., 2016).
+    with smoothed labels keeps a classifier from becoming overconfident (Szegedy et al., 2016).
 
     Args:
         labels: floating-point array of one-hot vectors.
         alpha: weight of the uniform distribution; 0.1 is a typical value.
-        axis: axis or axes of the classes.
+        axis: class axis or axes.
         where: boolean mask of the classes to count in `n`. None means all classes.
 
     Returns:
-        An array of the shape of `labels`.
+        An array with the shape of `labels`.
 
     Raises:
         TypeError: `labels` are not floating-point.

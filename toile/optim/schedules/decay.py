@@ -1,7 +1,7 @@
 """Basic schedules: constant, polynomial, linear, exponential and cosine.
 
-Before its transition, a schedule has the initial value. After it, most schedules keep the final
-value.
+Before its transition, a schedule has the initial value. After the transition, most schedules keep
+the final value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = [
 
 
 def constant_schedule(value: ArrayLike) -> Schedule:
-    """Make a schedule with the same value at every step.
+    """Create a schedule with the same value at every step.
 
     Args:
         value: the value.
@@ -37,16 +37,16 @@ def polynomial_schedule(
     init_value: ArrayLike, end_value: ArrayLike, power: ArrayLike, transition_steps: int,
     transition_begin: int = 0,
 ) -> Schedule:
-    """Make a schedule that goes from one value to another along a polynomial.
+    """Create a schedule that goes from one value to another along a polynomial.
 
     The value is `(init_value - end_value) * (1 - t)**power + end_value`, where `t` goes from 0 to 1
     in `transition_steps` steps. Before and after the transition, the value is constant. If
-    `transition_steps <= 0`, it is always `init_value`.
+    `transition_steps <= 0`, the value is always `init_value`.
 
     Args:
         init_value: initial value.
         end_value: final value.
-        power: exponent; 1 gives a straight line.
+        power: exponent; with 1, the transition is linear.
         transition_steps: number of steps in the transition.
         transition_begin: number of steps before the transition starts; negative values count as 0.
 
@@ -73,10 +73,10 @@ def polynomial_schedule(
 def linear_schedule(
     init_value: ArrayLike, end_value: ArrayLike, transition_steps: int, transition_begin: int = 0
 ) -> Schedule:
-    """Make a schedule that goes from one value to another in a straight line.
+    """Create a schedule that goes linearly from one value to another.
 
-    Before and after the transition, the value is constant. If `transition_steps <= 0`, it is always
-    `init_value`.
+    Before and after the transition, the value is constant. If `transition_steps <= 0`, the value is
+    always `init_value`.
 
     Args:
         init_value: initial value.
@@ -99,20 +99,21 @@ def exponential_decay(
     init_value: ArrayLike, transition_steps: int, decay_rate: ArrayLike, transition_begin: int = 0,
     staircase: bool = False, end_value: ArrayLike | None = None,
 ) -> Schedule:
-    """Make a schedule that decays exponentially.
+    """Create a schedule that decays exponentially.
 
     The value is `init_value * decay_rate**(step / transition_steps)`, where steps are counted from
-    `transition_begin`. If `transition_steps <= 0` or `decay_rate == 0`, it is always `init_value`.
+    `transition_begin`. If `transition_steps <= 0` or `decay_rate == 0`, the value is always
+    `init_value`.
 
     Args:
         init_value: initial value.
-        transition_steps: number of steps in which the value is multiplied by `decay_rate` once.
-        decay_rate: factor, less than 1 for a decay.
+        transition_steps: number of steps after which the value has been multiplied by `decay_rate`.
+        decay_rate: factor by which the value is multiplied; less than 1 for a decay.
         transition_begin: number of steps before the transition starts; negative values count as 0.
         staircase: whether to round down the exponent, so that the value changes only every
             `transition_steps` steps.
-        end_value: bound for the value: a lower bound if `decay_rate < 1`, else an upper bound. None
-            means no bound.
+        end_value: bound for the value: a lower bound if `decay_rate < 1`, otherwise an upper bound.
+            None means no bound.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
@@ -142,7 +143,7 @@ def exponential_decay(
 def cosine_decay_schedule(
     init_value: ArrayLike, decay_steps: int, alpha: ArrayLike = 0.0, exponent: ArrayLike = 1.0
 ) -> Schedule:
-    """Make a schedule that decays along half a cosine wave.
+    """Create a schedule that decays along half a cosine wave.
 
     The value is `init_value * ((1 - alpha) * (0.5 * (1 + cos(pi * t)))**exponent + alpha)`, where
     `t` goes from 0 to 1 in `decay_steps` steps. After that, the value is constant (Loshchilov and
@@ -150,7 +151,7 @@ def cosine_decay_schedule(
 
     Args:
         init_value: initial value.
-        decay_steps: number of steps of the decay.
+        decay_steps: number of steps over which the value decays.
         alpha: final value, relative to `init_value`.
         exponent: power to which the cosine wave is raised.
 

@@ -1,4 +1,4 @@
-"""Schedules that are made of others, such as a warm-up before a decay, or warm restarts."""
+"""Schedules that combine other schedules, such as a warm-up followed by a decay."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = [
 
 
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """Join several schedules into one, which uses them one after the other.
+    """Join several schedules into one schedule that uses them one after another.
 
     Args:
-        schedules: schedules in their order. Each one counts steps from the boundary at which it
+        schedules: schedules, in order. Each schedule counts steps from the boundary at which it
             begins.
-        boundaries: steps at which the second, third, ... schedule begins.
+        boundaries: steps at which the second and later schedules begin.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
@@ -49,7 +49,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
 def warmup_constant_schedule(
     init_value: ArrayLike, peak_value: ArrayLike, warmup_steps: int
 ) -> Schedule:
-    """Make a schedule that rises in a straight line and then stays constant.
+    """Create a schedule that rises linearly and then stays constant.
 
     Args:
         init_value: initial value.
@@ -71,7 +71,7 @@ def warmup_cosine_decay_schedule(
     init_value: ArrayLike, peak_value: ArrayLike, warmup_steps: int, decay_steps: int,
     end_value: ArrayLike = 0.0, exponent: ArrayLike = 1.0,
 ) -> Schedule:
-    """Make a schedule that rises in a straight line and then falls along half a cosine wave.
+    """Create a schedule that rises linearly and then falls along half a cosine wave.
 
     Args:
         init_value: initial value.
@@ -103,18 +103,18 @@ def warmup_exponential_decay_schedule(
     decay_rate: ArrayLike, transition_begin: int = 0, staircase: bool = False,
     end_value: ArrayLike | None = None,
 ) -> Schedule:
-    """Make a schedule that rises in a straight line and then decays exponentially.
+    """Create a schedule that rises linearly and then decays exponentially.
 
     Args:
         init_value: initial value.
         peak_value: value at step `warmup_steps`.
         warmup_steps: number of steps over which the value rises.
-        transition_steps: number of steps in which the value is multiplied by `decay_rate` once.
-        decay_rate: factor, less than 1 for a decay.
+        transition_steps: number of steps after which the value has been multiplied by `decay_rate`.
+        decay_rate: factor by which the value is multiplied; less than 1 for a decay.
         transition_begin: number of steps between the warm-up and the decay.
         staircase: whether the value changes only every `transition_steps` steps.
-        end_value: bound for the value during the decay: a lower bound if `decay_rate < 1`, else an
-            upper bound. None means no bound.
+        end_value: bound for the value during the decay: a lower bound if `decay_rate < 1`,
+            otherwise an upper bound. None means no bound.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
@@ -132,11 +132,11 @@ def warmup_exponential_decay_schedule(
 
 
 def sgdr_schedule(cosine_kwargs: Iterable[Mapping[str, Any]]) -> Schedule:
-    """Make a schedule of several cycles, each with a warm-up and a cosine decay (warm restarts).
+    """Create a schedule of several cycles, each with a warm-up and a cosine decay (warm restarts).
 
     Args:
-        cosine_kwargs: for each cycle, a dict with the arguments of `warmup_cosine_decay_schedule`.
-            A cycle lasts `decay_steps` steps.
+        cosine_kwargs: for each cycle, a dict of arguments for `warmup_cosine_decay_schedule`. A
+            cycle lasts `decay_steps` steps.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.

@@ -1,7 +1,7 @@
 """Schedules that are constant, linear or cosine-shaped between given steps.
 
-A dict `{step: factor}` defines by which factor the value is multiplied at each step. The factors
-accumulate.
+A dict `{step: factor}` specifies the factor by which the value is multiplied at each step. The
+factors accumulate.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def _check_scales(name: str, scales: Mapping[int, Any]) -> None:
 def piecewise_constant_schedule(
     init_value: ArrayLike, boundaries_and_scales: Mapping[int, ArrayLike] | None = None
 ) -> Schedule:
-    """Make a piecewise constant schedule, which is multiplied by a factor at given steps.
+    """Create a piecewise constant schedule whose value is multiplied by factors at given steps.
 
     Args:
         init_value: initial value.
-        boundaries_and_scales: dict from steps to factors, which accumulate. With None, the schedule
+        boundaries_and_scales: dict from steps to factors, which accumulate. If None, the schedule
             is constant.
 
     Returns:
@@ -73,15 +73,15 @@ def piecewise_interpolate_schedule(
     interpolate_type: Literal["linear", "cosine"], init_value: ArrayLike,
     boundaries_and_scales: Mapping[int, ArrayLike] | None = None,
 ) -> Schedule:
-    """Make a schedule that interpolates between values at given steps.
+    """Create a schedule that interpolates between values at given steps.
 
     Args:
-        interpolate_type: shape between two steps: "linear" for a straight line, "cosine" for half a
-            cosine wave.
+        interpolate_type: shape of the curve between two steps: "linear" for a straight line,
+            "cosine" for half a cosine wave.
         init_value: value at step 0.
         boundaries_and_scales: dict from steps to factors, which accumulate. At each of these steps,
-            the value is the value at the previous one times the factor. After the last of them, the
-            value is constant. With None, the whole schedule is constant.
+            the value is the factor times the value at the previous step in the dict. After the last
+            step in the dict, the value is constant. If None, the whole schedule is constant.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
@@ -124,14 +124,14 @@ def linear_onecycle_schedule(
     transition_steps: int, peak_value: ArrayLike, pct_start: float = 0.3, pct_final: float = 0.85,
     div_factor: float = 25.0, final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Make a schedule of three lines: up to a peak, back down, and then almost to zero.
+    """Create a schedule of three lines: up to a peak, back down, and then almost to zero.
 
     The first line starts at `peak_value / div_factor`, and the second line returns to this value.
     The third line ends at `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
 
     Args:
         transition_steps: total number of steps.
-        peak_value: largest value.
+        peak_value: maximum value.
         pct_start: fraction of the steps after which the peak is reached.
         pct_final: fraction of the steps at which the second line ends.
         div_factor: ratio of the peak to the first value.
@@ -161,14 +161,14 @@ def cosine_onecycle_schedule(
     transition_steps: int, peak_value: ArrayLike, pct_start: float = 0.3, div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Make a schedule of two half cosine waves: up to a peak, and then almost to zero.
+    """Create a schedule of two half cosine waves: up to a peak, and then almost to zero.
 
-    It starts at `peak_value / div_factor` and ends at
+    The schedule starts at `peak_value / div_factor` and ends at
     `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
 
     Args:
         transition_steps: total number of steps.
-        peak_value: largest value.
+        peak_value: maximum value.
         pct_start: fraction of the steps after which the peak is reached.
         div_factor: ratio of the peak to the first value.
         final_div_factor: ratio of the first value to the last.

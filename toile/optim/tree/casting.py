@@ -17,8 +17,8 @@ def cast_like(tree: PyTree, other_tree: PyTree) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        other_tree: tree of the same structure. If one of its leaves has no dtype, the leaf of
-            `tree` stays unchanged.
+        other_tree: tree of the same structure. Where one of its leaves has no dtype, the
+            corresponding leaf of `tree` stays unchanged.
 
     Returns:
         A tree like `tree`.
@@ -36,7 +36,7 @@ def cast(tree: PyTree, dtype: DTypeLike | None) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        dtype: dtype of the result; None returns the tree itself.
+        dtype: dtype of the result; if None, the tree itself is returned.
 
     Returns:
         A tree like `tree`.
@@ -51,13 +51,13 @@ def cast(tree: PyTree, dtype: DTypeLike | None) -> PyTree:
 def dtype(
     tree: PyTree, mixed_dtype_handler: Literal["promote", "highest", "lowest"] | None = None
 ) -> DTypeLike:
-    """Return the common dtype of the leaves of a tree.
+    """Return the common dtype of a tree's leaves.
 
     Args:
         tree: tree of arrays. If it has no leaves, the default floating-point dtype is returned.
-        mixed_dtype_handler: what to do if the dtypes differ. "promote" returns the dtype that they
-            promote to, "highest" the one among them that all others promote to, and "lowest" the
-            one that promotes to all others. None raises an error.
+        mixed_dtype_handler: what to do if the dtypes differ. "promote" returns the dtype to which
+            they promote, "highest" returns the one of them to which all others promote, and
+            "lowest" returns the one that promotes to all others. None raises an error.
 
     Returns:
         A dtype.

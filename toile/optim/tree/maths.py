@@ -1,7 +1,7 @@
 """Arithmetic on trees, and the moving averages that optimizers compute.
 
-In the functions for moving averages, a leaf of the updates that is None stays None, because its
-parameter has no gradient in this step.
+In the functions for moving averages, a leaf of the updates that is None stays None, because the
+corresponding parameter has no gradient in this step.
 """
 
 from __future__ import annotations
@@ -141,13 +141,13 @@ def _vdot(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def vdot(tree_x: PyTree, tree_y: PyTree) -> ArrayLike:
-    """Compute the inner product of two trees; the first one is conjugated.
+    """Compute the inner product of two trees; the first tree is conjugated.
 
     Args:
         tree_x, tree_y: trees of the same structure and shapes.
 
     Returns:
-        A scalar; 0 for trees without leaves.
+        A scalar; 0 if the trees have no leaves.
 
     >>> from toile import optim
     >>> optim.tree.vdot({"a": jnp.ones(2), "b": 3.0}, {"a": jnp.ones(2), "b": 2.0})
@@ -162,10 +162,10 @@ def sum(tree: PyTree, associative_reduction: bool = False) -> ArrayLike:
     Args:
         tree: tree of arrays.
         associative_reduction: whether to add the sums of the leaves in pairs, then pairs of pairs,
-            and so on. This has smaller rounding errors than adding them one after the other.
+            and so on. This causes smaller rounding errors than adding the sums one after another.
 
     Returns:
-        A scalar; 0 for a tree without leaves.
+        A scalar; 0 if the tree has no leaves.
 
     >>> from toile import optim
     >>> optim.tree.sum({"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)})
@@ -183,7 +183,7 @@ def _extreme(reduce_leaf: Callable, combine: Callable, start: float, tree: Any) 
 
 
 def max(tree: PyTree) -> ArrayLike:
-    """Return the largest element of all leaves.
+    """Return the largest element in all leaves.
 
     Args:
         tree: tree of arrays.
@@ -199,7 +199,7 @@ def max(tree: PyTree) -> ArrayLike:
 
 
 def min(tree: PyTree) -> ArrayLike:
-    """Return the smallest element of all leaves.
+    """Return the smallest element in all leaves.
 
     Args:
         tree: tree of arrays.
@@ -215,7 +215,7 @@ def min(tree: PyTree) -> ArrayLike:
 
 
 def size(tree: PyTree) -> int:
-    """Count the elements of all leaves.
+    """Count the elements in all leaves.
 
     Args:
         tree: tree of arrays.
@@ -305,7 +305,7 @@ def batch_shape(tree: PyTree, shape: tuple[int, ...] = ()) -> PyTree:
         shape: sizes of the new axes.
 
     Returns:
-        A tree of arrays of shape `(*shape, *leaf.shape)`.
+        A tree of arrays with shapes `(*shape, *leaf.shape)`.
 
     >>> from toile import optim
     >>> optim.tree.batch_shape({"a": jnp.ones(2)}, (3,))["a"].shape
@@ -315,7 +315,7 @@ def batch_shape(tree: PyTree, shape: tuple[int, ...] = ()) -> PyTree:
 
 
 def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
-    """Make a tree of zeros with the shapes of the leaves.
+    """Create a tree of zeros with the shapes of a tree's leaves.
 
     Args:
         tree: tree of arrays.
@@ -332,7 +332,7 @@ def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
 
 def ones_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
-    """Make a tree of ones with the shapes of the leaves.
+    """Create a tree of ones with the shapes of a tree's leaves.
 
     Args:
         tree: tree of arrays.
@@ -349,7 +349,7 @@ def ones_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
 
 def full_like(tree: PyTree, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> PyTree:
-    """Make a tree filled with one value, with the shapes of the leaves.
+    """Create a tree filled with one value, with the shapes of a tree's leaves.
 
     Args:
         tree: tree of arrays.
@@ -439,7 +439,7 @@ def update_moment(updates: PyTree, moments: PyTree, decay: ArrayLike, order: int
         updates: tree of gradients `g`; leaves that are None stay None.
         moments: tree of averages `m`.
         decay: decay rate of the average; the closer it is to 1, the more steps the average covers.
-        order: power of the gradients.
+        order: power to which the gradients are raised.
 
     Returns:
         The tree of new averages.
@@ -460,8 +460,8 @@ def update_moment_per_elem_norm(
         updates: tree of gradients `g`; leaves that are None stay None.
         moments: tree of averages.
         decay: decay rate of the average; the closer it is to 1, the more steps the average covers.
-        order: power of the absolute values. It should be even, because the absolute value of real
-            gradients is not taken.
+        order: power to which the absolute values are raised. The power should be even, because the
+            absolute values of real gradients are not taken.
 
     Returns:
         The tree of new averages.
@@ -497,9 +497,9 @@ def update_infinity_moment(
 
 
 def bias_correction(moment: PyTree, decay: ArrayLike, count: ArrayLike) -> PyTree:
-    """Correct a moving average for its start at zero by dividing it by `1 - decay**count`.
+    """Correct the bias of a moving average by dividing the average by `1 - decay**count`.
 
-    Without the correction, an average that starts at zero is too small in the first steps.
+    Without this correction, an average that starts at zero is too small in the first steps.
 
     Args:
         moment: tree of averages.

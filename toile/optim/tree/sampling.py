@@ -11,10 +11,10 @@ from toile.typing import DTypeLike
 
 
 def split_key_like(rng_key: Array, target_tree: PyTree) -> PyTree:
-    """Make a tree of random keys, one for each leaf.
+    """Create a tree of random keys, one for each leaf.
 
     Args:
-        rng_key: random key that is split.
+        rng_key: random key to split.
         target_tree: any tree.
 
     Returns:
@@ -34,7 +34,7 @@ def random_like(
     rng_key: Array, target_tree: PyTree, sampler: Callable[..., Array] = random.normal,
     dtype: DTypeLike | None = None,
 ) -> PyTree:
-    """Draw random samples with the shapes of the leaves of a tree.
+    """Draw random samples with the shapes of a tree's leaves.
 
     Args:
         rng_key: random key.
@@ -55,7 +55,7 @@ def random_like(
 
 
 def unwrap_random_key_data(input_tree: PyTree) -> PyTree:
-    """Replace random keys in a tree by the arrays of integers that represent them.
+    """Replace random keys in a tree with the arrays of integers that represent them.
 
     Args:
         input_tree: any tree.

@@ -1,7 +1,7 @@
 """Functions that find, set and map values in optimizer states by name.
 
-States are NamedTuples, dicts, and tuples of these. A name is a field of a NamedTuple, the name of
-its class, or a key of a dict. Paths are those of `toile.tree_util`, with a `NamedTupleKey` for a
+States are NamedTuples, dicts, and tuples of these. A name is the name of a NamedTuple's field or
+class, or a key of a dict. Paths are written as in `toile.tree_util`, with a `NamedTupleKey` for a
 field.
 """
 
@@ -47,7 +47,7 @@ class NamedTupleKey:
 
 @register_pytree_node_class
 class ParamsPlaceholder:
-    """Placeholder for all parameters in a state that `map_params` makes; a tree without leaves."""
+    """Placeholder for all parameters in a state; a tree without leaves, used by `map_params`."""
 
     def tree_flatten(self):
         return (), None
@@ -62,7 +62,7 @@ class Initable(Protocol):
     """The type of objects with a method `init(params)`, such as gradient transformations."""
 
     def init(self, params: Any) -> Any:
-        """Make the state for a tree of parameters."""
+        """Create the state for a tree of parameters."""
 
 
 def map_params(
@@ -70,18 +70,18 @@ def map_params(
     *rest: PyTree, transform_non_params: Callable[..., Any] | None = None,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> PyTree:
-    """Apply a function to those parts of a state that have the structure of the parameters.
+    """Apply a function to the parts of a state that have the structure of the parameters.
 
-    In the state of `adam`, these parts are the two averages, but not the counter. Use this
+    In the state of `adam`, these parts are the two averages, but not the counter. You can use this
     function, for example, to apply the shardings of the parameters to the state.
 
     Args:
-        initable: transformation that made the state, or its `init` function.
+        initable: transformation that created the state, or its `init` function.
         f: function of a leaf of the state and the corresponding leaves of `rest`.
         state: state of the transformation.
         rest: trees with the structure of the parameters.
-        transform_non_params: function that is applied to the other leaves of the state. With None,
-            they stay unchanged.
+        transform_non_params: function that is applied to all other leaves of the state. If None,
+            these leaves stay unchanged.
         is_leaf: function that returns True for values to treat as leaves, as in `toile.tree.map`.
 
     Returns:
@@ -111,9 +111,9 @@ def get_all_with_path(
 
     Args:
         tree: tree, for instance the state of an optimizer.
-        key: field of a NamedTuple, name of its class, or key of a dict.
-        filtering: function `f(path, value)`; only values for which it returns True are returned.
-            With None, all are returned.
+        key: name of a NamedTuple's field or class, or key of a dict.
+        filtering: function `f(path, value)`; only values for which it returns True are returned. If
+            None, all values are returned.
 
     Returns:
         A list of pairs (path, value), outermost first.
@@ -135,16 +135,16 @@ def get(
 
     Args:
         tree: tree, for instance the state of an optimizer.
-        key: field of a NamedTuple, name of its class, or key of a dict.
-        default: value to return if there is no such value.
+        key: name of a NamedTuple's field or class, or key of a dict.
+        default: result if the tree does not contain the name.
         filtering: function `f(path, value)`; only values for which it returns True are considered.
-            With None, all are considered.
+            If None, all values are considered.
 
     Returns:
         The value.
 
     Raises:
-        KeyError: there are several such values.
+        KeyError: the name occurs more than once.
 
     >>> from toile import optim
     >>> state = optim.adam(1e-3).init(jnp.zeros(1))
@@ -163,9 +163,9 @@ def set(tree: PyTree, filtering: Filter | None = None, /, **kwargs: PyTree) -> P
 
     Args:
         tree: tree, for instance the state of an optimizer.
-        filtering: function `f(path, value)`; only values for which it returns True are replaced.
-            With None, all are replaced.
-        kwargs: new values by name.
+        filtering: function `f(path, value)`; only values for which it returns True are replaced. If
+            None, all values are replaced.
+        kwargs: new values, by name.
 
     Returns:
         The new tree.

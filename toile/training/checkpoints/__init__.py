@@ -1,7 +1,7 @@
-"""Checkpoints of training, with Flax's functions, file format and names (`checkpoint_<step>`).
+"""Training checkpoints, with Flax's functions, file format and file names (`checkpoint_<step>`).
 
-A save is atomic, and asynchronous on request. If it is interrupted, the previous checkpoint remains
-intact. Files are read and written by `toile.serialization`.
+Saving is atomic and, on request, asynchronous. If a save is interrupted, the previous checkpoint
+remains intact. Files are read and written by `toile.serialization`.
 """
 
 from toile.training.checkpoints.asynchronous import AsyncManager

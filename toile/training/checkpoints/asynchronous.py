@@ -1,6 +1,6 @@
-"""Save checkpoints in a thread while training continues.
+"""Save checkpoints in a background thread while training continues.
 
-If a save fails, the next call to the manager raises its error. If no call follows, the error is
+If a save fails, the next call to the manager raises the error. If no call follows, the error is
 printed when the manager is deleted or the program ends.
 """
 
@@ -16,11 +16,12 @@ from typing import Any
 
 
 class AsyncManager:
-    """Save checkpoints in a thread while training continues.
+    """A manager that saves checkpoints in a background thread while training continues.
 
-    Pass it to `save_checkpoint(async_manager=...)`. If a save fails, the next call raises its
-    error; if no call follows, the error is printed at the end of the program. When used as a
-    context manager, it waits for the last save.
+    Pass the manager to `save_checkpoint(async_manager=...)`. If a save fails, the next call to the
+    manager raises the error. If no call follows, the error is printed when the manager is deleted
+    or the program ends. When used as a context manager, it waits for the last save at the end of
+    the `with` block.
 
     Args:
         max_workers: number of threads; 1 is enough, since saves run one after another.
@@ -41,7 +42,7 @@ class AsyncManager:
         weakref.finalize(self, _print_failures, self._unseen)
 
     def wait_previous_save(self) -> None:
-        """Wait until the last save is done, and raise its error if it failed."""
+        """Wait until the last save has finished, and raise the error if the save failed."""
         if self.save_future is not None and not self.save_future.done():
             logging.getLogger("toile").info("waiting for the previous save_checkpoint to finish")
         while self._unseen:
@@ -51,7 +52,7 @@ class AsyncManager:
             future.result()
 
     def save_async(self, task: Callable[[], Any]) -> None:
-        """Run a task in the thread, after the previous one has ended.
+        """Run a task in the manager's background thread after the previous task has finished.
 
         Args:
             task: function without arguments.

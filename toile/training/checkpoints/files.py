@@ -1,9 +1,9 @@
-"""The files of a save, which leaves the old checkpoints intact even if the process is killed.
+"""Write checkpoint files so that old checkpoints stay intact even if the process is killed.
 
 A file is written under a new, unpredictable name, flushed to disk and renamed; then the directory
-is flushed to disk. Links are never followed. Processes that save to one directory take turns with a
-lock on it, and each holds a lock on the file it writes. The system releases both locks when a
-process dies, so that a later save can tell which files were left behind.
+is flushed to disk. Links are never followed. Processes that save to the same directory take turns
+by locking it, and each process also locks the file that it writes. The operating system releases
+both locks when a process dies, so a later save can tell which files were left behind.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class PendingFile:
             os.fsync(self._file.fileno())
 
     def put(self, path: str) -> None:
-        """Rename the file in one step, replacing an existing one."""
+        """Rename the file in one step, replacing any existing file."""
         if self._plain and os.name != "nt":
             self._file.flush()
             io.rename(self.path, path, overwrite=True)  # the lock is held until it has its name
@@ -153,7 +153,7 @@ def write_file(folder: str, start: str, path: str, make: Any) -> None:
 
 @contextlib.contextmanager
 def moved_away(path: str, folder: str, start: str) -> Iterator[None]:
-    """Move a directory out of the way of a file with its name; remove it afterwards."""
+    """Move a directory out of the way of a file with the same name; remove it afterwards."""
     if not io.isdir(path) or os.path.islink(path):
         yield
         return
@@ -168,7 +168,7 @@ def moved_away(path: str, folder: str, start: str) -> Iterator[None]:
 
 
 def make_folder(folder: str) -> None:
-    """Make a directory and its parents, and flush their names to disk."""
+    """Create a directory and its parents, and flush their names to disk."""
     made = []
     above = folder
     while above and not io.isdir(above):
@@ -195,14 +195,14 @@ def sync_folder(folder: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file or a directory; a missing one is not an error."""
+    """Remove a file or a directory; if it does not exist, that is not an error."""
     with contextlib.suppress(FileNotFoundError):
         directory = io.isdir(path) and not os.path.islink(path)
         (io.rmtree if directory else io.remove)(path)
 
 
 def clean_up(folder: str, start: str) -> None:
-    """Remove files that interrupted saves left, and checksums of removed checkpoints."""
+    """Remove files that interrupted saves left behind, and checksums of removed checkpoints."""
     for name in io.listdir(folder):
         path = os.path.join(folder, name)
         summed = naming.summed_name(name, start)

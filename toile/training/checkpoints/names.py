@@ -1,10 +1,10 @@
-"""How checkpoints are named: a prefix and a number, and how such names are sorted.
+"""Names of checkpoints, which consist of a prefix and a number, and how they are sorted.
 
-A directory may hold other files. Those that belong to a save in progress (`<prefix>tmp` of Flax,
-`.<prefix>tmp-*` of toile), checksums (`.<name>.sums_gda`), parts kept beside a checkpoint
-(`*_gda`), Orbax's unfinished directories and checkpoints set aside as unreadable are not
-checkpoints. A checkpoint whose name does not end in a number is sorted before all others and is
-never removed.
+A directory may contain other files, which are not checkpoints: files that belong to a save in
+progress (Flax's `<prefix>tmp` and toile's `.<prefix>tmp-*`), checksums (`.<name>.sums_gda`), parts
+stored beside a checkpoint (`*_gda`), Orbax's unfinished directories, and unreadable checkpoints
+that were set aside. A checkpoint whose name does not end in a number is sorted before all others
+and is never removed.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _SUMS = ".sums" + _HIDDEN
 
 
 def natural_sort(file_list: Iterable[str], signed: bool = True) -> list[str]:
-    """Sort names by the numbers in them.
+    """Sort names by the numbers that they contain.
 
     Args:
         file_list: the names.
-        signed: whether a `+` or `-` before a number is part of it.
+        signed: whether a `+` or `-` before a number is part of the number.
 
     Returns:
         The sorted names.
@@ -60,7 +60,7 @@ def natural_sort(file_list: Iterable[str], signed: bool = True) -> list[str]:
 
 
 def safe_normpath(path: str) -> str:
-    """Remove `.`, `..` and double slashes from a path, but not from a scheme such as `gs://`.
+    """Remove `.`, `..` and double slashes from a path, but keep a scheme such as `gs://`.
 
     Args:
         path: the path.
@@ -78,7 +78,7 @@ def safe_normpath(path: str) -> str:
 
 
 def checkpoint_path(ckpt_dir: str, step: Any, prefix: str) -> str:
-    """The path of the checkpoint of a step."""
+    """The path of the checkpoint for a step."""
     return os.path.join(ckpt_dir, f"{prefix}{step}")
 
 
@@ -180,11 +180,11 @@ def latest_checkpoint(ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoin
     """Find the checkpoint with the highest step number in its name.
 
     Args:
-        ckpt_dir: the folder.
-        prefix: start of the names of checkpoints.
+        ckpt_dir: folder that contains the checkpoints.
+        prefix: beginning of the checkpoints' names.
 
     Returns:
-        The path of the checkpoint; None if there is none.
+        The path of the checkpoint; None if there is no checkpoint.
 
     >>> import os, tempfile
     >>> from toile.training import checkpoints
@@ -201,15 +201,15 @@ def latest_checkpoint(ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoin
 def available_steps(
     ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoint_", step_type: type = int
 ) -> list[int | float]:
-    """List the steps of the checkpoints in a folder.
+    """List the step numbers of the checkpoints in a folder.
 
     Args:
-        ckpt_dir: the folder.
-        prefix: start of the names of checkpoints.
-        step_type: type of the steps: int or float.
+        ckpt_dir: folder that contains the checkpoints.
+        prefix: beginning of the checkpoints' names.
+        step_type: type of the step numbers: int or float.
 
     Returns:
-        A sorted list of steps.
+        A sorted list of step numbers.
 
     >>> import tempfile
     >>> from toile.training import checkpoints

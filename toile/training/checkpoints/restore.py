@@ -34,37 +34,38 @@ def restore_checkpoint(
 ) -> PyTree:
     """Read a tree from a checkpoint that `save_checkpoint` or Flax wrote.
 
-    If the newest checkpoint of a folder is truncated or corrupted, a warning names it, and the
-    previous one is read.
+    If the newest checkpoint in a folder is truncated or corrupted, a warning names it, and the
+    previous checkpoint is read.
 
     Args:
-        ckpt_dir: path of a checkpoint, or of a folder of checkpoints.
-        target: tree with the structure of the saved tree, such as a new `TrainState`; None returns
+        ckpt_dir: path of a checkpoint, or of a folder that contains checkpoints.
+        target: tree, such as a new `TrainState`, with the structure of the saved tree; None returns
             nested dicts of NumPy arrays.
-        step: step of the checkpoint to read; None for the newest.
-        prefix: start of the names of checkpoints.
-        parallel: whether large files are read in several threads.
-        gda_manager: no effect.
-        allow_partial_mpa_restoration: whether to read a Flax checkpoint that stores arrays of
-            several processes in other files. The result contains strings in place of these arrays.
+        step: step number of the checkpoint to read; None means the newest checkpoint.
+        prefix: beginning of the checkpoints' names.
+        parallel: whether to read large files in several threads.
+        gda_manager: accepted for compatibility with Flax; has no effect.
+        allow_partial_mpa_restoration: whether to read a Flax checkpoint whose multiprocess arrays
+            are stored in other files. The result contains strings in place of these arrays.
         orbax_checkpointer, orbax_transforms: must be None.
-        partial: whether to restore only the arrays that fit, keep the others from `target`, and
-            print which ones are missing, unexpected or of another shape.
+        partial: whether to restore only the arrays that fit, keep all other arrays from `target`,
+            and print which arrays are missing, are unexpected or have a different shape.
         check_shapes: whether arrays must have the same shapes as in `target`.
         check_dtypes: whether arrays must have the same dtypes as in `target`.
-        checksums: whether the data is compared with the checksums that `save_checkpoint` wrote.
+        checksums: whether to compare the data with the checksums that `save_checkpoint` wrote.
 
     Returns:
-        A copy of `target` with the values of the checkpoint, or `target` itself if there is no
+        A copy of `target` with the values from the checkpoint, or `target` itself if there is no
         checkpoint.
 
     Raises:
-        ValueError: there is no checkpoint of `step`, the structure differs from that of `target`,
-            or arrays have other shapes or dtypes; the message lists all such arrays.
+        ValueError: there is no checkpoint for `step`, the structure differs from that of `target`,
+            or arrays have different shapes or dtypes; the message lists all such arrays.
         toile.errors.CorruptedCheckpointError: no checkpoint can be read.
 
     Differences:
-        Flax does not compare shapes and dtypes, and does not have `partial` and `checksums`.
+        Flax does not compare shapes and dtypes, and does not have the parameters `partial` and
+        `checksums`.
 
     >>> import tempfile
     >>> from toile.training import checkpoints
@@ -125,7 +126,7 @@ def _find(place: str, step: Any, prefix: str, load: Load) -> tuple[str, Any] | N
 
 
 def _newest(folder: str, prefix: str, load: Load) -> tuple[str, Any] | None:
-    """The newest checkpoint of a directory that can be read."""
+    """The newest readable checkpoint in a directory."""
     bad: dict[str, str] = {}
     while True:
         # Listed again each time: another process may write a newer one and remove what was found.
@@ -184,7 +185,7 @@ def _refuse_placeholders(path: str, step: Any, state: Any) -> None:
 
 
 def convert_pre_linen(params: PyTree) -> PyTree:
-    """Rename parameters of Flax's pre-Linen API to the names that Linen uses.
+    """Rename parameters from Flax's pre-Linen API to the names that Linen uses.
 
     Linen numbers the modules of each class separately.
 

@@ -1,4 +1,4 @@
-"""`save_checkpoint`, which writes one file per step, with the names and format of Flax."""
+"""`save_checkpoint`, which writes one file per step, with Flax's file names and format."""
 
 from __future__ import annotations
 
@@ -61,20 +61,23 @@ def save_checkpoint(
     """Write a tree to a file, and remove older checkpoints.
 
     The file is written under a temporary name, flushed to disk and renamed, and only then are other
-    checkpoints removed. After an interruption there is therefore always a complete checkpoint.
-    Arrays are not copied in memory before they are written, unless `async_manager` is given.
+    checkpoints removed. Therefore, there is always a complete checkpoint, even after an
+    interruption. Arrays are not copied in memory before they are written, unless `async_manager` is
+    given.
 
     Args:
-        ckpt_dir: folder of the checkpoints, which is created if it does not exist.
+        ckpt_dir: folder for the checkpoints, which is created if it does not exist.
         target: tree to save, such as a `TrainState`.
-        step: number of the step; the file is `<ckpt_dir>/<prefix><step>`.
-        prefix: start of the file's name.
-        keep: number of the newest checkpoints to keep.
-        overwrite: whether to replace a checkpoint of this step and remove those of later steps.
-        keep_every_n_steps: interval, in steps, at which older checkpoints are kept too; None keeps
-            no older ones.
-        async_manager: an `AsyncManager` that writes the file in its thread, with the values at the
-            time of the call; None writes the file before the function returns.
+        step: step number; the file's path is `<ckpt_dir>/<prefix><step>`.
+        prefix: beginning of the file's name.
+        keep: number of checkpoints to keep; the newest are kept.
+        overwrite: whether to replace an existing checkpoint for this step and remove the
+            checkpoints for later steps.
+        keep_every_n_steps: interval, in steps, at which older checkpoints are also kept; None keeps
+            no older checkpoints.
+        async_manager: an `AsyncManager`, which writes the file in a background thread, with the
+            arrays' values at the time of the call; if None, the file is written before the function
+            returns.
         orbax_checkpointer: must be None.
         checksums: whether to write a small file beside the checkpoint, which lets
             `restore_checkpoint` detect damage.
@@ -83,8 +86,8 @@ def save_checkpoint(
         The path of the checkpoint.
 
     Raises:
-        toile.errors.InvalidCheckpointError: there is a checkpoint of this or a later step, and
-            `overwrite` is False. A checkpoint that cannot be read is renamed instead.
+        toile.errors.InvalidCheckpointError: there is a checkpoint for this or a later step, and
+            `overwrite` is False. A checkpoint that cannot be read causes no error; it is renamed.
 
     >>> import tempfile
     >>> from toile.training import checkpoints
@@ -127,23 +130,24 @@ def save_checkpoint_multiprocess(
     keep_every_n_steps: int | None = None, async_manager: AsyncManager | None = None,
     gda_manager: object = None, orbax_checkpointer: object = None, *, checksums: bool = True,
 ) -> str:
-    """Write a tree to a file in a program of several processes.
+    """Write a tree to a file in a program that consists of several processes.
 
     All processes must call this function. The first process writes the file. Without an
-    `async_manager`, the others wait for it.
+    `async_manager`, the other processes wait until the file has been written.
 
     Args:
-        ckpt_dir: folder of the checkpoints, which is created if it does not exist.
+        ckpt_dir: folder for the checkpoints, which is created if it does not exist.
         target: tree to save; the first process must be able to read every array completely.
-        step: number of the step; the file is `<ckpt_dir>/<prefix><step>`.
-        prefix: start of the file's name.
-        keep: number of the newest checkpoints to keep.
-        overwrite: whether to replace a checkpoint of this step and remove those of later steps.
-        keep_every_n_steps: interval, in steps, at which older checkpoints are kept too; None keeps
-            no older ones.
-        async_manager: an `AsyncManager` that writes the file in its thread; None writes the file
-            before the function returns.
-        gda_manager: no effect.
+        step: step number; the file's path is `<ckpt_dir>/<prefix><step>`.
+        prefix: beginning of the file's name.
+        keep: number of checkpoints to keep; the newest are kept.
+        overwrite: whether to replace an existing checkpoint for this step and remove the
+            checkpoints for later steps.
+        keep_every_n_steps: interval, in steps, at which older checkpoints are also kept; None keeps
+            no older checkpoints.
+        async_manager: an `AsyncManager`, which writes the file in a background thread; if None, the
+            file is written before the function returns.
+        gda_manager: accepted for compatibility with Flax; has no effect.
         orbax_checkpointer: must be None.
         checksums: whether to write a small file beside the checkpoint, which lets
             `restore_checkpoint` detect damage.
@@ -152,7 +156,7 @@ def save_checkpoint_multiprocess(
         The path of the checkpoint.
 
     Raises:
-        toile.errors.InvalidCheckpointError: there is a checkpoint of this or a later step, and
+        toile.errors.InvalidCheckpointError: there is a checkpoint for this or a later step, and
             `overwrite` is False.
 
     >>> import os, tempfile
@@ -186,7 +190,7 @@ def _refuse_orbax(caller: str, checkpointer: Any) -> None:
 
 
 def _write(save: _Save, parts: list[bytes | stream_encoder.Piece]) -> None:
-    """Write the file, then remove the superfluous ones."""
+    """Write the file, then remove the checkpoints that are no longer needed."""
     monitoring.record_event("/jax/flax/checkpoint/save_main_ckpt_task")
     folder = os.path.dirname(save.path)
     files.make_folder(folder)
@@ -238,7 +242,7 @@ def _write_sums(
 
 
 def _refuse_outdated(save: _Save) -> list[str]:
-    """Raise an error if there is a checkpoint of this or a later step; return unreadable ones."""
+    """Raise an error if there is a checkpoint for this or a later step; return unreadable ones."""
     step = naming.step_of(save.path, save.prefix)
     assert step is not None  # it was checked
     steps = {path: naming.step_of(path, save.prefix) for path in save.others()}

@@ -1,4 +1,4 @@
-"""Checkpoint files that several threads read at any position, directly into arrays.
+"""Checkpoint files that several threads can read at any position, directly into arrays.
 
 Only regular files are opened; reading a pipe in a folder of checkpoints could block forever.
 """

@@ -1,7 +1,7 @@
 """Write and read checkpoints piece by piece, without a second copy of the arrays.
 
-Checksums are computed by other threads while data is written or read. Above 1 GB a bar shows the
-progress, if stderr is a terminal and no other bar is drawn there.
+Checksums are computed by other threads while data is written or read. For files larger than 1 GB, a
+bar shows the progress if stderr is a terminal and no other bar is drawn there.
 """
 
 from __future__ import annotations

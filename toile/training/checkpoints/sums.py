@@ -1,9 +1,10 @@
-"""Checksums of a checkpoint, which are stored in a small JSON file beside it.
+"""Checksums of a checkpoint, which are stored in a small JSON file beside the checkpoint.
 
-Every byte of the checkpoint is covered. There is a CRC-32 for each block of an array, and one for
-everything that is not array data. The file also contains a checksum of itself. The file is not used
-if it is damaged, or if the checkpoint has since been replaced. The file is not flushed to disk, so
-it may be missing or damaged after a power failure. The checkpoint is then restored unchecked.
+Every byte of the checkpoint is covered. The JSON file contains a CRC-32 for each block of an array,
+a CRC-32 for everything that is not array data, and a checksum of itself. It is ignored if it is
+damaged or if the checkpoint has since been replaced. The JSON file is not flushed to disk, so it
+may be missing or damaged after a power failure. The checkpoint is then restored without
+verification.
 """
 
 from __future__ import annotations
