@@ -1,4 +1,4 @@
-"""Boxes around variables, which store information about their axes, such as the mesh axis of each.
+"""Boxes, which store information about the axes of variables, such as the mesh axis of each.
 
 A box is a tree node whose child is its value. Lifted transforms that add or remove an axis of a
 variable call a method of its box. Modules see the value inside the box. `Partitioned` is a box that
@@ -38,7 +38,7 @@ class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
     """Base class of boxes, which attach information about axes to variables.
 
     A subclass must be registered as a tree node whose child is the value inside. Transforms that
-    add or remove an axis of a variable call `add_axis` and `remove_axis` of its box.
+    add or remove an axis of a variable call the box's `add_axis` or `remove_axis`.
     """
 
     @abc.abstractmethod

@@ -36,21 +36,21 @@ __all__ = [
 
 
 class MultiHeadDotProductAttention(Module):
-    """Multi-head dot-product attention, with linear projections of the inputs and the result.
+    """Multi-head dot-product attention, including linear projections of the inputs and the result.
 
-    Inputs have shape (*batch, length, features). Each head compares projected queries with
+    The inputs have shape (*batch, length, features). Each head compares projected queries with
     projected keys and computes a weighted mean of projected values. The last projection combines
     the heads. The result has shape (*batch, queries, out_features).
 
     The parameters are those of four linear layers. `query`, `key` and `value` each have a `kernel`
     of shape (features, num_heads, depth) and a `bias` of shape (num_heads, depth), where
     `depth = qkv_features / num_heads`. `out` has a `kernel` of shape (num_heads, depth,
-    out_features) and a `bias` of shape (out_features,). With `normalize_qk`, there are also the
-    layers `query_ln` and `key_ln`.
+    out_features) and a `bias` of shape (out_features,). If `normalize_qk` is True, the layers
+    `query_ln` and `key_ln` also have parameters.
 
-    With `decode=True`, `init` on a whole sequence allocates space for its length in the collection
-    `cache`. After that, each `apply` with `mutable=["cache"]` processes the next position, which
-    attends to itself and all earlier positions.
+    With `decode=True`, call `init` with a sequence of the maximum length; this allocates the
+    collection `cache`. After that, each call to `apply` with `mutable=["cache"]` processes one
+    position, which attends to itself and all earlier positions.
 
     Args:
         num_heads: number of heads.
@@ -63,9 +63,10 @@ class MultiHeadDotProductAttention(Module):
             `inputs_q`.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
         dropout_rate: probability that an attention weight is dropped.
-        deterministic: whether to disable dropout. Pass it either here or to the call. It is
-            required only if `dropout_rate` is greater than 0.
-        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        deterministic: whether to disable dropout. Pass this option either here or in the call. It
+            is required only if `dropout_rate` is greater than 0.
+        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
+            default.
         kernel_init: initializer of the kernels; by default, LeCun normal.
         out_kernel_init: initializer of the kernel of `out`; None means `kernel_init`.
         bias_init: initializer of the biases.
@@ -73,9 +74,9 @@ class MultiHeadDotProductAttention(Module):
         use_bias: whether the four projections have a bias.
         attention_fn: function `f(query, key, value, **options)` to use in place of
             `dot_product_attention`. The three arrays have shape (*batch, length, num_heads, depth).
-            The function gets only those options that are among its parameters.
-        decode: whether to keep keys and values in the collection `cache`, to process one position
-            at a time.
+            The layer passes only the options that the function has as parameters.
+        decode: whether to process one position at a time and keep keys and values in the collection
+            `cache`.
         normalize_qk: whether to apply a `LayerNorm` to queries and keys.
         force_fp32_for_softmax: whether to compute the softmax in float32.
         qkv_dot_general: function that the projections to queries, keys and values use in place of
@@ -85,13 +86,14 @@ class MultiHeadDotProductAttention(Module):
         qkv_dot_general_cls: class whose instances are used as `qkv_dot_general`.
         out_dot_general_cls: class whose instances are used as `out_dot_general`.
         qk_attn_weights_einsum_cls: class whose instances replace `jnp.einsum` for the product of
-            queries and keys. It requires `attn_weights_value_einsum_cls` too.
+            queries and keys. If it is set, `attn_weights_value_einsum_cls` must be set too.
         attn_weights_value_einsum_cls: class whose instances replace `jnp.einsum` for the product
             of weights and values.
 
     Raises:
         AssertionError: `qkv_features` is not a multiple of `num_heads`.
-        ValueError: with `decode=True`, a call after `init` does not have exactly one position.
+        ValueError: `decode` is True, and the input of a call after `init` does not have exactly one
+            position.
 
     >>> import toile.linen as nn
     >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, qkv_features=16)
@@ -153,9 +155,9 @@ class MultiHeadDotProductAttention(Module):
             inputs_v: array of shape (*batch, keys, features) from which the values are computed.
                 None means `inputs_k`.
             inputs_kv: deprecated; array from which both keys and values are computed.
-            mask: array that broadcasts to (*batch, num_heads, queries, keys). It is false where a
-                query must not attend to a key. None for no mask.
-            deterministic: whether to disable dropout, if this is not set as a field of the layer.
+            mask: array that broadcasts to (*batch, num_heads, queries, keys) and is false where a
+                query must not attend to a key; None for no mask.
+            deterministic: whether to disable dropout; None means the layer's field.
             dropout_rng: key for dropout; None means the next key of the stream `dropout`.
             sow_weights: whether to store the attention weights in the collection `intermediates`
                 under the name `attention_weights`.
@@ -309,7 +311,8 @@ def _through_cache(
 class MultiHeadAttention(MultiHeadDotProductAttention):
     """`MultiHeadDotProductAttention` under a shorter name.
 
-    The two differ only in the automatic names of submodules, such as `MultiHeadAttention_0`.
+    The two classes differ only in their automatic names as submodules, such as
+    `MultiHeadAttention_0`.
 
     Args:
         num_heads, dtype, param_dtype, qkv_features, out_features: as in
@@ -331,7 +334,7 @@ class MultiHeadAttention(MultiHeadDotProductAttention):
 
 
 class SelfAttention(MultiHeadDotProductAttention):
-    """Self-attention of one input; deprecated in favor of `MultiHeadDotProductAttention`.
+    """Self-attention over one input; deprecated in favor of `MultiHeadDotProductAttention`.
 
     Args:
         num_heads, dtype, param_dtype, qkv_features, out_features: as in
@@ -362,9 +365,9 @@ class SelfAttention(MultiHeadDotProductAttention):
 
         Args:
             inputs_q: array of shape (*batch, length, features).
-            mask: array that broadcasts to (*batch, num_heads, length, length). It is false where a
-                query must not attend to a key. None for no mask.
-            deterministic: whether to disable dropout, if this is not set as a field of the layer.
+            mask: array that broadcasts to (*batch, num_heads, length, length) and is false where a
+                query must not attend to a key; None for no mask.
+            deterministic: whether to disable dropout; None means the layer's field.
             dropout_rng: key for dropout; None means the next key of the stream `dropout`.
             sow_weights: whether to store the attention weights in the collection `intermediates`
                 under the name `attention_weights`.
