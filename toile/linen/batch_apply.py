@@ -64,8 +64,7 @@ class BatchApply:
         self.num_dims = num_dims
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
-        """Merge leading axes of the arguments, call the function, and split the results' first
-        axis.
+        """Call the function with merged axes, and split the first axis of its results.
 
         The first array with at least `num_dims` axes determines the sizes into which the first axis
         of the results is split.

@@ -246,8 +246,8 @@ class Einsum(Module):
             computation.
 
     Raises:
-        ValueError: the equation has no `->`, does not have two operands, or is passed both here and
-            to the call, or is not passed at all.
+        ValueError: the equation has no `->`, does not have two operands, is passed both here and to
+            the call, or is not passed at all.
         AssertionError: `use_bias` is True, and the equation does not have a distinct label for each
             axis of the kernel.
 

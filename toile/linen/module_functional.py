@@ -89,7 +89,7 @@ class Functional:
             variables: nested dict of collections, such as the result of `init`.
             *args: positional arguments of the method.
             rngs: one key for the stream `params`, or a dict that maps stream names to keys, such as
-                `{"dropout": key}`. None for no keys.
+                `{"dropout": key}`. None if no keys are needed.
             method: the method to call, specified by name, as the method itself, or as a function
                 whose first argument is the module. None means `__call__`.
             mutable: filter that selects the collections that the call may change: True for all, a
@@ -228,8 +228,8 @@ class Functional:
         Args:
             variables: nested dict of collections, such as the result of `init`.
             *args: not used.
-            rngs: one key for the stream `params`, or a dict that maps stream names to keys; None
-                for no keys.
+            rngs: one key for the stream `params`, or a dict that maps stream names to keys; None if
+                no keys are needed.
             mutable: filter that selects the collections that calls may change; see `apply`.
 
         Returns:
@@ -279,7 +279,7 @@ class Functional:
         _reset_names: bool = False,
         **updates: Any,
     ) -> M:
-        """Copy the module, replacing the values of some fields.
+        """Copy the module, replacing some field values.
 
         Args:
             parent: parent of the new module; None for an unbound module.
@@ -314,8 +314,7 @@ class Functional:
     def copy(
         self: M, *, parent: Any = unspecified_parent, name: str | None = None, **updates: Any
     ) -> M:
-        """Copy the module as a submodule of the running module, replacing the values of some
-        fields.
+        """Copy the module as a submodule of the running module, replacing some field values.
 
         Args:
             parent: parent of the copy; by default, the module whose method is running.
@@ -384,8 +383,7 @@ def init_with_output(
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """Turn a function of a bound module into one that creates variables and also returns the
-    result.
+    """Turn a function of a bound module into one that returns its result and the created variables.
 
     Args:
         fn: function whose first argument is a bound module.

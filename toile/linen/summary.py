@@ -158,8 +158,7 @@ class Row:
         return {col: dataclasses.astuple(self.counted_size(col)) for col in collections}
 
     def counted_size(self, collection: str) -> SizeBytes:
-        """The number of elements and the size in bytes of the counted variables of one
-        collection."""
+        """The number of elements and the size in bytes of one collection's counted variables."""
         return SizeBytes.from_any(self.counted_variables.get(collection, {}))
 
 

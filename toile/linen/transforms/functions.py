@@ -189,7 +189,7 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = FrozenDict({True: 0}),
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict({True: True}),
 ) -> Target:
-    """Apply a module `prod(lengths)` times in nested loops, recomputing steps in the backward pass.
+    """Apply a module `prod(lengths)` times in nested loops, recomputing steps for the gradient.
 
     With `d` nested loops and `n` calls in total, computing gradients stores about
     `d * n ** (1 / d)` intermediate results instead of `n`. The module must have one argument, the
@@ -318,7 +318,7 @@ def map_variables(
         trans_out_fn: function `f(collections)` that converts the dict of collections that the
             module created or changed to the dict of collections to store.
         init: whether to first run the module once more to create its variables. This run takes
-            place only if the collections can be initialized.
+            place only if some of the converted collections are mutable.
         mutable: whether the module may change the converted collections.
         rngs: filter that selects the random streams visible inside the transform; True selects all.
         variables: filter that selects the collections visible inside the transform; True selects
