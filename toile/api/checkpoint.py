@@ -192,7 +192,7 @@ class checkpoint_policies:
 
     @staticmethod
     def dots_with_no_batch_dims_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
-        """Keep the results of contractions without batch axes, such as multiplications by weight
+        """Keep the results of contractions without batch axes, such as products with weight
         matrices.
 
         Args:
@@ -207,8 +207,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_only_these_names(*names: str) -> Callable[..., bool]:
-        """Return a policy that keeps only values that `checkpoint_name` has given one of these
-        names.
+        """Return a policy that keeps only values that were given one of these names.
 
         Args:
             *names: names of values.

@@ -12,7 +12,7 @@ from toile.version import __version__
 
 
 def print_environment_info(return_string: bool = False) -> str | None:
-    """Print the versions of Python and packages, and the devices, for bug reports.
+    """Print information for bug reports: versions, devices, processes and the platform.
 
     Args:
         return_string: whether to return the text instead of printing it.

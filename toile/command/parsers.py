@@ -1,7 +1,7 @@
 """The command line: the parser of `toile` and of each subcommand.
 
-This module imports nothing that takes long to load. The error for a mistyped name suggests the
-nearest existing one. Completion scripts are made from these parsers (see `completions`).
+This module imports nothing that takes long to load. The error for a mistyped name suggests the most
+similar existing name. Completion scripts are generated from these parsers (see `completions`).
 """
 
 from __future__ import annotations

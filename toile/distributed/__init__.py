@@ -1,5 +1,4 @@
-"""Programs that run in several processes, which `mpirun` or `srun` starts and `initialize`
-connects.
+"""Programs with several processes, which `mpirun` or `srun` starts and `initialize` connects.
 
 Afterward, `devices` lists the devices of all processes, and `pmap` and `training.replicated` run on
 all of them. In a program with a single process, `initialize` only records that it was called. An
@@ -190,7 +189,7 @@ def _forget() -> None:
 
 
 def is_initialized() -> bool:
-    """Tell whether the processes are connected.
+    """Tell whether `initialize` has been called.
 
     Returns:
         True after `initialize` and before `shutdown`.

@@ -47,7 +47,8 @@ class Partition:
                 for o, s in zip(outs, self.named, strict=True)]
 
     def describe(self) -> list[str]:
-        """Text on the devices, the collectives of a call, and the operands that are gathered."""
+        """A description of the devices, the collectives of a call, and the operands that are
+        gathered."""
         mesh = self.op.grid.mesh
         sizes = ", ".join(f"{n!r}: {s}" for n, s in mesh.shape_tuple)
         found = collectives(in_buckets(self.program))
