@@ -26,8 +26,9 @@ _FALSE = ("n", "no", "f", "false", "off", "0")
 
 
 class FlagHolder(Generic[_T]):
-    """An option with the attribute `value`; `config.update` accepts it in place of the option's
-    name.
+    """An option whose attribute `value` is its current value.
+
+    `config.update` accepts a `FlagHolder` in place of the option's name.
 
     Args:
         name: name of the option.

@@ -192,8 +192,7 @@ class checkpoint_policies:
 
     @staticmethod
     def dots_with_no_batch_dims_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
-        """Keep the results of contractions without batch axes, such as products with weight
-        matrices.
+        """Keep the results of contractions without batch axes, such as those with weight matrices.
 
         Args:
             prim: the operation.

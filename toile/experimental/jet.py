@@ -107,7 +107,7 @@ def jet(
 
 
 jet2 = functools.partial(jet, factorial_scaled=False)
-jet2.__doc__ = "`jet` with factorial_scaled=False: coefficients in place of derivatives."
+jet2.__doc__ = "`jet` with `factorial_scaled=False`: computes coefficients in place of derivatives."
 
 
 def fact(n: ArrayLike) -> Array:
