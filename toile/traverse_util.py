@@ -194,12 +194,11 @@ class Traversal(abc.ABC):
         return out
 
     def compose(self, other: Traversal) -> Traversal:
-        """Return a traversal that applies `other` to each value that this traversal selects."""
+        """Return a traversal that applies `other` to each value that this one selects."""
         return TraverseCompose(self, other)
 
     def merge(self, *traversals: Traversal) -> Traversal:
-        """Return a traversal that applies all `traversals` to each value that this traversal
-        selects."""
+        """Return a traversal that applies all `traversals` to each value that this one selects."""
         return self.compose(TraverseMerge(*traversals))
 
     def each(self) -> Traversal:

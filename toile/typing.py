@@ -105,8 +105,7 @@ LaxPadding = str | Sequence[tuple[int, int]]
 
 
 class PromoteDtypeFn(Protocol):
-    """Protocol for functions that convert arrays to one dtype, as `linen.dtypes.promote_dtype`
-    does.
+    """Protocol for functions that convert arrays to one dtype, like `linen.dtypes.promote_dtype`.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.

@@ -125,7 +125,7 @@ def _added(commands: Any, name: str, action: str, text: str, more: str, example:
 def _new(commands: Any) -> Parser:
     parser = _added(
         commands, "new", "new", "start a project from an example",
-        "The project contains the example's code, data and tests, and does not need the repository.",
+        "The project contains the example's code, data and tests. It does not need the repository.",
         "toile new mnist digits")
     parser.add_argument("example", metavar="EXAMPLE", type=OneOf(example_catalog.names),
                         help="name of an example; `toile examples` lists them")
@@ -161,8 +161,8 @@ def _convert(commands: Any) -> Parser:
     parser = _added(
         commands, "convert", "convert", "convert a file of weights to another format",
         "The suffix determines the format: .msgpack, .safetensors or .npz. PyTorch files (.pt\n"
-        "and .pth) can be read, but not written. A folder is a folder of checkpoints, such as\n"
-        "checkpoint_100. Nested names are joined by '/'.",
+        "and .pth) can be read, but not written. In a folder, checkpoints such as\n"
+        "checkpoint_100 are read or written. Nested names are joined by '/'.",
         "toile convert model.pt model.safetensors\n"
         "toile convert runs/mnist params.npz --only state/params")
     parser.add_argument("source", metavar="SOURCE", help="a file, or a folder of checkpoints")
