@@ -26,7 +26,7 @@ _FALSE = ("n", "no", "f", "false", "off", "0")
 
 
 class FlagHolder(Generic[_T]):
-    """An option whose attribute `value` is its current value.
+    """An option with a name, an explanation and a current value.
 
     `config.update` accepts a `FlagHolder` in place of the option's name.
 

@@ -263,14 +263,15 @@ class Cursor(Generic[A]):
         return self
 
     def find(self, cond_fn: Callable[[str, Any], bool]) -> Cursor[A]:
-        """Return the cursor of the only part for which a function returns True.
+        """Return the cursor for the only part for which a function returns True.
 
         Args:
             cond_fn: function `f(path, value)`, where `path` is a string of keys joined by "/". It
                 is not called for the parts of a value for which it returned True.
 
         Raises:
-            toile.errors.CursorFindError: `cond_fn` returns True for no part, or for more than one.
+            toile.errors.CursorFindError: `cond_fn` returns True for no part, or for more than one
+                part.
 
         >>> from toile.cursor import cursor
         >>> params = {"a": {"bias": 1}, "b": {"bias": 2}}
@@ -287,7 +288,7 @@ class Cursor(Generic[A]):
         return found[0]
 
     def find_all(self, cond_fn: Callable[[str, Any], bool]) -> Generator[Cursor[A], None, None]:
-        """Iterate over the cursors of all parts for which a function returns True.
+        """Iterate over the cursors for all parts for which a function returns True.
 
         Args:
             cond_fn: function `f(path, value)`, where `path` is a string of keys joined by "/". It

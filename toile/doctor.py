@@ -30,7 +30,7 @@ class Finding(NamedTuple):
         name: name of the component.
         found: text that says what was found.
         works: whether the component works; None if it is missing but not needed.
-        repair: text that says how to repair it.
+        repair: text that says how to repair the component.
     """
 
     name: str

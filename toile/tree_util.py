@@ -172,7 +172,7 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
 
 
 def treedef_is_strict_leaf(treedef: PyTreeDef) -> bool:
-    """Tell whether a structure is a leaf, not None or an empty container.
+    """Tell whether a structure is a leaf, that is, neither None nor an empty container.
 
     Args:
         treedef: structure of a tree.
@@ -213,7 +213,7 @@ def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
 
 
 def is_tree_node(typ: type) -> bool:
-    """Tell whether values of a type are tree nodes, not leaves.
+    """Tell whether values of a type are tree nodes rather than leaves.
 
     A subclass of a node type is a node type only if it is registered itself. Named tuples are the
     exception: they are always nodes.
@@ -472,8 +472,8 @@ def tree_map_with_path(
     """Apply a function to each leaf of a tree, together with its path.
 
     Args:
-        f: function `f(path, leaf, *parts)`, where `parts` are the corresponding parts of the trees
-            in `rest`.
+        f: function `f(path, leaf, *parts)`, where `parts` are the parts of the trees in `rest` that
+            correspond to the leaf.
         tree: nested containers of leaves.
         rest: other trees. `tree` must be a prefix of each, that is, each tree must contain the same
             containers down to the leaves of `tree`.
@@ -752,7 +752,7 @@ def _inferred_fields(
 
 
 def register_static(cls: type[T]) -> type[T]:
-    """Register a class whose instances are part of a tree's structure, not leaves.
+    """Register a class whose instances are part of a tree's structure rather than leaves.
 
     A jitted function treats an argument of such a class as a constant and is compiled again for
     every new value.

@@ -86,10 +86,10 @@ def pure_callback(
         sharding: accepted for compatibility with JAX.
         vmap_method: how `vmap` calls `callback`. "sequential" and "sequential_unrolled" call it
             once for each example. The other methods call it once for all examples, and the first
-            axis of mapped arguments and results is the batch axis. "broadcast_all" repeats the
-            arguments that are not mapped along this axis, "expand_dims" adds an axis of size 1 to
-            them, and "legacy_vectorized" leaves them unchanged. If `vmap_method` is None, applying
-            `vmap` raises an error.
+            axis of mapped arguments and results is the batch axis. "broadcast_all" repeats unmapped
+            arguments along this axis, "expand_dims" adds an axis of size 1 to them, and
+            "legacy_vectorized" leaves them unchanged. If `vmap_method` is None, applying `vmap`
+            raises an error.
         vectorized: older alternative to `vmap_method`; it is used only if `vmap_method` is None.
             True means "legacy_vectorized", and False means "sequential".
         operand_layouts, result_layouts: accepted for compatibility with JAX.
@@ -99,9 +99,9 @@ def pure_callback(
         The results of `callback` as arrays, in the structure of `result_shape_dtypes`.
 
     Raises:
-        JaxRuntimeError: at run time, `callback` raises an exception, or returns a different number
-            of arrays, or different shapes or dtypes. In the first case, the error is also an
-            instance of the original exception's class.
+        JaxRuntimeError: at run time, `callback` raises an exception, or returns arrays whose
+            number, shapes or dtypes differ from `result_shape_dtypes`. In the first case, the error
+            is also an instance of the original exception's class.
 
     >>> import numpy as np
     >>> f = lambda x: toile.pure_callback(np.sort, toile.ShapeDtypeStruct((3,), jnp.int32), x)
@@ -147,9 +147,9 @@ def io_callback(
         The results of `callback` as arrays, in the structure of `result_shape_dtypes`.
 
     Raises:
-        JaxRuntimeError: at run time, `callback` raises an exception, or returns a different number
-            of arrays, or different shapes or dtypes. In the first case, the error is also an
-            instance of the original exception's class.
+        JaxRuntimeError: at run time, `callback` raises an exception, or returns arrays whose
+            number, shapes or dtypes differ from `result_shape_dtypes`. In the first case, the error
+            is also an instance of the original exception's class.
 
     >>> from toile.experimental import io_callback
     >>> seen = []

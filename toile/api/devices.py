@@ -31,7 +31,7 @@ from toile.staging.flat_functions import prefix_error
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """List the devices of a platform, including those of all other processes.
+    """List the devices of a platform, including the devices of all other processes.
 
     Args:
         backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
@@ -83,7 +83,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
 
 
 def device_count(backend: str | None = None) -> int:
-    """Count the devices of a platform, including those of all other processes.
+    """Count the devices of a platform, including the devices of all other processes.
 
     Args:
         backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
@@ -186,7 +186,7 @@ def device_put(
     Arrays that are already on the device are returned unchanged, unless `may_alias` is False.
 
     Args:
-        x: tree of arrays and numbers; numbers and NumPy arrays become arrays.
+        x: tree of arrays and numbers; numbers and NumPy arrays are converted to arrays.
         device: a device, a sharding, a `Format`, or a `PartitionSpec` for the mesh that was set
             with `toile.set_mesh`; or a tree of these that is a prefix of `x`. None means the
             default device, except that arrays that were already put on a device or divided over
@@ -344,7 +344,7 @@ def device_get(x: PyTree) -> PyTree:
 
 
 def block_until_ready(x: PyTree) -> PyTree:
-    """Wait until the arrays of a tree are computed.
+    """Wait until the arrays of a tree have been computed.
 
     A GPU computes while Python continues, so wait for the result when you measure time.
 
@@ -399,7 +399,7 @@ def live_arrays(platform: str | None = None) -> list[Array]:
         RuntimeError: the platform does not exist or has no device.
 
     Differences:
-        If `platform` is None, JAX lists the arrays of the default platform.
+        If `platform` is None, JAX lists only the arrays of the default platform.
 
     >>> x = jnp.arange(3)
     >>> any(y is x for y in toile.live_arrays())

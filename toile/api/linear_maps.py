@@ -391,7 +391,9 @@ class _Linearized:
 def linear_transpose(
     fun: Callable[..., Any], *primals: PyTree, reduce_axes: Sequence[Any] = ()
 ) -> Callable[..., tuple[PyTree, ...]]:
-    """Transpose a linear function, as multiplying by a matrix becomes multiplying by its transpose.
+    """Return the transpose of a linear function.
+
+    If `fun` multiplies its argument by a matrix, the result multiplies by the transposed matrix.
 
     Args:
         fun: a function that is linear in all of its arguments.

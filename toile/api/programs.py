@@ -101,7 +101,7 @@ def jit(
         donate_argnames: names of arguments whose memory may be reused, in addition to
             `donate_argnums`.
         keep_unused: whether the memory of donated arguments may be reused even if the function does
-            not use them.
+            not use these arguments.
         device: accepted for compatibility with JAX.
         backend: accepted for compatibility with JAX.
         inline: accepted for compatibility with JAX.

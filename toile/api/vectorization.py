@@ -74,7 +74,7 @@ def vmap(
         sum_match: accepted for compatibility with JAX.
 
     Returns:
-        A function with the arguments of `fun` that expects them with the batch axis.
+        A function like `fun` whose mapped arguments have the additional batch axis.
 
     Raises:
         ValueError: in a call, the mapped axes have different sizes, or `in_axes` does not fit the
@@ -234,7 +234,7 @@ def jacfwd(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[P, PyTree]:
-    """Turn a function into one that computes its Jacobian, column by column in forward mode.
+    """Turn a function into one that computes its Jacobian column by column, in forward mode.
 
     The cost grows with the number of elements in the arguments. Forward mode is the better choice
     if the result has more elements than the arguments.
@@ -285,7 +285,7 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[P, PyTree]:
-    """Turn a function into one that computes its Jacobian, row by row in reverse mode.
+    """Turn a function into one that computes its Jacobian row by row, in reverse mode.
 
     The cost grows with the number of elements in the result. Reverse mode is the better choice if
     the arguments have more elements than the result.

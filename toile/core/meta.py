@@ -150,7 +150,7 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
     """A box around an array that names, for each axis, the mesh axis along which it is split.
 
     Initializers wrapped by `with_partitioning` create such boxes, and `get_partition_spec` reads
-    the names from them. Modules see the array inside. With `nn.vmap` and `nn.scan`,
+    the names from them. Modules see only the array. With `nn.vmap` and `nn.scan`,
     `metadata_params={nn.PARTITION_NAME: ...}` names the new axis.
 
     Args:
@@ -289,7 +289,7 @@ def get_partition_spec(tree: PyTree) -> PyTree:
 
 
 def get_sharding(tree: PyTree, mesh: Mesh) -> PyTree:
-    """Return the sharding over a mesh of each array in a tree of variables.
+    """Return the sharding of each array in a tree of variables, over a given mesh.
 
     Args:
         tree: tree of arrays, some of them in boxes such as `nn.Partitioned`.

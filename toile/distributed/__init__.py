@@ -1,8 +1,8 @@
 """Programs with several processes, which `mpirun` or `srun` starts and `initialize` connects.
 
-Afterward, `devices` lists the devices of all processes, and `pmap` and `training.replicated` run on
-all of them. In a program with a single process, `initialize` only records that it was called. An
-uncaught error in one process ends all processes.
+After `initialize`, `devices` lists the devices of all processes, and `pmap` and
+`training.replicated` run on all of them. In a program with a single process, `initialize` only
+records that it was called. An uncaught error in one process ends all processes.
 """
 
 from __future__ import annotations

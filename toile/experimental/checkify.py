@@ -1,8 +1,8 @@
 """Run-time checks that work in jitted and mapped functions.
 
 `checkify(f)` is a function that returns an `Error` and the result of `f`. The error says which
-check failed first, if any. Code can call `check`. On request, operations are also checked for NaNs,
-divisions by zero and indices out of bounds.
+check failed first, if any. Checks are calls to `check`. On request, operations are also checked for
+NaNs, divisions by zero and indices out of bounds.
 """
 
 from __future__ import annotations
@@ -153,11 +153,11 @@ def checkify(
 
     Args:
         f: the function, which may call `check`.
-        errors: kinds of checks to perform. The default, `user_checks`, performs only the calls to
-            `check`. `nan_checks`, `div_checks` and `index_checks` check the operations of `f` for
-            NaNs, divisions by zero and indices out of bounds. `float_checks` combines `nan_checks`
-            and `div_checks`, `automatic_checks` combines all three, and `all_checks` performs all
-            kinds of checks.
+        errors: kinds of checks to perform. The default, `user_checks`, performs only the checks
+            that the code makes by calling `check`. `nan_checks`, `div_checks` and `index_checks`
+            check the operations of `f` for NaNs, divisions by zero and indices out of bounds.
+            `float_checks` combines `nan_checks` and `div_checks`, `automatic_checks` combines all
+            three, and `all_checks` performs all kinds of checks.
 
     Returns:
         A function with the same arguments that returns the pair (error, result of `f`); the error

@@ -24,8 +24,8 @@ def create_device_mesh(
     Args:
         mesh_shape: shape of the array.
         devices: the devices; None for all devices.
-        contiguous_submeshes: not used; has an effect only on TPUs.
-        allow_split_physical_axes: not used; has an effect only on TPUs.
+        contiguous_submeshes: not used; in JAX, it matters only for TPUs.
+        allow_split_physical_axes: not used; in JAX, it matters only for TPUs.
 
     Returns:
         A NumPy array of the devices, in the order of `devices`.
@@ -65,7 +65,7 @@ def create_hybrid_device_mesh(
             the attribute `slice_index`, which devices in toile do not have.
         should_sort_granules_by_key: whether processes are sorted by index. If False, they are in
             the order in which they first appear in `devices`.
-        allow_split_physical_axes: not used; has an effect only on TPUs.
+        allow_split_physical_axes: not used; in JAX, it matters only for TPUs.
 
     Returns:
         A NumPy array of devices.

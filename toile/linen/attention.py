@@ -40,7 +40,8 @@ class MultiHeadDotProductAttention(Module):
 
     The inputs have shape (*batch, length, features). Each head compares projected queries with
     projected keys and computes a weighted mean of projected values. The last projection combines
-    the heads. The result has shape (*batch, queries, out_features).
+    the heads. The result has shape (*batch, queries, out_features), where `queries` is the length
+    of the input for the queries.
 
     The parameters are those of four linear layers. `query`, `key` and `value` each have a `kernel`
     of shape (features, num_heads, depth) and a `bias` of shape (num_heads, depth), where
@@ -57,8 +58,9 @@ class MultiHeadDotProductAttention(Module):
         dtype: dtype to compute in; None for the dtype that the inputs and the parameters promote
             to.
         param_dtype: dtype of the parameters when they are created.
-        qkv_features: total number of features of the queries, keys and values of all heads, a
-            multiple of `num_heads`. None means the number of features of `inputs_q`.
+        qkv_features: number of features of the queries, and also of the keys and of the values, in
+            all heads together; a multiple of `num_heads`. None means the number of features of
+            `inputs_q`.
         out_features: number of features of the result; None means the number of features of
             `inputs_q`.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
@@ -151,7 +153,7 @@ class MultiHeadDotProductAttention(Module):
             inputs_q: array of shape (*batch, queries, features) from which the queries are
                 computed.
             inputs_k: array of shape (*batch, keys, features) from which the keys are computed. None
-                means `inputs_q`, which is self-attention.
+                means `inputs_q` (self-attention).
             inputs_v: array of shape (*batch, keys, features) from which the values are computed.
                 None means `inputs_k`.
             inputs_kv: deprecated; array from which both keys and values are computed.
@@ -316,12 +318,16 @@ class MultiHeadAttention(MultiHeadDotProductAttention):
 
     Args:
         num_heads, dtype, param_dtype, qkv_features, out_features: as in
-            `MultiHeadDotProductAttention`, like all other arguments.
-        broadcast_dropout, dropout_rate, deterministic: as above.
-        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: as above.
-        attention_fn, decode, normalize_qk, force_fp32_for_softmax: as above.
-        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: as above.
-        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: as above.
+            `MultiHeadDotProductAttention`.
+        broadcast_dropout, dropout_rate, deterministic: as in `MultiHeadDotProductAttention`.
+        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: as in
+            `MultiHeadDotProductAttention`.
+        attention_fn, decode, normalize_qk, force_fp32_for_softmax: as in
+            `MultiHeadDotProductAttention`.
+        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: as in
+            `MultiHeadDotProductAttention`.
+        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: as in
+            `MultiHeadDotProductAttention`.
 
     >>> import toile.linen as nn
     >>> layer = nn.MultiHeadAttention(num_heads=2, use_bias=False)
@@ -338,12 +344,16 @@ class SelfAttention(MultiHeadDotProductAttention):
 
     Args:
         num_heads, dtype, param_dtype, qkv_features, out_features: as in
-            `MultiHeadDotProductAttention`, like all other arguments.
-        broadcast_dropout, dropout_rate, deterministic: as above.
-        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: as above.
-        attention_fn, decode, normalize_qk, force_fp32_for_softmax: as above.
-        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: as above.
-        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: as above.
+            `MultiHeadDotProductAttention`.
+        broadcast_dropout, dropout_rate, deterministic: as in `MultiHeadDotProductAttention`.
+        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: as in
+            `MultiHeadDotProductAttention`.
+        attention_fn, decode, normalize_qk, force_fp32_for_softmax: as in
+            `MultiHeadDotProductAttention`.
+        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: as in
+            `MultiHeadDotProductAttention`.
+        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: as in
+            `MultiHeadDotProductAttention`.
 
     >>> import toile.linen as nn
     >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=False)  # use this

@@ -34,8 +34,8 @@ def make_attention_mask(
         dtype: dtype of the mask.
 
     Returns:
-        An array of shape (*batch, 1, queries, keys), where the axis of size 1 is for the heads.
-        With `extra_batch_dims`, axes of size 1 precede these axes.
+        An array of shape (*batch, 1, queries, keys), preceded by `extra_batch_dims` axes of size 1.
+        The axis before `queries` is for the heads.
 
     >>> import toile.linen as nn
     >>> valid = jnp.array([[1, 1, 0]])
@@ -59,8 +59,8 @@ def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.flo
         dtype: dtype of the mask.
 
     Returns:
-        An array of shape (*batch, 1, length, length) that is true on and below the diagonal. With
-        `extra_batch_dims`, axes of size 1 precede these axes.
+        An array of shape (*batch, 1, length, length), preceded by `extra_batch_dims` axes of size
+        1. It is true on and below the diagonal.
 
     >>> import toile.linen as nn
     >>> nn.make_causal_mask(jnp.ones((1, 3)), dtype=bool)[0, 0]

@@ -1,4 +1,4 @@
-"""BatchApply, which calls a function for one batch axis with arrays that have several."""
+"""BatchApply, which lets a function that expects one batch axis accept several."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def split_leading_dim(x: Any, to_dim: tuple[int, ...]) -> Any:
 
 
 class BatchApply:
-    """Wraps a function for one batch axis so that it accepts arrays with several batch axes.
+    """Wraps a function that expects one batch axis so that it accepts several batch axes.
 
     The first `num_dims` axes of each argument are merged into one axis, and the first axis of each
     result is split into axes of the original sizes. Arrays with fewer than `num_dims` axes are

@@ -254,8 +254,8 @@ class Conv(_Conv):
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
         strides: step between windows along each spatial axis, or an int for all axes; None means 1.
-        padding: padding of the input. With `"SAME"`, the size of the output is the size of the
-            input divided by the strides, rounded up. `"VALID"` adds no padding. `"CIRCULAR"`
+        padding: padding of the input. With `"SAME"`, the output size along each axis is the input
+            size divided by the stride, rounded up. `"VALID"` adds no padding. `"CIRCULAR"`
             continues the input periodically, and `"REFLECT"` mirrors it. `"CAUSAL"`, which requires
             exactly one spatial axis, adds zeros before the start so that no output depends on later
             inputs. An int is the number of zeros to add on every side. A sequence contains an int
@@ -359,7 +359,7 @@ class ConvLocal(_Conv):
 
 
 class ConvTranspose(Module):
-    """Transposed convolution, which enlarges each spatial axis by its stride.
+    """Transposed convolution, which upsamples each spatial axis by its stride.
 
     An input has shape (*batch, *space, n), with one spatial axis for each entry of `kernel_size`
     and any number of batch axes. The result has shape (*batch, *new space, features). With the
@@ -370,7 +370,7 @@ class ConvTranspose(Module):
     Args:
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
-        strides: factor by which each spatial axis is enlarged, or an int for all axes; None means
+        strides: factor by which each spatial axis is upsampled, or an int for all axes; None means
             1. Zeros are inserted between the elements of the input.
         padding: `"SAME"`, `"VALID"`, `"CIRCULAR"` (periodic), an int for every side, or a sequence
             with an int or a pair (low, high) for each spatial axis.

@@ -78,11 +78,11 @@ class DenseGeneral(Module):
         use_bias: whether to add a bias.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        kernel_init: initializer of the kernel. It is called with the shape of a matrix whose rows
-            are the batch and summed axes and whose columns are the features, and its result is
+        kernel_init: initializer of the kernel. It is called with the shape of a matrix, whose rows
+            correspond to the batch and summed axes and whose columns correspond to the features.
+            Its result is reshaped.
+        bias_init: initializer of the bias. It is called with the shape of a vector. Its result is
             reshaped.
-        bias_init: initializer of the bias. It is called with the shape of a vector, and its result
-            is reshaped.
         precision: precision of the matrix product (see `toile.lax.Precision`); None means the
             default.
         promote_dtype: function that converts the arrays to a common dtype. It is called as

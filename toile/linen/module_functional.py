@@ -95,8 +95,8 @@ class Functional:
             mutable: filter that selects the collections that the call may change: True for all, a
                 name, a list of names, or a `DenyList`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
-                `intermediates`. A function `f(module, method_name)` stores the results of all
-                methods for which it returns True instead.
+                `intermediates`. If it is a function `f(module, method_name)`, the results of all
+                methods for which the function returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -133,8 +133,8 @@ class Functional:
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
-                `intermediates`. A function `f(module, method_name)` stores the results of all
-                methods for which it returns True instead.
+                `intermediates`. If it is a function `f(module, method_name)`, the results of all
+                methods for which the function returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -165,13 +165,13 @@ class Functional:
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
-                `intermediates`. A function `f(module, method_name)` stores the results of all
-                methods for which it returns True instead.
+                `intermediates`. If it is a function `f(module, method_name)`, the results of all
+                methods for which the function returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
-            The variables, as a nested dict. The keys of the outermost level are the collections,
-            followed by the submodules and the names of the variables.
+            The variables, as a nested dict. The keys of the outermost level are collections, those
+            of the innermost level are names of variables, and those in between are submodules.
 
         >>> import toile.linen as nn
         >>> variables = nn.Dense(4).init(key(0), jnp.ones((1, 3)))
@@ -361,8 +361,8 @@ def apply(
         mutable: filter that selects the collections that the call may change: True for all, a name,
             a list of names, or a `DenyList`.
         capture_intermediates: whether to store the result of every `__call__` in the collection
-            `intermediates`. A function `f(module, method_name)` stores the results of all methods
-            for which it returns True instead.
+            `intermediates`. If it is a function `f(module, method_name)`, the results of all
+            methods for which the function returns True are stored instead.
 
     Returns:
         A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`; if
@@ -391,8 +391,8 @@ def init_with_output(
         mutable: filter that selects the collections to create; by default, all except
             `intermediates`.
         capture_intermediates: whether to store the result of every `__call__` in the collection
-            `intermediates`. A function `f(module, method_name)` stores the results of all methods
-            for which it returns True instead.
+            `intermediates`. If it is a function `f(module, method_name)`, the results of all
+            methods for which the function returns True are stored instead.
 
     Returns:
         A function `f(rngs, *args, **kwargs)` that returns the pair `(result, variables)`.
@@ -421,8 +421,8 @@ def init(
         mutable: filter that selects the collections to create; by default, all except
             `intermediates`.
         capture_intermediates: whether to store the result of every `__call__` in the collection
-            `intermediates`. A function `f(module, method_name)` stores the results of all methods
-            for which it returns True instead.
+            `intermediates`. If it is a function `f(module, method_name)`, the results of all
+            methods for which the function returns True are stored instead.
 
     Returns:
         A function `f(rngs, *args, **kwargs)` that returns the variables.

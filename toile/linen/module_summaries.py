@@ -39,9 +39,9 @@ class Summarized:
             rngs: one key for the stream `params`, or a dict that maps stream names to keys.
             *args: positional arguments of `__call__`, arrays or `toile.ShapeDtypeStruct` objects.
             depth: number of levels of submodules that have rows; None for all levels. The variables
-                of a deeper submodule are counted in the row of its closest ancestor that has one.
+                of a deeper submodule are counted in the row of its closest ancestor that has a row.
             show_repeated: if True, every call to a module has a row; if False, only the first call
-                to it.
+                has a row.
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             console_kwargs, table_kwargs, column_kwargs: options for `Console`, `Table` and

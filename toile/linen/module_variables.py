@@ -231,7 +231,7 @@ class Variables:
     ) -> bool:
         """Store a value in a collection if the collection is mutable.
 
-        If several values are stored under one name, they are collected in a tuple by default.
+        By default, all values that are stored under one name are collected in a tuple.
 
         Args:
             col: name of the collection, usually `intermediates`.

@@ -347,7 +347,7 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalizes each group of channels of each example over all axes except the batch axis.
+    """Normalizes groups of channels in each example, over all axes except the batch axis.
 
     The first axis is the batch axis, and the last axis contains the channels. The result has the
     shape of the input. The parameters `scale` and `bias` have shape (channels,).
@@ -408,9 +408,9 @@ class GroupNorm(Module):
 
         Args:
             x: array of shape (batch, ..., channels).
-            mask: array that broadcasts to the shape of `x` and whose last axis has the same size.
-                Only elements for which the mask is true are included in the statistics. None
-                includes all elements.
+            mask: array that broadcasts to the shape of `x`; its last axis must have the size of the
+                last axis of `x`. Only elements for which the mask is true are included in the
+                statistics. None includes all elements.
 
         Returns:
             An array of the shape of `x`.

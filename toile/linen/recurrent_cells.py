@@ -139,7 +139,7 @@ def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., 
 
 
 class LSTMCell(_GatedCell):
-    """Long short-term memory (LSTM) cell, in which gates control the access to a memory.
+    """Long short-term memory (LSTM) cell, in which gates control access to a memory.
 
     A step computes the new state `h'` and the new memory `c'` from `h`, `c` and the input `x`:
 

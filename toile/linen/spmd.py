@@ -120,7 +120,7 @@ def _is_spec(x: Any) -> bool:
 
 
 def logical_to_mesh(tree: PyTree, rules: LogicalRules | None = None) -> PyTree:
-    """Replace logical names by mesh axes in a tree of `PartitionSpec` objects.
+    """Replace logical names with mesh axes in a tree of `PartitionSpec` objects.
 
     Args:
         tree: tree of `PartitionSpec` objects with logical names, such as the result of
@@ -218,12 +218,13 @@ def with_logical_constraint(
 ) -> PyTree:
     """Constrain how arrays inside a model are split over a mesh, using logical names of their axes.
 
-    Without rules, without a mesh, or if the names are None, the arrays are returned unchanged.
+    If there are no rules, there is no mesh, or the names are None, the arrays are returned
+    unchanged.
 
     Args:
         x: tree of arrays.
-        logical_axis_resources: logical names, as a tree that is a prefix of `x` and contains tuples
-            or `PartitionSpec` objects.
+        logical_axis_resources: logical names: a tree of tuples or `PartitionSpec` objects that is a
+            prefix of `x`.
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
             or None. Earlier pairs take precedence. None means the current rules.
         mesh: the mesh; None for the current mesh.
@@ -249,7 +250,7 @@ class LogicallyPartitioned(meta.Partitioned):
     """A box around an array that stores a logical name for each axis.
 
     Initializers wrapped by `with_logical_partitioning` create such boxes, and `get_partition_spec`
-    reads the names from them. Modules see the array inside.
+    reads the names from them. Modules see only the array.
 
     Args:
         value: the array.

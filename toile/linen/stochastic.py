@@ -22,8 +22,8 @@ class Dropout(Module):
 
     Args:
         rate: probability that an element is dropped.
-        broadcast_dims: axes along which the same mask is used: along these axes, either all
-            elements are dropped or none.
+        broadcast_dims: axes along which all elements share one mask value, so that either all of
+            them are dropped or none are.
         deterministic: whether to return the input unchanged. Pass this option either here or in the
             call.
         rng_collection: name of the random stream from which the keys are drawn.

@@ -393,9 +393,9 @@ def tabulate(
         module: the module.
         rngs: one key for the stream `params`, or a dict that maps stream names to keys.
         depth: number of levels of submodules that have rows; None for all levels. The variables of
-            a deeper submodule are counted in the row of its closest ancestor that has one.
-        show_repeated: if True, every call to a module has a row; if False, only the first call to
-            it.
+            a deeper submodule are counted in the row of its closest ancestor that has a row.
+        show_repeated: if True, every call to a module has a row; if False, only the first call has
+            a row.
         mutable: filter that selects the collections to create; by default, all except
             `intermediates`.
         console_kwargs: options for `rich.console.Console`.

@@ -33,13 +33,13 @@ def _l2_normalize(x: Any, axis: Any = None, eps: float = 1e-12) -> Any:
 
 
 class SpectralNorm(Module):
-    """Wraps a layer so that each of its kernels is divided by its largest singular value.
+    """Wraps a layer so that each kernel is divided by its largest singular value.
 
     The singular value is approximated by power iteration: each call performs `n_steps` iterations,
     starting from the stored vector `u`. For each kernel, the vector `u` of shape (1, features) and
     the singular value `sigma`, a scalar, are stored in the collection `batch_stats`. The parameters
-    are those of the layer, under `layer_instance`. The kernels are stored undivided. Vectors and
-    scalars, such as biases, are not divided.
+    are those of the layer, under `layer_instance`. The kernels are stored without the division.
+    Parameters that are vectors or scalars, such as biases, are never divided.
 
     Args:
         layer_instance: the layer to wrap.

@@ -173,8 +173,8 @@ class Mesh(_Named):
     refer to it inside the block. Equal meshes are the same object.
 
     Args:
-        devices: the devices, such as `toile.devices()`, in an array or a nested sequence. It must
-            have one axis for each name.
+        devices: the devices, such as `toile.devices()`, in an array or a nested sequence, which
+            must have one axis for each name.
         axis_names: name of each axis, or one string for a single axis.
         axis_types: `AxisType` of each axis, or one type for all; None for `Auto`.
 
@@ -495,8 +495,8 @@ def make_mesh(
         axis_shapes: size of each axis.
         axis_names: name of each axis.
         axis_types: `AxisType` of each axis, or one type for all; None for `Explicit`.
-        devices: devices, of which as many as the mesh needs are used, from the first on; None for
-            `toile.devices()`.
+        devices: list of devices; the mesh uses as many as it needs, starting with the first. None
+            means `toile.devices()`.
 
     Returns:
         The mesh.

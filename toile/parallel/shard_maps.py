@@ -157,10 +157,10 @@ def smap(
     f: Callable[..., Any] | None = None, /, *, in_axes: PyTree = Infer, out_axes: PyTree,
     axis_name: Hashable
 ) -> Callable[..., Any]:
-    """Run a function on each device along one axis of the current mesh, with that device's parts.
+    """Run a function on each device along a mesh axis, with that device's parts of the arguments.
 
-    `smap` is `shard_map` with array axes instead of specs. If `f` is omitted, `smap` returns a
-    decorator.
+    `smap` is `shard_map` over one axis of the current mesh, with array axes instead of specs. If
+    `f` is omitted, `smap` returns a decorator.
 
     Args:
         f: the function, which is called on each device with that device's parts of the arguments.

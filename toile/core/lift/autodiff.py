@@ -93,7 +93,7 @@ def value_and_grad(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute the value of a scalar function of a scope and the gradients of its arguments.
+    """Compute a scalar function of a scope and its gradients with respect to the arguments.
 
     The function is not differentiated with respect to the variables.
 

@@ -125,7 +125,7 @@ def switch(
     """Call one of several functions of a scope, selected by an integer.
 
     Args:
-        index: integer scalar. Indices out of range are clamped to the first or last branch.
+        index: integer scalar. An index out of range is clamped to the first or last branch.
         branches: functions `f(scope, *operands)`. All of them must return the same shapes and
             dtypes, and create and change the same variables. If the branches use different
             variables, call all of them once directly when the variables are being initialized.

@@ -279,7 +279,7 @@ def conv_transpose(
     kernel_init: Callable[..., Any] = default_kernel_init,
     bias_init: Callable[..., Any] = initializers.zeros,
 ) -> Any:
-    """Apply a transposed convolution, which enlarges each spatial axis by its stride.
+    """Apply a transposed convolution, which upsamples each spatial axis by its stride.
 
     Args:
         scope: scope that contains the parameters `kernel`, of shape (*kernel_size, n, features),
@@ -287,7 +287,7 @@ def conv_transpose(
         inputs: array of shape (batch, *space, n).
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis.
-        strides: factor by which each spatial axis is enlarged; None means 1. Zeros are inserted
+        strides: factor by which each spatial axis is upsampled; None means 1. Zeros are inserted
             between the elements of the input.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
         kernel_dilation: distance between elements of the kernel along each spatial axis; None means

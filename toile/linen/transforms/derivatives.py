@@ -81,7 +81,7 @@ def value_and_grad(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute the value of a scalar function of a module and the gradients of its arguments.
+    """Compute a scalar function of a module and its gradients with respect to the arguments.
 
     Args:
         fn: function `f(mdl, *primals)` that returns a scalar.
@@ -142,8 +142,8 @@ def grad(
         rngs: filter that selects the random streams visible inside the transform; True selects all.
 
     Returns:
-        A tuple with one gradient for each argument; if `has_aux` is True, the pair `(gradients,
-        aux)`.
+        A tuple with one gradient for each argument; if `has_aux` is True, the pair
+        `(gradients, aux)`.
 
     Raises:
         ValueError: the value is not a scalar.

@@ -317,8 +317,8 @@ def map_variables(
             dict of collections that the module uses.
         trans_out_fn: function `f(collections)` that converts the dict of collections that the
             module created or changed to the dict of collections to store.
-        init: whether to first run the module once more to create its variables. This run takes
-            place only if some of the converted collections are mutable.
+        init: whether to run the module an additional time beforehand to create its variables. This
+            run takes place only if some of the converted collections are mutable.
         mutable: whether the module may change the converted collections.
         rngs: filter that selects the random streams visible inside the transform; True selects all.
         variables: filter that selects the collections visible inside the transform; True selects
@@ -405,8 +405,7 @@ def cond(
     """Call one of two functions of a module, selected by a Boolean.
 
     Both functions must create and change the same variables. If they use different submodules, call
-    both of them directly when the model is being initialized, in a block `if
-    self.is_initializing():`.
+    both of them directly under `if self.is_initializing():`.
 
     Args:
         pred: Boolean scalar, which may be a traced value.
@@ -451,10 +450,10 @@ def switch(
     """Call one of several functions of a module, selected by an integer.
 
     All functions must create and change the same variables. If they use different submodules, call
-    all of them directly when the model is being initialized, as in the example.
+    all of them directly under `if self.is_initializing():`, as in the example.
 
     Args:
-        index: integer scalar. Indices out of range are clamped to the first or last branch.
+        index: integer scalar. An index out of range is clamped to the first or last branch.
         branches: functions `f(mdl, *operands)`, whose results must have the same shapes and dtypes.
         mdl: the module.
         *operands: arguments of the functions, trees of arrays.
