@@ -138,7 +138,7 @@ remat = checkpoint
 
 
 class checkpoint_policies:
-    """Policies for `checkpoint`, which decide which results of the forward pass may be kept.
+    """Policies that decide which results of the forward pass `checkpoint` may keep.
 
     Some attributes, such as `dots_saveable`, are policies. Others, such as `save_only_these_names`,
     are functions that return a policy. A policy is a function that is called with an operation and

@@ -371,7 +371,7 @@ def copy_to_host_async(x: PyTree) -> PyTree:
         x: tree of arrays; objects of other types are ignored.
 
     Returns:
-        `x` itself. A later call to `toile.device_get(x)` waits for less time.
+        `x` itself. A later call to `toile.device_get(x)` takes less time.
 
     >>> toile.device_get(toile.copy_to_host_async([jnp.arange(3)]))
     [array([0, 1, 2], dtype=int32)]

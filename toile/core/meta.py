@@ -43,7 +43,7 @@ class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def unbox(self) -> A:
-        """Return the value inside this box, which may be another box."""
+        """Return the value inside this box; the value may itself be a box."""
 
     @abc.abstractmethod
     def replace_boxed(self, val: B) -> AxisMetadata[B]:
@@ -147,7 +147,7 @@ def global_mesh_defined() -> bool:
 
 
 class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
-    """A box around an array that names, for each axis, the mesh axis along which it is split.
+    """A box that contains an array and, for each axis, the mesh axis along which it is split.
 
     Initializers wrapped by `with_partitioning` create such boxes, and `get_partition_spec` reads
     the names from them. Modules see only the array. With `nn.vmap` and `nn.scan`,

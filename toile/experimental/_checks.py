@@ -19,7 +19,7 @@ class JaxException(Exception):
 
 
 class JaxRuntimeError(_RuntimeError, ValueError):
-    """A check failed; the error is also a ValueError, which code that handles checks may expect."""
+    """A check failed. This class is a subclass of ValueError, which existing code may catch."""
 
 
 class FailedCheckError(JaxException):

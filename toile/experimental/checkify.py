@@ -146,7 +146,7 @@ init_error = Error()
 def checkify(
     f: Callable[..., Any], errors: frozenset[Any] = user_checks
 ) -> Callable[..., tuple[Error, Any]]:
-    """Turn a function with checks into one that returns failures as a value.
+    """Turn a function with checks into one that also returns which check failed, if any.
 
     A failed check does not raise an exception, so checks work on any device and in mapped
     functions.

@@ -41,7 +41,7 @@ class MultiHeadDotProductAttention(Module):
     The inputs have shape (*batch, length, features). Each head compares projected queries with
     projected keys and computes a weighted mean of projected values. The last projection combines
     the heads. The result has shape (*batch, queries, out_features), where `queries` is the length
-    of the input for the queries.
+    of `inputs_q`.
 
     The parameters are those of four linear layers. `query`, `key` and `value` each have a `kernel`
     of shape (features, num_heads, depth) and a `bias` of shape (num_heads, depth), where
@@ -58,9 +58,9 @@ class MultiHeadDotProductAttention(Module):
         dtype: dtype to compute in; None for the dtype that the inputs and the parameters promote
             to.
         param_dtype: dtype of the parameters when they are created.
-        qkv_features: number of features of the queries, and also of the keys and of the values, in
-            all heads together; a multiple of `num_heads`. None means the number of features of
-            `inputs_q`.
+        qkv_features: total number of query features in all heads, a multiple of `num_heads`. The
+            keys and the values have the same number of features. None means the number of features
+            of `inputs_q`.
         out_features: number of features of the result; None means the number of features of
             `inputs_q`.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.

@@ -270,8 +270,7 @@ class Conv(_Conv):
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
@@ -329,8 +328,7 @@ class ConvLocal(_Conv):
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
@@ -380,8 +378,7 @@ class ConvTranspose(Module):
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         transpose_kernel: whether the kernel is that of the corresponding convolution. If True, its

@@ -12,9 +12,10 @@ class Embed(Module):
     """A table of trainable vectors that are looked up by integers.
 
     For an input of shape (...), the result has shape (..., features). The parameter is `embedding`
-    of shape (num_embeddings, features). Negative integers count from the end of the table, and
-    integers outside the table return NaN. If the table has only one vector, every integer returns
-    that vector. The table can also serve as the weights of an output layer; see `attend`.
+    of shape (num_embeddings, features). Negative integers count from the end of the table. For
+    integers outside the table, the result is NaN. If the table has only one vector, the result is
+    that vector for every integer. The table can also serve as the weights of an output layer; see
+    `attend`.
 
     Args:
         num_embeddings: number of vectors.

@@ -257,7 +257,7 @@ class DenseParams(Module):
 
 
 class OptimizedLSTMCell(_GatedCell):
-    """LSTM cell with the parameters of `LSTMCell`, which computes all gates in two matrix products.
+    """Variant of `LSTMCell` that computes all gates in two matrix products.
 
     Inputs have shape (*batch, input_size). The carry is the pair `(c, h)` of arrays of shape
     (*batch, features), and the output is the new `h`. The equations and the parameters are those of

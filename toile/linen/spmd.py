@@ -247,7 +247,7 @@ def with_logical_constraint(
 
 
 class LogicallyPartitioned(meta.Partitioned):
-    """A box around an array that stores a logical name for each axis.
+    """A box that contains an array and a logical name for each axis.
 
     Initializers wrapped by `with_logical_partitioning` create such boxes, and `get_partition_spec`
     reads the names from them. Modules see only the array.

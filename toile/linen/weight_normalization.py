@@ -38,8 +38,8 @@ class SpectralNorm(Module):
     The singular value is approximated by power iteration: each call performs `n_steps` iterations,
     starting from the stored vector `u`. For each kernel, the vector `u` of shape (1, features) and
     the singular value `sigma`, a scalar, are stored in the collection `batch_stats`. The parameters
-    are those of the layer, under `layer_instance`. The kernels are stored without the division.
-    Parameters that are vectors or scalars, such as biases, are never divided.
+    are those of the layer, under `layer_instance`. The stored kernels are not divided. Parameters
+    that are vectors or scalars, such as biases, are never divided.
 
     Args:
         layer_instance: the layer to wrap.

@@ -71,7 +71,7 @@ class ManualAxisType:
     Args:
         varying: names of the axes along which the value differs between devices.
         unreduced: names of the axes along which the devices' values still have to be summed.
-        reduced: names of the axes along which the cotangent is unreduced.
+        reduced: names of the axes along which the cotangent still has to be summed.
 
     >>> toile.sharding.ManualAxisType(varying=frozenset({"x"})).empty
     False
@@ -116,7 +116,7 @@ class _Named:
 
     @property
     def shape_tuple(self) -> tuple[tuple[Any, int], ...]:
-        """Pairs (name, size), one for each axis."""
+        """The (name, size) pairs of the axes."""
         return tuple(zip(self.axis_names, self.axis_sizes, strict=True))
 
     @property

@@ -55,7 +55,7 @@ class PartitionSpec:
             a tuple of several names, None for an axis that is not divided, or `P.UNCONSTRAINED` if
             the compiler may choose. Axes without an entry are not divided.
         unreduced: set of the mesh axes along which the devices' parts still have to be summed.
-        reduced: set of the mesh axes along which the cotangent is unreduced.
+        reduced: set of the mesh axes along which the cotangent still has to be summed.
 
     >>> from toile.sharding import P
     >>> P("data", None, ("x", "y"))
@@ -90,11 +90,11 @@ class PartitionSpec:
         )
 
     def to_tangent_spec(self) -> PartitionSpec:
-        """Return the spec of a tangent, which is the spec itself."""
+        """Return the spec for tangents, which is this spec itself."""
         return self
 
     def to_ct_spec(self) -> PartitionSpec:
-        """Return the spec of a cotangent, with unreduced and reduced axes swapped."""
+        """Return the spec for cotangents, in which unreduced and reduced axes are swapped."""
         return self.update(unreduced=self.reduced, reduced=self.unreduced)
 
     def index(self, value: Any) -> int:

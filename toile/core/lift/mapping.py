@@ -127,8 +127,8 @@ def scan(
             that each step sees; None leaves them unchanged.
         metadata_params: information about the new axis that is passed to the boxes around
             variables.
-        check_constancy_invariants: whether to raise an error if variables of `variable_broadcast`
-            depend on the step.
+        check_constancy_invariants: whether to raise an error if variables selected by
+            `variable_broadcast` depend on the step.
 
     Returns:
         A function `f(scope, carry, *xs)` that returns the pair `(last carry, stacked ys)`.

@@ -239,8 +239,7 @@ def conv(
         feature_group_count: number of groups into which the input and output features are divided.
         bias: whether to add a bias.
         dtype: dtype to compute in.
-        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -294,8 +293,7 @@ def conv_transpose(
             1.
         bias: whether to add a bias.
         dtype: dtype to compute in.
-        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -319,7 +317,7 @@ def conv_transpose(
 
 @struct.dataclass
 class Embedding:
-    """A table of vectors, which `embedding` returns.
+    """A table of vectors; the function `embedding` returns such tables.
 
     Args:
         table: array of shape (num_embeddings, features).

@@ -269,8 +269,8 @@ def scan(
             that is passed to the boxes around variables.
         methods: names of the methods to transform, or a dict that maps each name to the options for
             that method. None means `__call__`.
-        check_constancy_invariants: whether to raise an error if variables of `variable_broadcast`
-            depend on the step.
+        check_constancy_invariants: whether to raise an error if variables selected by
+            `variable_broadcast` depend on the step.
 
     Returns:
         A class if `target` is a class; otherwise, a function with the arguments of `target`. A call
