@@ -32,9 +32,10 @@ _DOC = """{first}
         data: array whose slices along the first axis are reduced.
         segment_ids: array of integers that contains the segment of each slice. Slices whose id is
             negative or at least `num_segments` are ignored.
-        num_segments: number of segments; None means the largest id plus 1. Required under `jit`.
-        indices_are_sorted: True to promise that `segment_ids` are in increasing order.
-        unique_indices: True to promise that no segment has two slices.
+        num_segments: number of segments; None means the largest id plus 1. It is required under
+            `jit`.
+        indices_are_sorted: whether `segment_ids` is guaranteed to be in increasing order.
+        unique_indices: whether it is guaranteed that no two slices belong to the same segment.
         bucket_size: number of slices in a bucket. The slices of each bucket are reduced first, and
             then the results of all buckets. This can make sums of floats more accurate. None means
             that no buckets are used.

@@ -334,7 +334,7 @@ def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
             prefix of `xs`. A `PartitionSpec` refers to the current mesh.
 
     Returns:
-        A tree with the structure of `xs`, whose arrays have the given shardings.
+        A tree of arrays with the structure of `xs` and the given shardings.
 
     >>> from toile.sharding import NamedSharding, P
     >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))

@@ -677,9 +677,10 @@ def register_dataclass(
 
     Args:
         nodetype: class to register, usually a dataclass.
-        data_fields: names of the fields that are children, such as arrays; None to infer them.
-        meta_fields: names of the fields that are part of the structure, whose values must be
-            hashable and comparable; None to infer them.
+        data_fields: names of the fields that are children, such as arrays; None means that they are
+            inferred.
+        meta_fields: names of the fields that are part of the structure; None means that they are
+            inferred. Their values must be hashable and comparable.
         drop_fields: names of fields that are ignored. When a value is rebuilt, these fields have
             their default values.
 

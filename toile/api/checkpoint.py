@@ -206,10 +206,10 @@ class checkpoint_policies:
 
     @staticmethod
     def save_only_these_names(*names: str) -> Callable[..., bool]:
-        """Return a policy that keeps only values that were given one of these names.
+        """Return a policy that keeps only values with one of the given names.
 
         Args:
-            *names: names of values.
+            *names: names that `checkpoint_name` has given to the values to keep.
 
         Returns:
             The policy.
@@ -219,7 +219,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_any_names_but_these(*names: str) -> Callable[..., bool]:
-        """Return a policy that keeps only named values, except those with one of these names.
+        """Return a policy that keeps only named values, except those with one of the given names.
 
         Args:
             *names: names of values that are not kept.
@@ -232,7 +232,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_anything_except_these_names(*names: str) -> Callable[..., bool]:
-        """Return a policy that keeps every result except values with one of these names.
+        """Return a policy that keeps every result except values with one of the given names.
 
         Args:
             *names: names of values that are not kept.

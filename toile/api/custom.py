@@ -332,7 +332,7 @@ class _Custom(Generic[P, R]):
 
 
 class _Call:
-    """One call of such a function: its flattened arguments, and the types of its results.
+    """One call to such a function: its flattened arguments, and the types of its results.
 
     `fixed` are the arguments that are not differentiated, `leaves` the leaves of the others."""
 

@@ -232,7 +232,7 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         return PartitionSpec(*self.names)
 
     def get_sharding(self, mesh: Mesh) -> Sharding:
-        """Return the names as a sharding on `mesh`."""
+        """Return the sharding over `mesh` that the names describe."""
         return NamedSharding(mesh, self.get_partition_spec())
 
 

@@ -1,8 +1,8 @@
 """Solve systems of ordinary differential equations with an adaptive step size.
 
-The solver uses the method of Dormand and Prince of order 5(4). A polynomial for each step
-interpolates the values at times within the step. Gradients are computed by solving the adjoint
-system backward in time, so the steps are not stored.
+The solver uses the Dormand-Prince method of order 5(4). A polynomial for each step interpolates the
+values at times within the step. Gradients are computed by solving the adjoint system backward in
+time, so the steps are not stored.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def odeint(
 ) -> PyTree:
     """Solve the ordinary differential equation `dy/dt = func(y, t, *args)` from `y0`.
 
-    The solver uses the method of Dormand and Prince of order 5, with an adaptive step size. A step
-    is accepted if the ratio of its estimated error to `atol + rtol * abs(y)`, as a root mean square
-    over the elements, is at most 1. Derivatives are computed by solving the adjoint equation
-    backward in time.
+    The solver uses the Dormand-Prince method of order 5 with an adaptive step size. A step is
+    accepted if the root mean square of `error / (atol + rtol * abs(y))` over all elements is at
+    most 1, where `error` is the estimated error of the step. Derivatives are computed by solving
+    the adjoint equation backward in time.
 
     Args:
         func: a function `func(y, t, *args)` that returns the derivative of the state, with the

@@ -103,7 +103,7 @@ class ModuleState:
         self.containers: list[str] = []  # fields with containers or modules in them
 
     def reset(self) -> None:
-        """Clear the state that belongs to one call of a method."""
+        """Clear the state that belongs to one call to a method."""
         self.in_compact_method = False
         self.in_setup = False
         self.autoname_cursor = {}

@@ -200,7 +200,7 @@ def flip_sequences(
 
 
 def _concatenate(a: Array, b: Array) -> Array:
-    """The features of both directions, concatenated."""
+    """Concatenate the outputs of both directions along the last axis."""
     return jnp.concatenate([a, b], axis=-1)
 
 

@@ -74,8 +74,8 @@ def shard_map(
             according to their current shardings.
         mesh: mesh to map over; None for the current mesh.
         axis_names: names of the mesh axes to map over; an empty set means all axes.
-        check_vma: whether to check that results are the same on all devices where `out_specs`
-            requires it.
+        check_vma: whether to check, where `out_specs` requires it, that results are the same on all
+            devices.
 
     Returns:
         A function whose arguments and results are whole arrays.

@@ -20,8 +20,7 @@ from toile.engine.records import dataclass
 class Differences:
     """The differences between a state dict and a target: missing, unexpected and misshaped entries.
 
-    The truth value of this object is True if there is any difference, and `str` lists all
-    differences.
+    An object of this class is true if there is any difference, and `str` lists all differences.
 
     Args:
         missing: paths of entries that exist only in the target.

@@ -129,7 +129,7 @@ def grad(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute the gradients of a scalar function of a module with respect to its arguments.
+    """Compute the gradients of a scalar function of a module with respect to the arguments.
 
     Args:
         fn: function `f(mdl, *primals)` that returns a scalar.

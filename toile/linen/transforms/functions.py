@@ -155,7 +155,8 @@ def checkpoint(
         rngs: filter that selects the random streams visible inside the transform; True selects all.
         concrete: must be False; use `static_argnums` instead.
         prevent_cse: whether to prevent the compiler from merging the recomputation with the
-            original computation. Inside `scan`, this protection is not needed, so it can be False.
+            original computation. Inside `scan`, this protection is not needed, so `prevent_cse` can
+            be False.
         static_argnums: positions of arguments that are not traced; the module has position 0.
         policy: function that selects the intermediate results to keep, such as one of
             `toile.checkpoint_policies`; None keeps no results.
