@@ -1,6 +1,6 @@
 """toile: neural networks in the style of Flax, with its own autodiff engine and compiler.
 
-Names that JAX or Flax also have keep their signatures, defaults and results.
+Names that also exist in JAX or Flax have the same signatures, defaults and results as there.
 """
 
 from toile.engine.garbage import paused as _paused

@@ -1,7 +1,7 @@
-"""Recompute values in the backward pass: `checkpoint`, its policies, and what they save.
+"""Recomputing values in the backward pass: `checkpoint`, its policies, and the values they keep.
 
-`print_saved_residuals` prints the values that reverse mode keeps for a function, and where each
-comes from: an argument, a constant, or the output of an operation.
+`print_saved_residuals` prints the values that reverse-mode differentiation of a function keeps, and
+the origin of each: an argument, a constant, or the output of an operation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def print_saved_residuals(f: Callable[..., Any], *args: PyTree, **kwargs: PyTree
     """Print the values that reverse-mode differentiation of a function keeps for the backward pass.
 
     Each line shows the dtype, the shape and the origin of a value. The origin is an argument, a
-    constant, or an operation with its line in the source code.
+    constant, or an operation and its line in the source code.
 
     Args:
         f: function whose arguments are arrays or trees of arrays.

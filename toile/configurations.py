@@ -1,8 +1,8 @@
-"""The options of modules, with the names of Flax, which are stored in `toile.config`.
+"""Options of modules under Flax's names, which are stored in `toile.config`.
 
 `config.update("flax_return_frozendict", True)` sets an option. The environment variable
-FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT sets its initial value. This module has a
-`FlagHolder` for each option, and `bool_flag` and `int_flag` define new options.
+FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT sets its initial value. This module contains a
+`FlagHolder` for each option. `bool_flag` and `int_flag` define new options.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _FALSE = ("n", "no", "f", "false", "off", "0")
 
 
 class FlagHolder(Generic[_T]):
-    """An option whose value is read with `.value`; `config.update` accepts it instead of its name.
+    """An option with a name, an explanation and a current value.
+
+    `config.update` accepts a `FlagHolder` in place of the option's name.
 
     Args:
         name: name of the option.
@@ -40,7 +42,7 @@ class FlagHolder(Generic[_T]):
 
     @property
     def value(self) -> _T:
-        """The current value in this thread."""
+        """The option's current value in this thread."""
         return config.read(self.name)
 
     def __bool__(self) -> NoReturn:
@@ -59,10 +61,10 @@ def static_bool_env(varname: str, default: bool) -> bool:
 
     Returns:
         True for y, yes, t, true, on and 1; False for n, no, f, false, off and 0. Case is ignored.
-        `default` if the variable is not set.
+        If the variable is not set, the result is `default`.
 
     Raises:
-        ValueError: the variable has another value.
+        ValueError: the variable has any other value.
     """
     text = os.getenv(varname)
     if text is None:
@@ -102,7 +104,7 @@ def static_int_env(varname: str, default: int | None) -> int | None:
 def bool_flag(name: str, *, default: bool, help: str) -> FlagHolder[bool]:
     """Define a boolean option of your program in `toile.config`.
 
-    The environment variable with the same name in capitals sets its initial value.
+    The environment variable with the same name in capitals sets the option's initial value.
 
     Args:
         name: name of the option, which is converted to lower case.
@@ -110,7 +112,7 @@ def bool_flag(name: str, *, default: bool, help: str) -> FlagHolder[bool]:
         help: text that explains the option.
 
     Returns:
-        A FlagHolder.
+        A `FlagHolder` for the option.
 
     Raises:
         RuntimeError: there is already an option with this name.
@@ -123,7 +125,7 @@ def bool_flag(name: str, *, default: bool, help: str) -> FlagHolder[bool]:
 def int_flag(name: str, *, default: int | None, help: str) -> FlagHolder[int]:
     """Define an integer option of your program in `toile.config`.
 
-    The environment variable with the same name in capitals sets its initial value.
+    The environment variable with the same name in capitals sets the option's initial value.
 
     Args:
         name: name of the option, which is converted to lower case.
@@ -131,7 +133,7 @@ def int_flag(name: str, *, default: int | None, help: str) -> FlagHolder[int]:
         help: text that explains the option.
 
     Returns:
-        A FlagHolder.
+        A `FlagHolder` for the option.
 
     Raises:
         RuntimeError: there is already an option with this name.
@@ -142,7 +144,7 @@ def int_flag(name: str, *, default: int | None, help: str) -> FlagHolder[int]:
 
 
 def temp_flip_flag(var_name: str, var_value: bool) -> AbstractContextManager[None]:
-    """Set one of Flax's options in every thread for the duration of a block.
+    """Set one of Flax's options in all threads for the duration of a block.
 
     Args:
         var_name: name of the option without `flax_`, such as "return_frozendict".

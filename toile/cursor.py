@@ -1,9 +1,9 @@
 """Cursors, which build changed copies of nested immutable objects.
 
 A cursor refers to a value inside a nested object of dicts, lists, tuples and dataclasses. The items
-and attributes of a cursor are also cursors. Assigning to one records a change, and `build` returns
-a copy of the object with all recorded changes. Operators on a cursor act on its value, so
-`c["step"] += 1` records an increment.
+and attributes of a cursor are also cursors. Assigning to an item or attribute records a change, and
+`build` returns a copy of the object with all recorded changes. Operators on a cursor act on its
+value, so `c["step"] += 1` records an increment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Key = Any
 
 @runtime_checkable
 class Indexable(Protocol):
-    """The type of objects whose items can be read with `obj[key]`.
+    """Protocol for objects whose items can be read with `obj[key]`.
 
     Args:
         *args, **kwargs: arguments of the class that implements the protocol.
@@ -39,7 +39,7 @@ class Indexable(Protocol):
 
 
 class AccessType(enum.Enum):
-    """How a part of an object is accessed: as an item or as an attribute."""
+    """The way in which a part of an object is accessed: as an item or as an attribute."""
 
     ITEM = enum.auto()
     ATTR = enum.auto()
@@ -52,7 +52,7 @@ class ParentKey(Generic[A]):
     Args:
         parent: the parent cursor.
         key: index, dict key or attribute name.
-        access_type: whether the value is an item or an attribute of the parent's value.
+        access_type: whether the cursor's value is an item or an attribute of the parent's value.
     """
 
     parent: Cursor[A]
@@ -67,7 +67,7 @@ def is_named_tuple(obj: object) -> bool:
         obj: any value.
 
     Returns:
-        True if it is a named tuple.
+        True if `obj` is a named tuple.
     """
     return isinstance(obj, tuple) and all(
         hasattr(obj, name) for name in ("_fields", "_asdict", "_replace")
@@ -116,15 +116,16 @@ def _traverse_tree(
 
 
 class Cursor(Generic[A]):
-    """A reference to a value inside a nested object, together with the changes recorded below it.
+    """A reference to a value inside a nested object, and the changes recorded for its parts.
 
-    The function `cursor` makes one. The items and attributes of a cursor are also cursors.
-    Assigning to one records a change, and operators act on the value: `c["step"] += 1` records an
-    increment.
+    The function `cursor` creates cursors. The items and attributes of a cursor are also cursors.
+    Assigning to an item or attribute records a change, and operators act on the value:
+    `c["step"] += 1` records an increment.
 
     Args:
         obj: the value.
-        parent_key: the parent cursor, and the key of this value in it; None for the root.
+        parent_key: the parent cursor, and the key of this value within the parent; None for the
+            root.
 
     >>> from toile.cursor import cursor
     >>> c = cursor({"a": 1, "b": (2, 3)})
@@ -232,16 +233,14 @@ class Cursor(Generic[A]):
         return _changed(self._obj, changes)
 
     def apply_update(self, update_fn: Callable[[str, Any], Any]) -> Cursor[A]:
-        """Call a function on each part of the object and record the new values it returns.
+        """Call a function for each part of the object, and record the new values that it returns.
 
-        The function is not called for the root, nor for the parts of a value that it replaced. It
-        must return a new object and not change a container in place, since a change in place is
-        not noticed.
+        The function is not called for the root or for the parts of a value that it replaced. To
+        change a container, it must return a new object, because changes in place are not detected.
 
         Args:
-            update_fn: function `f(path, value)`, where the path is a string of keys joined by "/".
-                If it returns an object other than `value`, that object is recorded as the new
-                value.
+            update_fn: function `f(path, value)`, where `path` is a string of keys joined by "/". If
+                it returns an object other than `value`, that object is recorded as the new value.
 
         Returns:
             This cursor.
@@ -264,14 +263,15 @@ class Cursor(Generic[A]):
         return self
 
     def find(self, cond_fn: Callable[[str, Any], bool]) -> Cursor[A]:
-        """Return the cursor of the only part for which a function returns True.
+        """Return the cursor for the only part for which a function returns True.
 
         Args:
-            cond_fn: function `f(path, value)`, where the path is a string of keys joined by "/".
-                It is not called for parts inside a part that was found.
+            cond_fn: function `f(path, value)`, where `path` is a string of keys joined by "/". It
+                is not called for the parts of a value for which it returned True.
 
         Raises:
-            toile.errors.CursorFindError: `cond_fn` returns True for no part, or for more than one.
+            toile.errors.CursorFindError: `cond_fn` returns True for no part, or for more than one
+                part.
 
         >>> from toile.cursor import cursor
         >>> params = {"a": {"bias": 1}, "b": {"bias": 2}}
@@ -288,11 +288,11 @@ class Cursor(Generic[A]):
         return found[0]
 
     def find_all(self, cond_fn: Callable[[str, Any], bool]) -> Generator[Cursor[A], None, None]:
-        """Iterate over the cursors of all parts for which a function returns True.
+        """Iterate over the cursors for all parts for which a function returns True.
 
         Args:
-            cond_fn: function `f(path, value)`, where the path is a string of keys joined by "/".
-                It is not called for parts inside a part that was found.
+            cond_fn: function `f(path, value)`, where `path` is a string of keys joined by "/". It
+                is not called for the parts of a value for which it returned True.
 
         >>> from toile.cursor import cursor
         >>> c = cursor({"a": {"bias": 1}, "b": {"bias": 2}})
@@ -395,11 +395,11 @@ for _name in ("neg", "pos", "abs", "invert", "lt", "le", "eq", "ne", "gt", "ge")
 
 
 def cursor(obj: A) -> Cursor[A]:
-    """Make a cursor, which builds a copy of a nested object with some of its parts changed.
+    """Create a cursor, which builds a copy of a nested object with some of its parts changed.
 
-    `.set(value)` changes one part and returns the copy at once. Assignments and `.apply_update`
-    record changes, and `.build()` returns a copy with all of them. The object itself stays
-    unchanged.
+    `.set(value)` returns a copy with one part changed. Assignments and `.apply_update` record
+    changes, and `.build()` returns a copy with all recorded changes. The object itself is not
+    changed.
 
     Args:
         obj: nested object of dicts, lists, tuples and dataclasses.

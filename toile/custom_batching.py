@@ -1,8 +1,8 @@
 """Functions with a user-defined `vmap` rule: `custom_vmap` and `sequential_vmap`.
 
 The rule is called as `rule(axis_size, in_batched, *args)` and returns `(out, out_batched)`. The
-mapped axis of mapped arguments comes first. Differentiation applies to the function and, under
-`vmap`, to the rule.
+first axis of each mapped argument is the mapped axis. Differentiation applies to the function and,
+under `vmap`, to the rule.
 """
 
 from __future__ import annotations
@@ -137,16 +137,16 @@ def _derived_rule(
 
 
 class custom_vmap:
-    """A decorator that lets you define how `vmap` batches a function.
+    """A decorator for functions with a user-defined `vmap` rule.
 
-    Set the rule with `def_vmap` before the first call. Derivatives are those of the function and,
-    under `vmap`, those of the rule.
+    Set the rule with `def_vmap` before the first call. Derivatives are computed from the function
+    or, under `vmap`, from the rule.
 
     Args:
         fun: function whose arguments are arrays or trees of arrays.
 
     Raises:
-        AttributeError: when called, if no rule has been set.
+        AttributeError: the function is called before a rule has been set.
 
     >>> @toile.custom_batching.custom_vmap
     ... def total(x): return x.sum()
@@ -175,9 +175,10 @@ class custom_vmap:
 
         Args:
             vmap_rule: a function `f(axis_size, in_batched, *args)` that returns
-                `(out, out_batched)`. `in_batched` is a list with a tree of booleans for each
-                argument, which say whether its leaves are mapped. The mapped axis of a mapped leaf
-                comes first. `out_batched` is such a tree for the result.
+                `(out, out_batched)`. `in_batched` is a list that contains, for each argument, a
+                tree of booleans, which say whether the leaves of the argument are mapped. The first
+                axis of a mapped leaf is the mapped axis. `out_batched` is such a tree for the
+                result.
 
         Returns:
             The rule.
@@ -239,7 +240,7 @@ def _arrays(xs: Sequence[Any]) -> list[Any]:
 def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
     """Decorate a function so that `vmap` calls it once for each example, in a loop.
 
-    This uses less memory than a vectorized call, and also works for functions that cannot be
+    A loop uses less memory than a vectorized call, and it also works for functions that cannot be
     vectorized.
 
     Args:

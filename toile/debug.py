@@ -1,4 +1,4 @@
-"""Inspect values in traced code (print, log, callback, breakpoint) and shardings of arrays."""
+"""Inspecting values in traced code (print, log, callback, breakpoint) and shardings of arrays."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def visualize_sharding(
         sharding: how the array is divided.
         use_color: whether to use color, if the terminal supports it and the package `rich` is
             installed.
-        scale: factor by which the table is enlarged.
-        min_width: smallest width of a part, in characters.
-        max_width: largest width of the table, in characters.
-        color_map: function that maps a number in [0, 1] to a color (red, green, blue), with values
-            in [0, 1]. None uses a color map of matplotlib, if it is installed.
+        scale: factor by which the printed table is enlarged.
+        min_width: minimum width of each part in the table, in characters.
+        max_width: maximum width of the table, in characters.
+        color_map: function that maps a number in [0, 1] to a color (red, green, blue) with
+            components in [0, 1]. None means a matplotlib color map, if matplotlib is installed.
 
     Raises:
         ValueError: the shape does not have one or two axes.
@@ -181,11 +181,11 @@ def _colors(color_map: _ColorMap | None, count: int) -> Iterator[tuple[str | Non
 def inspect_array_sharding(value: PyTree, *, callback: Callable[[Sharding], None]) -> None:
     """Call a function with the sharding of each array in a tree.
 
-    For traced values, the function is called while tracing.
+    For traced values, the function is called during tracing.
 
     Args:
         value: array or tree of arrays.
-        callback: function that is called with a sharding.
+        callback: function that is called with each sharding.
 
     >>> found = []
     >>> toile.debug.inspect_array_sharding({"w": jnp.ones(3)}, callback=found.append)

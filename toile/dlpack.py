@@ -21,7 +21,7 @@ _KINDS = frozenset("biufc")
 
 
 class SupportsDLPack(Protocol):
-    """An array of any library that supports DLPack."""
+    """Protocol for arrays of libraries that support DLPack."""
 
     def __dlpack__(self, *, stream: None = ...) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
@@ -30,21 +30,22 @@ class SupportsDLPack(Protocol):
 def from_dlpack(
     external_array: SupportsDLPack, device: Device | None = None, copy: bool | None = None
 ) -> Array:
-    """Make an array from an array of another library that supports DLPack.
+    """Create an array from an array of another library that supports DLPack.
 
-    Values in host memory are copied. Values on a GPU share memory with the other library.
+    Values in host memory are copied. On a GPU, the result shares memory with the other library's
+    array.
 
     Args:
-        external_array: object with the methods `__dlpack__` and `__dlpack_device__`. An array of
-            toile is returned unchanged.
+        external_array: object with the methods `__dlpack__` and `__dlpack_device__`. A toile array
+            is returned unchanged.
         device: device for the result; None leaves the values where they are.
-        copy: True to copy the values even if they could be shared.
+        copy: True copies the values even if they could be shared.
 
     Returns:
-        The array. 64-bit values are converted to 32 bits unless `enable_x64` is on.
+        The array. Unless `enable_x64` is on, 64-bit values are converted to 32-bit values.
 
     Raises:
-        TypeError: the object does not support DLPack. Capsules are not accepted, as in JAX.
+        TypeError: the object does not support DLPack. As in JAX, capsules are not accepted.
 
     >>> import numpy as np
     >>> toile.dlpack.from_dlpack(np.arange(3, dtype="int32"))
@@ -68,7 +69,7 @@ def to_dlpack(
     dl_device: tuple[int, int] | None = None, max_version: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """Return a DLPack capsule of an array, for libraries that accept nothing else.
+    """Return a DLPack capsule for an array, for libraries that accept only capsules.
 
     Most libraries accept the array itself, as in `torch.from_dlpack(x)`.
 
@@ -77,10 +78,10 @@ def to_dlpack(
         stream, src_device, dl_device, max_version, copy: not used.
 
     Returns:
-        The capsule, which can be used once. It shares the memory of the array.
+        The capsule, which can be consumed only once. It shares memory with the array.
 
     Raises:
-        TypeError: `x` is not an array of toile.
+        TypeError: `x` is not a toile array.
     """
     if not isinstance(x, ConcreteArray):
         raise TypeError(f"to_dlpack: needed an array, got {type(x).__name__}{here()}")
@@ -91,10 +92,10 @@ def is_supported_dtype(dtype: DTypeLike) -> bool:
     """Tell whether arrays of a dtype can be shared through DLPack.
 
     Args:
-        dtype: dtype.
+        dtype: the dtype.
 
     Returns:
-        True for booleans, bfloat16 and the integer, float and complex dtypes of NumPy.
+        True for booleans, bfloat16, and NumPy's integer, float and complex dtypes.
     """
     found = np.dtype(dtype)
     return (found.isbuiltin == 1 and found.kind in _KINDS) or found == dtypes.bfloat16

@@ -28,9 +28,9 @@ class Finding(NamedTuple):
 
     Args:
         name: name of the component.
-        found: what was found.
-        works: whether it works; None if it is missing but not needed.
-        repair: how to repair it.
+        found: text that says what was found.
+        works: whether the component works; None if it is missing but not needed.
+        repair: text that says how to repair the component.
     """
 
     name: str
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def summary(cpu_works: bool, gpus: list[Finding]) -> str:
-    """Say in one sentence on which devices programs run.
+    """Summarize in one sentence on which devices programs run.
 
     Args:
         cpu_works: whether the test on the CPU succeeded.
@@ -82,11 +82,11 @@ def summary(cpu_works: bool, gpus: list[Finding]) -> str:
 
 
 def asked_for_cpu() -> str:
-    """Return the setting that selects the CPU.
+    """Return the environment setting that selects the CPU.
 
     Returns:
-        `TOILE_PLATFORM=cpu` or `JAX_PLATFORMS=cpu`, whichever is set; an empty string if neither
-        is.
+        `TOILE_PLATFORM=cpu` or `JAX_PLATFORMS=cpu`, whichever is set, or an empty string if neither
+        is set.
     """
     if wanted_platform() != "cpu":
         return ""
@@ -142,13 +142,13 @@ def packages() -> list[Finding]:
 
 
 def package(name: str, least: str, needed: bool = True, install: str = "") -> Finding:
-    """Check whether a package is installed in a version that works.
+    """Check whether a package is installed, and whether its version is recent enough.
 
     Args:
         name: name of the package.
         least: oldest version that works.
         needed: whether toile needs the package.
-        install: name to install the package with; "" for `name`.
+        install: name under which the package is installed; "" means `name`.
 
     Returns:
         The finding, which includes the version.
@@ -172,7 +172,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def compiler() -> list[Finding]:
-    """Check LLVM's support for the processor, and the folder of compiled kernels.
+    """Check LLVM's support for the processor, and the folder for compiled kernels.
 
     Returns:
         The findings.
@@ -210,7 +210,7 @@ def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
 
     Args:
         name: name of the finding.
-        run: function that returns what it found, or raises an exception.
+        run: function that returns a text that says what it found, or raises an exception.
         repair: how to repair the component if the test fails.
 
     Returns:
@@ -224,7 +224,7 @@ def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
 
 
 def _product_on(device: Device) -> str:
-    """Compute a small compiled product on a device, and raise an error if it is wrong."""
+    """Compute a small compiled matrix product on a device, and raise an error if it is wrong."""
     numpy = importlib.import_module("numpy")
     x = numpy.arange(64 * 48, dtype=numpy.float32).reshape(64, 48) % 7
     with toile.default_device(device):

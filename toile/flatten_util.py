@@ -64,8 +64,9 @@ def ravel_pytree(pytree: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:
 
     Returns:
         The pair (vector, unravel). The vector has the dtype to which the leaves promote. `unravel`
-        turns a vector of that length back into a tree with the shapes of the leaves. If the leaves
-        have different dtypes, it restores them; otherwise it keeps the dtype of the vector.
+        converts a vector of the same length to a tree with the shapes of the leaves. If the leaves
+        have different dtypes, `unravel` restores these dtypes; otherwise, it keeps the dtype of its
+        argument.
 
     >>> from toile.flatten_util import ravel_pytree
     >>> flat, unravel = ravel_pytree({'w': jnp.ones((2, 2)), 'b': jnp.zeros(2)})

@@ -9,7 +9,7 @@ __all__ = ["FlaxId", "UUIDManager", "uuid"]
 
 
 class UUIDManager:
-    """Returns a new identifier at each call; thread-safe."""
+    """Returns a new identifier in each call; thread-safe."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
@@ -19,9 +19,10 @@ class UUIDManager:
 
 
 class FlaxId(int):
-    """A hashable identifier that equals no plain number; copying one makes a new one.
+    """A hashable identifier that equals no plain number; copying it creates a new identifier.
 
-    It is an int because looking up modules and variables by it has to be fast."""
+    The class is a subclass of int because looking up modules and variables by identifier has to be
+    fast."""
 
     __slots__ = ()
     __hash__ = int.__hash__

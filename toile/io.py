@@ -1,8 +1,8 @@
 """File functions with the names and arguments of `flax.io`.
 
-By default the mode is `BackendMode.DEFAULT`, which uses plain files. `set_mode` and `override_mode`
-can select `BackendMode.TF`, which passes every call to `tensorflow.io.gfile`, for paths such as
-`gs://...`. TensorFlow is imported at the first such call.
+By default, the mode is `BackendMode.DEFAULT`, which uses plain files. `set_mode` and
+`override_mode` can select `BackendMode.TF`, which passes every call to `tensorflow.io.gfile`; use
+it for paths such as `gs://...`. TensorFlow is imported in the first such call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NotFoundError = FileNotFoundError
 
 
 def backend_mode() -> BackendMode:
-    """Return the implementation of the file functions that is in use.
+    """Return the current implementation of the file functions.
 
     Returns:
         The mode.
@@ -52,7 +52,7 @@ def set_mode(override: BackendMode) -> None:
     """Choose the implementation of the file functions.
 
     Args:
-        override: `BackendMode.DEFAULT` for files of the operating system, or `BackendMode.TF` for
+        override: `BackendMode.DEFAULT` for the operating system's files, or `BackendMode.TF` for
             `tensorflow.io.gfile`.
 
     Raises:
@@ -68,10 +68,10 @@ def set_mode(override: BackendMode) -> None:
 
 @contextlib.contextmanager
 def override_mode(override: BackendMode) -> Iterator[None]:
-    """Choose the implementation of the file functions in a `with` block.
+    """Choose the implementation of the file functions for the duration of a `with` block.
 
     Args:
-        override: `BackendMode.DEFAULT` for files of the operating system, or `BackendMode.TF` for
+        override: `BackendMode.DEFAULT` for the operating system's files, or `BackendMode.TF` for
             `tensorflow.io.gfile`.
 
     Yields:
@@ -99,14 +99,14 @@ def _gfile() -> Any:
 
 
 def GFile(name: StrPath, mode: str) -> IO[Any]:
-    """Open a file; text is UTF-8.
+    """Open a file; text files are encoded in UTF-8.
 
     Args:
         name: path of the file.
         mode: how to open the file, such as `"r"` or `"wb"`, as for `open`.
 
     Returns:
-        A file object, which may be used in a `with` statement.
+        A file object, which can be used in a `with` statement.
     """
     if gfile := _gfile():
         return gfile.GFile(name, mode)
@@ -143,7 +143,7 @@ def copy(src: StrPath, dst: StrPath, overwrite: bool = False) -> None:
     Args:
         src: path of the file.
         dst: path of the copy.
-        overwrite: whether a file at `dst` is replaced.
+        overwrite: whether to replace a file at `dst`.
 
     Raises:
         toile.errors.AlreadyExistsError: there is a file at `dst`, and `overwrite` is False.
@@ -162,7 +162,7 @@ def rename(src: StrPath, dst: StrPath, overwrite: bool = False) -> None:
     Args:
         src: the old path.
         dst: the new path.
-        overwrite: whether a file at `dst` is replaced.
+        overwrite: whether to replace a file at `dst`.
 
     Raises:
         toile.errors.AlreadyExistsError: there is a file at `dst`, and `overwrite` is False.
@@ -187,7 +187,7 @@ def exists(path: StrPath) -> bool:
 
 
 def makedirs(path: StrPath) -> None:
-    """Create a directory and its parents, if they do not exist.
+    """Create a directory and its parents if they do not exist.
 
     Args:
         path: path of the directory.
@@ -238,6 +238,6 @@ def getsize(path: StrPath) -> int:
         path: path of the file.
 
     Returns:
-        The number of bytes.
+        The size in bytes.
     """
     return gfile.stat(path).length if (gfile := _gfile()) else os.path.getsize(path)

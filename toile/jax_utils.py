@@ -1,4 +1,4 @@
-"""Helpers for several devices: replicate trees, prefetch and pad batches, scan over several axes.
+"""Helpers that replicate trees over devices, prefetch and pad batches, and scan over several axes.
 
 The module corresponds to `flax.jax_utils`. The arrays of a replicated tree have an additional first
 axis, with one entry for each device.
@@ -51,7 +51,7 @@ def replicate(
         axis_name: name of the new axis in the sharding of the result.
 
     Returns:
-        A tree of arrays whose first axis has one copy for each device.
+        A tree of arrays with one copy for each device along the first axis.
 
     >>> from toile.jax_utils import replicate
     >>> replicate({"w": jnp.ones(3)})["w"].shape == (toile.local_device_count(), 3)
@@ -73,15 +73,15 @@ def replicate(
 def unreplicate(tree_: PyTree) -> PyTree:
     """Undo `replicate`: return the first copy of each array.
 
-    If an array is sharded so that every device has all of it, its first axis is kept, and the copy
-    on the first device is returned.
+    If every device stores a whole array, the first axis of that array is kept, and the copy on the
+    first device is returned.
 
     Args:
-        tree_: tree of arrays whose first axis has one copy for each device. Scalars are returned
-            unchanged.
+        tree_: tree of arrays with one copy for each device along the first axis. Scalars are
+            returned unchanged.
 
     Returns:
-        A tree of arrays without that axis.
+        A tree of arrays without the first axis.
 
     >>> from toile.jax_utils import replicate, unreplicate
     >>> unreplicate(replicate({"w": jnp.ones(3)}))["w"].shape
@@ -105,7 +105,8 @@ def pmean(xs: PyTree, axis_name: str | tuple[str, ...]) -> PyTree:
 
     Args:
         xs: tree of arrays.
-        axis_name: name that was passed to `vmap` or `pmap` as `axis_name`, or a tuple of names.
+        axis_name: name that was passed to `vmap` or `pmap` as `axis_name`, or a tuple of such
+            names.
 
     Returns:
         A tree of means.
@@ -117,7 +118,7 @@ def pmean(xs: PyTree, axis_name: str | tuple[str, ...]) -> PyTree:
 def partial_eval_by_shape(
     fn: Callable[..., Any], input_spec: Iterable[Any], *args: PyTree, **kwargs: PyTree
 ) -> PyTree:
-    """Evaluate a function as far as possible when only the shapes of its inputs are known.
+    """Evaluate a function as far as possible if only the shapes of some arguments are known.
 
     Args:
         fn: a function that is called as `fn(*inputs, *args, **kwargs)`.
@@ -126,8 +127,8 @@ def partial_eval_by_shape(
         *args, **kwargs: the other arguments of `fn`, whose values are known.
 
     Returns:
-        The results of `fn`. Results that do not depend on the inputs are computed; each of the
-        others is replaced by a `toile.ShapeDtypeStruct`, which has only a shape and a dtype.
+        The results of `fn`. Results that do not depend on the inputs are computed. Each other
+        result is replaced by a `toile.ShapeDtypeStruct`, which has only a shape and a dtype.
 
     >>> from toile.jax_utils import partial_eval_by_shape
     >>> partial_eval_by_shape(lambda x: (jnp.ones(2), x @ x.T), [(3, 4)])
@@ -164,14 +165,15 @@ def prefetch_to_device(
     """Transfer the items of an iterator to the devices before they are needed.
 
     Args:
-        iterator: iterator over trees of arrays whose first axis has one entry for each device.
-        size: number of items to prefetch. With 2, one batch is transferred while the batch before
-            it is processed, which is usually enough.
+        iterator: iterator over trees of arrays. The first axis of each array has one entry for each
+            device.
+        size: number of items to prefetch. The value 2 is usually enough: each batch is transferred
+            while the previous batch is processed.
         devices: the devices; None for all devices of this process.
         axis_name: name of the first axis in the sharding of the results.
 
     Yields:
-        The items, split over the devices along their first axis.
+        The items, whose arrays are split over the devices along the first axis.
 
     >>> import numpy as np
     >>> from toile.jax_utils import prefetch_to_device
@@ -201,19 +203,20 @@ def scan_in_dim(
     body_fn: Callable[[Any, Any], Any], init: PyTree, xs: PyTree,
     axis: int | Iterable[int] = (0,), unroll: int | Iterable[int] = (1,), keepdims: bool = False,
 ) -> tuple[PyTree, PyTree]:
-    """Loop over one or more axes of arrays, like nested calls of `toile.lax.scan`.
+    """Loop over one or more axes of arrays, like nested calls to `toile.lax.scan`.
 
     Args:
         body_fn: a function `f(carry, x)` that returns `(carry, y)`, where `x` is a slice of `xs`.
         init: initial carry, a tree of arrays.
         xs: tree of arrays to loop over.
         axis: axis or axes to loop over, starting with the outermost loop.
-        unroll: number of steps that are unrolled in one iteration, for each loop. If there are
-            fewer numbers than axes, they apply to the innermost loops, and the others are 1.
-        keepdims: whether slices and results keep the axes, with size 1.
+        unroll: for each loop, the number of steps that are unrolled in one iteration. If there are
+            fewer numbers than axes, they apply to the innermost loops, and the outer loops are not
+            unrolled.
+        keepdims: whether slices and results keep the axes that are looped over, with size 1.
 
     Returns:
-        A pair `(carry, ys)`: the last carry, and the results stacked along the same axes.
+        The pair `(carry, ys)`: the last carry, and the results stacked along the same axes.
 
     >>> from toile.jax_utils import scan_in_dim
     >>> total, sums = scan_in_dim(lambda c, x: (c + x, c + x), 0.0, jnp.ones((2, 3)), axis=(1, 0))
@@ -252,20 +255,20 @@ def pad_shard_unpad(
     wrapped: Callable[..., Any], static_argnums: Sequence[int] = (0,),
     static_argnames: Sequence[str] = (), static_return: bool = False,
 ) -> Callable[..., Any]:
-    """Make a function that needs one batch per device accept batches of any size.
+    """Wrap a function that expects one batch per device so that it accepts batches of any size.
 
     The new function pads its arguments with zeros until the batch size is a multiple of the number
-    of devices, and splits them along a new first axis of devices. It then joins the results and
-    removes the padding. Its additional keyword argument `min_device_batch` is the smallest number
-    of examples per device; with it, a smaller last batch is padded to the usual shape, so that
-    nothing is recompiled.
+    of devices, and splits them along a new first axis of devices. After calling `wrapped`, it joins
+    the results and removes the padding. Its additional keyword argument `min_device_batch` is the
+    minimum number of examples per device. If it is set, a smaller last batch is padded to the usual
+    shape, which avoids a recompilation.
 
     Args:
-        wrapped: a function whose arguments have shape `(devices, batch, ...)`, for example one
-            made by `toile.pmap`.
+        wrapped: a function whose arguments have shape `(devices, batch, ...)`, such as the result
+            of `toile.pmap`.
         static_argnums: positions of arguments that are passed unchanged, such as parameters.
         static_argnames: names of keyword arguments that are passed unchanged.
-        static_return: whether results are returned unchanged too.
+        static_return: whether to return the results of `wrapped` unchanged.
 
     Returns:
         A function whose arguments have shape `(batch, ...)`. Its results are NumPy arrays, unless

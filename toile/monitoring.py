@@ -1,6 +1,6 @@
-"""Report events, durations, time spans and scalars to listeners.
+"""Reporting events, durations, time spans and scalars to listeners.
 
-Listeners are process-wide and called in the order in which they were registered.
+Listeners apply to the whole process and are called in the order in which they were registered.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _spans, _scalars = _Channel("time span"), _Channel("scalar")
 
 
 def record_event(event: str, **kwargs: str | int) -> None:
-    """Report an event to the listeners of events.
+    """Report an event to the event listeners.
 
     Args:
         event: name of the event, such as "/my_program/start".
@@ -52,7 +52,7 @@ def record_event(event: str, **kwargs: str | int) -> None:
 
 
 def record_event_duration_secs(event: str, duration: float, **kwargs: str | int) -> None:
-    """Report a duration to the listeners of durations.
+    """Report a duration to the duration listeners.
 
     Args:
         event: name of the event, such as "/my_program/start".
@@ -65,18 +65,18 @@ def record_event_duration_secs(event: str, duration: float, **kwargs: str | int)
 def record_event_time_span(
     event: str, start_time: float, end_time: float, **kwargs: str | int
 ) -> None:
-    """Report the start and end of a time span to the listeners of time spans.
+    """Report the start and end of a time span to the time span listeners.
 
     Args:
         event: name of the event, such as "/my_program/start".
-        start_time, end_time: times in seconds, such as `time.time()` returns.
+        start_time, end_time: times in seconds, such as results of `time.time()`.
         **kwargs: details, which are passed to the listeners as keyword arguments.
     """
     _spans.send(event, start_time, end_time, **kwargs)
 
 
 def record_scalar(event: str, value: float | int, **kwargs: str | int) -> None:
-    """Report a number to the listeners of scalars.
+    """Report a number to the scalar listeners.
 
     Args:
         event: name of the event, such as "/my_program/start".
@@ -171,7 +171,7 @@ def unregister_scalar_listener(callback: Listener) -> None:
 
 
 def clear_event_listeners() -> None:
-    """Remove the listeners of all kinds."""
+    """Remove all listeners of all kinds."""
     for channel in (_events, _durations, _spans, _scalars):
         channel.listeners.clear()
 

@@ -1,7 +1,7 @@
 """Segment reductions: sum, product, maximum and minimum of the slices with the same segment id.
 
-A segment without slices gets the value of an empty reduction, such as 0 for a sum. Ids outside
-[0, num_segments), including negative ones, are ignored.
+The result for a segment without slices is that of an empty reduction, such as 0 for a sum. Ids
+outside [0, num_segments), including negative ones, are ignored.
 """
 
 # Each function is one scatter into an array that is filled with the identity of the reduction.
@@ -30,21 +30,23 @@ _DOC = """{first}
 
     Args:
         data: array whose slices along the first axis are reduced.
-        segment_ids: integers, which say to which segment each slice belongs. Slices whose id is
-            negative, or is `num_segments` or more, are ignored.
-        num_segments: number of segments, required under `jit`; None for the largest id plus 1.
-        indices_are_sorted: True to promise that `segment_ids` are in increasing order.
-        unique_indices: True to promise that no segment has two slices.
-        bucket_size: number of slices in a bucket. Each bucket is reduced first, then the results of
-            all buckets, which can make sums of floats more accurate. None uses no buckets.
+        segment_ids: array of integers that contains the segment of each slice. Slices whose id is
+            negative or at least `num_segments` are ignored.
+        num_segments: number of segments; None means the largest id plus 1. It is required under
+            `jit`.
+        indices_are_sorted: whether `segment_ids` is guaranteed to be in increasing order.
+        unique_indices: whether it is guaranteed that no two slices belong to the same segment.
+        bucket_size: number of slices in a bucket. The slices of each bucket are reduced first, and
+            then the results of all buckets. This can make sums of floats more accurate. None means
+            that no buckets are used.
         mode: how to handle ids that are out of bounds; see `lax.GatherScatterMode`. None ignores
-            their slices.
-        out_sharding: sharding of the result; None for no sharding. It cannot be combined with
-            `bucket_size`.
+            the slices with such ids.
+        out_sharding: sharding of the result; None means that no sharding is applied. It cannot be
+            combined with `bucket_size`.
 
     Returns:
-        An array of the dtype of `data` with one slice for each segment. A segment without slices
-        gets {empty}.
+        An array of the dtype of `data` with one slice for each segment. The result for a segment
+        without slices is {empty}.
 
     >>> toile.ops.{name}(jnp.array([5, 2, 3]), jnp.array([0, 0, 1]), num_segments=2)
     {example}
@@ -105,11 +107,11 @@ segment_prod = _segment(
 )
 segment_max = _segment(
     "segment_max", lax.scatter_max, jnp.max, lowest,
-    "Find the maximum of the slices of an array that belong to the same segment.",
-    "the lowest number of the dtype (-infinity for floats)", "Array([5, 3], dtype=int32)",
+    "Compute the maximum of the slices of an array that belong to the same segment.",
+    "the lowest value of the dtype (-infinity for floats)", "Array([5, 3], dtype=int32)",
 )
 segment_min = _segment(
     "segment_min", lax.scatter_min, jnp.min, highest,
-    "Find the minimum of the slices of an array that belong to the same segment.",
-    "the highest number of the dtype (infinity for floats)", "Array([2, 3], dtype=int32)",
+    "Compute the minimum of the slices of an array that belong to the same segment.",
+    "the highest value of the dtype (infinity for floats)", "Array([2, 3], dtype=int32)",
 )

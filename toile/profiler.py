@@ -1,8 +1,8 @@
-"""Record profiles: annotated spans of a program, written as a Chrome trace.
+"""Recording profiles: annotated spans of a program, written as a Chrome trace.
 
 Between `start_trace` and `stop_trace`, every annotation is recorded as a span with its thread,
-start and duration. chrome://tracing and ui.perfetto.dev show the file. When no profile is being
-recorded, annotations cost almost nothing.
+start and duration. chrome://tracing and ui.perfetto.dev can display the resulting file. When no
+profile is being recorded, annotations cost almost nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class ProfileOptions:
-    """Options of JAX's profiler. They have no effect, because toile records only annotations."""
+    """Options of JAX's profiler, which have no effect because toile records only annotations."""
 
     def __init__(self) -> None:
         self.python_tracer_level = 0
@@ -89,11 +89,11 @@ def start_trace(
 
     The profile contains the spans of `TraceAnnotation`, `StepTraceAnnotation` and
     `annotate_function`. It is a Chrome trace, which https://ui.perfetto.dev and chrome://tracing
-    can show.
+    can display.
 
     Args:
         log_dir: folder for the profile. Files are written to its subfolder `plugins/profile/TIME`,
-            where TensorBoard finds them.
+            in which TensorBoard looks for them.
         create_perfetto_link: whether to write `perfetto_trace.json.gz` as well; no link is printed.
         create_perfetto_trace: whether to write `perfetto_trace.json.gz` as well.
         profiler_options: not used.
@@ -131,7 +131,7 @@ def trace(
 
     Args:
         log_dir: folder for the profile. Files are written to its subfolder `plugins/profile/TIME`,
-            where TensorBoard finds them.
+            in which TensorBoard looks for them.
         create_perfetto_link: whether to write `perfetto_trace.json.gz` as well; no link is printed.
         create_perfetto_trace: whether to write `perfetto_trace.json.gz` as well.
         profiler_options: not used.
@@ -155,9 +155,9 @@ def trace(
 
 
 class TraceAnnotation:
-    """A context manager that shows a block as a span in profiles.
+    """A context manager that marks a block, which profiles show as a span.
 
-    It has no effect unless a profile is being recorded.
+    The annotation has no effect unless a profile is being recorded.
 
     Args:
         name: name of the span.
@@ -192,11 +192,11 @@ class TraceAnnotation:
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """A context manager that shows a block as one training step in profiles.
+    """A context manager that marks a block, which profiles show as one training step.
 
     Args:
         name: name of the span, such as "train".
-        **kwargs: details to show for the span; `step_num` is the number of the step.
+        **kwargs: details to show for the span, such as `step_num`, the number of the step.
     """
 
     def __init__(self, name: str, **kwargs: Any):
@@ -206,7 +206,7 @@ class StepTraceAnnotation(TraceAnnotation):
 def annotate_function(
     func: Callable[P, R], name: str | None = None, **decorator_kwargs: object
 ) -> Callable[P, R]:
-    """Decorate a function so that profiles show each of its calls as a span.
+    """Decorate a function so that profiles show each call to it as a span.
 
     Args:
         func: function to decorate.
@@ -214,7 +214,7 @@ def annotate_function(
         **decorator_kwargs: details to show for each span.
 
     Returns:
-        A function that calls `func` with the same arguments.
+        A function with the same arguments and results.
     """
     called: Any = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
     label: str = name or called
@@ -234,11 +234,12 @@ def device_memory_profile(backend: str | None = None) -> bytes:
         backend: not used.
 
     Returns:
-        JSON as bytes: an object with `total_bytes` and `arrays`. `arrays` lists the `dtype`,
-        `shape`, `count` and `bytes` of each group of arrays, the largest group first.
+        A JSON object, encoded as bytes, with the entries `total_bytes` and `arrays`. `arrays` lists
+        the `dtype`, `shape`, `count` and `bytes` of each group of arrays, starting with the largest
+        group.
 
     Differences:
-        JAX returns a profile in the format of `pprof`.
+        JAX returns a profile in the format of `pprof`, not JSON.
     """
     found: dict[tuple[Any, ...], list[int]] = {}
     for o in gc.get_objects():

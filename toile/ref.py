@@ -1,8 +1,9 @@
-"""Mutable arrays: a Ref holds an array that can be replaced in whole or in part.
+"""Mutable arrays: a Ref contains an array that can be replaced in whole or in part.
 
-A Ref belongs to the trace in which it was made. A jitted function may make a Ref and use it, but it
-can neither read nor write a Ref from outside: the compiled program would contain the value that the
-Ref had during tracing, and its own changes to the Ref would be lost.
+A Ref belongs to the trace in which it was created. A jitted function may create a Ref and use it,
+but it can neither read nor write a Ref that was created outside it: the compiled program would
+contain the value that the Ref had during tracing, and the program's changes to the Ref would be
+lost.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["AbstractRef", "Ref", "addupdate", "ds", "empty_ref", "free_ref", "fr
 
 
 class HasShapeAndDType(Protocol):
-    """Anything with a shape and a dtype."""
+    """Protocol for objects with a shape and a dtype."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -33,7 +34,7 @@ class HasShapeAndDType(Protocol):
 
 
 class AbstractRef:
-    """The type of a Ref: the shape and dtype of the array it holds.
+    """The type of a Ref: the shape and dtype of the array that it contains.
 
     Args:
         inner_aval: shape and dtype of the array.
@@ -55,12 +56,12 @@ class AbstractRef:
 
 
 class Ref:
-    """An array that can be changed in place; `new_ref` makes one.
+    """An array that can be changed in place; `new_ref` creates one.
 
     `ref[...]` reads the whole array, and `ref[index] = value` replaces elements, as in NumPy. A Ref
-    made inside a transformed function can be changed only there, and a Ref made outside all
-    transformed functions can be changed only outside them. A jitted function cannot even read a Ref
-    that was made outside it.
+    that was created inside a transformed function can be changed only there, and a Ref that was
+    created outside all transformed functions can be changed only outside them. A jitted function
+    cannot even read a Ref that was created outside it.
 
     Args:
         value: initial array.
@@ -113,7 +114,7 @@ class Ref:
         """Add a value to the elements at an index.
 
         Args:
-            x: value to add; a scalar, or an array of the shape that the index selects.
+            x: value to add: a scalar, or an array with the shape that the index selects.
             idx: index, as in `ref[idx]`; `()` for all elements.
         """
         whole = self._read()
@@ -139,10 +140,10 @@ class Ref:
 
 
 def new_ref(init_val: ArrayLike, *, memory_space: object = None, kind: str | None = None) -> Ref:
-    """Make an array that can be changed in place.
+    """Create an array that can be changed in place.
 
     Args:
-        init_val: initial value. Changes to the Ref do not affect it.
+        init_val: initial value. Changes to the Ref do not affect this array.
         memory_space: not used.
         kind: not used.
 
@@ -161,10 +162,10 @@ def new_ref(init_val: ArrayLike, *, memory_space: object = None, kind: str | Non
 
 
 def empty_ref(ty: HasShapeAndDType, memory_space: object = None) -> Ref:
-    """Make a Ref of a given shape and dtype, filled with zeros.
+    """Create a Ref with a given shape and dtype, filled with zeros.
 
     Args:
-        ty: anything with a `shape` and a `dtype`, such as a `ShapeDtypeStruct`.
+        ty: any object with a `shape` and a `dtype`, such as a `ShapeDtypeStruct`.
         memory_space: not used.
 
     Returns:
@@ -177,10 +178,10 @@ def empty_ref(ty: HasShapeAndDType, memory_space: object = None) -> Ref:
 
 
 def freeze(ref: Ref) -> Array:
-    """Return the array in a Ref.
+    """Return the array that a Ref contains.
 
     Args:
-        ref: Ref to read. It should not be used afterwards.
+        ref: Ref to read, which must not be used afterward.
 
     Returns:
         An ordinary, immutable array.
@@ -192,7 +193,7 @@ def freeze(ref: Ref) -> Array:
 
 
 def free_ref(ref: Ref) -> None:
-    """Release the array in a Ref; reading the Ref afterwards raises an error.
+    """Release the array that a Ref contains; reading the Ref afterward raises an error.
 
     Args:
         ref: Ref to release.
@@ -204,7 +205,7 @@ def free_ref(ref: Ref) -> None:
 
 
 def get(ref: Ref, idx: Any = None) -> Array:
-    """Return elements of a Ref.
+    """Return elements of the array in a Ref.
 
     Args:
         ref: Ref to read.
@@ -217,23 +218,23 @@ def get(ref: Ref, idx: Any = None) -> Array:
 
 
 def set(ref: Ref, idx: Any, value: ArrayLike) -> None:
-    """Replace elements of a Ref.
+    """Replace elements of the array in a Ref.
 
     Args:
         ref: Ref to change.
         idx: index, as in `ref[idx]`; None for all elements.
-        value: new elements; a scalar, or an array of the shape that the index selects.
+        value: new elements: a scalar, or an array with the shape that the index selects.
     """
     ref[... if idx is None else idx] = value
 
 
 def swap(ref: Ref, idx: Any, value: ArrayLike) -> Array:
-    """Replace elements of a Ref and return the old ones.
+    """Replace elements of the array in a Ref, and return the old elements.
 
     Args:
         ref: Ref to change.
         idx: index, as in `ref[idx]`; None for all elements.
-        value: new elements; a scalar, or an array of the shape that the index selects.
+        value: new elements: a scalar, or an array with the shape that the index selects.
 
     Returns:
         The elements before the change.
@@ -248,12 +249,12 @@ def swap(ref: Ref, idx: Any, value: ArrayLike) -> Array:
 
 
 def addupdate(ref: Ref, idx: Any, x: ArrayLike) -> None:
-    """Add a value to elements of a Ref.
+    """Add a value to elements of the array in a Ref.
 
     Args:
         ref: Ref to change.
         idx: index, as in `ref[idx]`; None for all elements.
-        x: value to add; a scalar, or an array of the shape that the index selects.
+        x: value to add: a scalar, or an array with the shape that the index selects.
     """
     ref.addupdate(x, ... if idx is None else idx)
 
@@ -261,15 +262,15 @@ def addupdate(ref: Ref, idx: Any, x: ArrayLike) -> None:
 def ds(
     start: int | Array | None, size: int | None = None, stride: int | None = None
 ) -> slice | Array:
-    """Make an index that selects a given number of elements from a start, which may be an array.
+    """Return an index that selects a given number of elements; the start may be a traced value.
 
     `ds(size)` selects the first `size` elements, and `ds(None)` selects all elements.
 
     Args:
-        start: index of the first element; None for all elements. Without `size`, this is the
+        start: index of the first element; None for all elements. If `size` is None, `start` is the
             number of elements instead.
         size: number of elements.
-        stride: distance between elements; None for 1.
+        stride: distance between elements; None means 1.
 
     Returns:
         A slice, or an array of indices if `start` is an array.

@@ -1,6 +1,6 @@
 """Shardings, meshes, and functions that assemble sharded arrays, named as in `jax.sharding`.
 
-Asking for more devices than exist raises an error.
+Requesting more devices than exist raises an error.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ use_mesh = set_mesh
 def make_single_device_sharding(
     device: Device, *, memory_kind: str | None = None
 ) -> SingleDeviceSharding:
-    """Make a sharding that places a whole array on one device.
+    """Create a sharding that places a whole array on one device.
 
     Args:
-        device: device, one of `toile.devices()`.
+        device: the device, one of `toile.devices()`.
         memory_kind: kind of memory on the device; None for the default memory.
 
     Returns:
@@ -99,16 +99,16 @@ def make_array_from_callback(
     shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], ArrayLike],
     dtype: DTypeLike | None = None,
 ) -> Array:
-    """Make a sharded array from a function that returns the data of each part.
+    """Create a sharded array from a function that returns the data for each part.
 
     Each process calls the function only for the parts on its own devices. If several devices store
-    the same part, the function is called once for it.
+    the same part, the function is called only once for that part.
 
     Args:
         shape: shape of the whole array.
         sharding: how the array is divided.
-        data_callback: function `f(index)` that returns the elements at an index of the whole array.
-            The index is a tuple of slices.
+        data_callback: function `f(index)` that returns the part of the whole array at `index`, a
+            tuple of slices.
         dtype: dtype that the parts must have; None for any dtype.
 
     Returns:
@@ -144,15 +144,15 @@ def make_array_from_callback(
 def make_array_from_process_local_data(
     sharding: PyTree, local_data: PyTree, global_shape: PyTree = None
 ) -> PyTree:
-    """Make sharded arrays from parts that are distributed over several processes.
+    """Create sharded arrays from parts that are distributed over several processes.
 
     Args:
-        sharding: how the arrays are divided. This is one sharding or device for all arrays, or a
-            tree with the structure of `local_data`.
+        sharding: how the arrays are divided: one sharding or device for all arrays, or a tree of
+            these with the structure of `local_data`.
         local_data: array or tree of arrays that this process contributes. If there is only one
-            process, these are the whole arrays.
-        global_shape: shape of the whole array, or a tree of shapes; None to compute the shapes from
-            the local shapes and the sharding.
+            process, it must contribute the whole arrays.
+        global_shape: shape of the whole array, or a tree of shapes. If it is None, the shapes are
+            computed from the local shapes and the sharding.
 
     Returns:
         A tree of sharded arrays with the structure of `local_data`.
@@ -228,12 +228,12 @@ def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *,
     dtype: DTypeLike | None = None
 ) -> Array:
-    """Make a sharded array from parts that are already on their devices.
+    """Create a sharded array from parts that are already on their devices.
 
     Args:
         shape: shape of the whole array.
         sharding: how the array is divided.
-        arrays: list or tuple with one array for each device of this process, in any order.
+        arrays: list or tuple of arrays, one for each device of this process, in any order.
         dtype: dtype of the parts; required only if this process has no parts.
 
     Returns:
@@ -326,7 +326,7 @@ def _device_of(x: Any, wanted: Sequence[Any]) -> Any:
 
 
 def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
-    """Copy arrays so that they have other shardings.
+    """Copy arrays to other shardings.
 
     Args:
         xs: array or tree of arrays.
@@ -334,7 +334,7 @@ def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
             prefix of `xs`. A `PartitionSpec` refers to the current mesh.
 
     Returns:
-        A tree with the structure of `xs`, whose arrays have the given shardings.
+        A tree of arrays with the structure of `xs` and the given shardings.
 
     >>> from toile.sharding import NamedSharding, P
     >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))
@@ -359,19 +359,19 @@ def auto_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     out_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function, inside which JAX lets the compiler choose the shardings.
+    """Wrap a function; in JAX, the compiler then chooses the shardings inside it.
 
     Args:
-        f: the function; None returns a decorator.
+        f: the function. If it is None, a decorator is returned.
         axes: names of the mesh axes; not used.
         out_sharding: shardings of the results; not used.
 
     Returns:
-        A function that calls `f`. It ignores a keyword argument `out_sharding`.
+        A function that calls `f`. It ignores the keyword argument `out_sharding`.
 
     Differences:
         JAX changes the types of the mesh axes inside the function and shards its results. toile
-        computes the same values but does not change their placement.
+        computes the same values, but leaves the results where they are.
 
     >>> double = toile.sharding.auto_axes(lambda x: 2 * x)
     >>> double(jnp.arange(3), out_sharding=toile.P())
@@ -384,19 +384,19 @@ def explicit_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     in_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function, inside which JAX makes shardings part of the types of arrays.
+    """Wrap a function; in JAX, the types of arrays inside it then include their shardings.
 
     Args:
-        f: the function; None returns a decorator.
+        f: the function. If it is None, a decorator is returned.
         axes: names of the mesh axes; not used.
         in_sharding: shardings of the arguments; not used.
 
     Returns:
-        A function that calls `f`. It ignores a keyword argument `in_sharding`.
+        A function that calls `f`. It ignores the keyword argument `in_sharding`.
 
     Differences:
         JAX changes the types of the mesh axes inside the function and shards its arguments. toile
-        computes the same values but does not change their placement.
+        computes the same values, but leaves the arguments where they are.
 
     >>> double = toile.sharding.explicit_axes(lambda x: 2 * x)
     >>> double(jnp.arange(3), in_sharding=toile.P())

@@ -1,7 +1,7 @@
-"""Dataclasses that are trees, so that transformations can be applied to their fields.
+"""Dataclasses that are tree nodes, so that transformations apply to their fields.
 
-A field made with `field(pytree_node=False)` belongs to the structure of the tree: it is compared,
-but not mapped over, traced or saved.
+A field that is declared with `field(pytree_node=False)` belongs to the structure of the tree: it is
+compared, but it is not mapped over, traced or saved.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def field(
     """Declare a field of a dataclass as a child of the tree or as part of its structure.
 
     Args:
-        pytree_node: whether the value is a child of the tree. If not, it belongs to the structure:
-            it is compared and hashed, and transformations do not change it.
+        pytree_node: whether the value is a child of the tree. If False, the value belongs to the
+            structure: it is compared and hashed, and transformations do not change it.
         metadata: information that is stored with the field, as for `dataclasses.field`.
         **kwargs: other options of `dataclasses.field`, such as `default`.
 
     Returns:
-        A field, to assign to an annotated attribute of the class.
+        A field to assign to an annotated attribute of the class.
 
     >>> from toile import struct
     >>> @struct.dataclass
@@ -58,13 +58,14 @@ def dataclass(**kwargs: Any) -> Callable[[_T], _T]: ...
 
 @dataclass_transform(field_specifiers=(field,))
 def dataclass(clz: _T | None = None, **kwargs: object) -> _T | Callable[[_T], _T]:
-    """Turn a class into a frozen dataclass that is a tree.
+    """Turn a class into a frozen dataclass whose instances are tree nodes.
 
-    Instances have a method `replace(**updates)` that returns a copy with new values of some fields.
+    Instances have a method `replace(**updates)` that returns a copy with some field values
+    replaced.
 
     Args:
         clz: the class; None if the decorator is called with options.
-        **kwargs: options of `dataclasses.dataclass`; `frozen` is True unless it is given.
+        **kwargs: options of `dataclasses.dataclass`; `frozen` is True by default.
 
     Returns:
         The class, or a decorator if `clz` is None.
@@ -105,7 +106,7 @@ TNode = TypeVar("TNode", bound="PyTreeNode")
 
 @dataclass_transform(field_specifiers=(field,))
 class PyTreeNode:
-    """Base class of dataclasses that are trees; an alternative to the decorator `dataclass`.
+    """Base class of dataclasses that are tree nodes; an alternative to the decorator `dataclass`.
 
     Args:
         *args, **kwargs: values of the fields of the subclass.
@@ -129,6 +130,6 @@ class PyTreeNode:
         """Return a copy with some fields replaced.
 
         Args:
-            **overrides: new values of fields.
+            **overrides: new values of the fields to replace.
         """
         raise NotImplementedError(f"{type(self).__name__}: derive a class with fields from it")

@@ -1,7 +1,7 @@
-"""Check derivatives against finite differences, to any order and in both modes.
+"""Checking derivatives of any order against finite differences, in forward and reverse mode.
 
 `check_jvp` compares a directional derivative with a central difference along a fixed random
-direction. `check_vjp` compares inner products, so that one difference is enough for any number of
+direction. `check_vjp` compares inner products, so one difference is enough for any number of
 outputs.
 """
 
@@ -131,17 +131,17 @@ def check_jvp(
 ) -> None:
     """Raise an error unless directional derivatives agree with finite differences.
 
-    The direction is random, but the same in every run.
+    The direction is random but is the same in every run.
 
     Args:
         f: a function that is called with `args` and returns a tree of arrays.
         f_jvp: a function `f_jvp(args, tangents)` that returns the result of `f` and its tangent,
             such as `functools.partial(toile.jvp, f)`.
         args: tuple of arguments, which are trees of arrays.
-        atol, rtol: absolute and relative tolerance, or a dictionary of tolerances by dtype; None
-            for defaults that depend on the dtype of the results. The tolerances are multiplied by
-            the number of elements.
-        eps: step size of the differences.
+        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. None
+            means a default that depends on the dtype of the results. The tolerances are multiplied
+            by the number of elements.
+        eps: step size of the finite differences.
         err_msg: text at the beginning of the error message.
 
     Raises:
@@ -165,8 +165,8 @@ def check_vjp(
 ) -> None:
     """Raise an error unless gradients agree with finite differences.
 
-    The inner product of a random direction and the gradient is compared with a difference along
-    that direction. The direction is the same in every run.
+    The inner product of a random direction and the gradient is compared with a finite difference
+    along that direction. The direction is the same in every run.
 
     Args:
         f: a function that is called with `args` and returns a tree of arrays.
@@ -174,10 +174,10 @@ def check_vjp(
             `functools.partial(toile.vjp, f)`. The pullback maps a cotangent of the result to
             cotangents of the arguments.
         args: tuple of arguments, which are trees of arrays.
-        atol, rtol: absolute and relative tolerance, or a dictionary of tolerances by dtype; None
-            for defaults that depend on the dtype of the results. The tolerances are multiplied by
-            the number of elements.
-        eps: step size of the differences.
+        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. None
+            means a default that depends on the dtype of the results. The tolerances are multiplied
+            by the number of elements.
+        eps: step size of the finite differences.
         err_msg: text at the beginning of the error message.
 
     Raises:
@@ -212,12 +212,12 @@ def check_grads(
         f: a function that is called with `args` and returns a tree of float arrays.
         args: tuple of arguments, which are trees of float arrays.
         order: highest order of derivatives to check.
-        modes: which derivatives to check: "fwd" for `toile.jvp`, "rev" for `toile.vjp`, and "lin"
-            for `toile.linearize`.
-        atol, rtol: absolute and relative tolerance, or a dictionary of tolerances by dtype; None
-            for defaults that depend on the dtype of the results. The tolerances are multiplied by
-            the number of elements.
-        eps: step size of the differences; None for 1e-4.
+        modes: kinds of derivatives to check: "fwd" for `toile.jvp`, "rev" for `toile.vjp`, and
+            "lin" for `toile.linearize`.
+        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. None
+            means a default that depends on the dtype of the results. The tolerances are multiplied
+            by the number of elements.
+        eps: step size of the finite differences; None means 1e-4.
 
     Raises:
         AssertionError: derivatives differ.

@@ -1,9 +1,9 @@
-"""Tracebacks without the frames of the library.
+"""Tracebacks without the library's frames.
 
-`api_boundary` marks a function. Exceptions that leave it have no frames of toile and of registered
-files. `hide_flax_in_tracebacks` and `show_flax_in_tracebacks` choose whether the frames of module
-code are removed too; the option `flax_filter_frames` is the default. The option
-`traceback_filtering` controls all other frames.
+`api_boundary` wraps a function. The tracebacks of exceptions that leave it do not contain frames of
+toile or of registered files. `hide_flax_in_tracebacks` and `show_flax_in_tracebacks` choose whether
+the frames of module code are removed too; the option `flax_filter_frames` sets the default. The
+option `traceback_filtering` controls all other frames.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _exclude_paths = [_PACKAGE]  # removed paths, including those of modules while t
 
 
 class UnfilteredStackTrace(Exception):
-    """The cause of an error whose frames were removed (`remove_frames`); it has all frames."""
+    """The cause of an error whose frames were removed (`remove_frames`); it contains all frames."""
 
 
 def register_exclusion(path: str) -> None:
@@ -51,7 +51,7 @@ def register_exclusion(path: str) -> None:
 
 
 def hide_flax_in_tracebacks() -> None:
-    """Remove the code of modules from tracebacks."""
+    """Hide the code of modules in tracebacks."""
     _exclude_paths[:] = [_PACKAGE, *sorted(_flax_exclusions)]
 
 
@@ -95,10 +95,10 @@ def _under_boundary(frame: Any) -> bool:
 def api_boundary(
     fun: F, *, repro_api_name: str | None = None, repro_user_func: bool = False
 ) -> F:
-    """Wrap `fun` so that exceptions leave it without frames of the library.
+    """Wrap `fun` so that exceptions that leave it do not show the library's frames.
 
-    The outermost boundary filters. `repro_api_name` and `repro_user_func` are accepted and
-    ignored."""
+    If boundaries are nested, the outermost one removes the frames. `repro_api_name` and
+    `repro_user_func` are ignored."""
 
     @functools.wraps(fun)
     def filtering(*args: Any, **kwargs: Any) -> Any:

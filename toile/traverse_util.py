@@ -46,9 +46,9 @@ def flatten_dict(
         xs: a nested dict or `FrozenDict`.
         keep_empty_nodes: whether each empty dict is kept in the result as the value `empty_node`;
             if False, empty dicts are left out.
-        is_leaf: function `f(path, value)`; a dict for which it returns True is kept as a value and
-            not flattened. If this is None, all dicts are flattened.
-        sep: string that joins the keys of a path; None makes each path a tuple of keys.
+        is_leaf: function `f(path, value)`. A dict for which it returns True is kept as a value and
+            not flattened. If `is_leaf` is None, all dicts are flattened.
+        sep: string that joins the keys of a path. If it is None, each path is a tuple of keys.
 
     Returns:
         A dict that maps paths to values.
@@ -112,10 +112,10 @@ def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]
 def path_aware_map(
     f: Callable[[Path, Any], Any], nested_dict: Mapping[Any, Any]
 ) -> dict[Any, Any]:
-    """Apply a function to the path and the value of each entry of a nested dict.
+    """Apply a function to the path and value of each entry of a nested dict.
 
     Args:
-        f: function `f(path, value)`, where the path is a tuple of keys.
+        f: function `f(path, value)`, where `path` is a tuple of keys.
         nested_dict: a nested dict or `FrozenDict`; empty dicts are kept.
 
     Returns:
@@ -139,7 +139,7 @@ _DEPRECATED = (
 
 
 class Traversal(abc.ABC):
-    """Selects values in an object, either to read them or to make a changed copy of the object.
+    """Selects values in an object, either to read them or to create a changed copy of the object.
 
     Attributes and items of a traversal are also traversals, as in `t_identity["a"].each()`.
     Traversals are deprecated: use `path_aware_map` or `toile.cursor` instead.
@@ -171,7 +171,7 @@ class Traversal(abc.ABC):
         """Iterate over the selected values of `inputs`."""
 
     def set(self, values: Any, inputs: Any) -> Any:
-        """Return a copy of `inputs` in which the selected values are replaced by new ones.
+        """Return a copy of `inputs` in which the selected values are replaced by new values.
 
         Args:
             values: the new values, one for each selected value, in order.
@@ -194,11 +194,11 @@ class Traversal(abc.ABC):
         return out
 
     def compose(self, other: Traversal) -> Traversal:
-        """Return a traversal that applies `other` to each value this one selects."""
+        """Return a traversal that applies `other` to each value that this one selects."""
         return TraverseCompose(self, other)
 
     def merge(self, *traversals: Traversal) -> Traversal:
-        """Return a traversal that applies all `traversals` to each value this one selects."""
+        """Return a traversal that applies all `traversals` to each value that this one selects."""
         return self.compose(TraverseMerge(*traversals))
 
     def each(self) -> Traversal:
@@ -242,7 +242,7 @@ with warnings.catch_warnings():
 
 
 class TraverseMerge(Traversal):
-    """Applies several traversals one after another and selects all their values; deprecated.
+    """Applies several traversals in order and selects all values that they select; deprecated.
 
     Args:
         *traversals: the traversals.
@@ -262,7 +262,7 @@ class TraverseMerge(Traversal):
 
 
 class TraverseCompose(Traversal):
-    """Applies a second traversal to each value that a first one selects; deprecated.
+    """Applies a second traversal to each value that the first traversal selects; deprecated.
 
     Args:
         x: the first traversal.
@@ -394,7 +394,7 @@ class ModelParamTraversal(Traversal):
     """Selects parameters of a nested dict by path and value, in sorted order; deprecated.
 
     Args:
-        filter_fn: function `f(path, value)` that returns whether a parameter is selected. The path
+        filter_fn: function `f(path, value)` that returns True if the parameter is selected. `path`
             is a string such as `"/module/submodule/kernel"`.
     """
 

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def static(**kwargs: object) -> Any:
-    """Declare a field of a dataclass as part of the structure of a tree, not as a child.
+    """Declare a dataclass field as part of the tree's structure rather than as a child.
 
     Args:
         kwargs: arguments of `dataclasses.field`, such as `default`.

@@ -1,6 +1,6 @@
 """Functions on trees (nested containers of arrays and other leaves), named as in `jax.tree_util`.
 
-`toile.tree` offers the most common ones under shorter names.
+`toile.tree` provides the most common functions under shorter names.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ __all__ = [
 
 
 def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
-    """Split a tree into a list of its leaves and its structure.
+    """Split a tree into its leaves, as a list, and its structure.
 
     Lists, tuples, named tuples, dictionaries, `OrderedDict`, `defaultdict`, None and registered
-    types are nodes; anything else is a leaf. Keys of a `dict` are visited in sorted order. None has
-    no leaves.
+    types are nodes; anything else is a leaf. The keys of a `dict` are visited in sorted order. None
+    is a node without leaves.
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
-            this is None, no container is treated as a leaf.
+        is_leaf: function `f(part)`. A container for which it returns True is treated as a leaf. If
+            `is_leaf` is None, no container is treated as a leaf.
 
     Returns:
         The pair (leaves, structure). `tree_unflatten` builds a tree from the structure.
@@ -90,8 +90,8 @@ def tree_leaves(tree: PyTree, is_leaf: IsLeaf | None = None) -> list[Leaf]:
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
-            this is None, no container is treated as a leaf.
+        is_leaf: function `f(part)`. A container for which it returns True is treated as a leaf. If
+            `is_leaf` is None, no container is treated as a leaf.
 
     Returns:
         The leaves, in the same order as in `tree_flatten`.
@@ -107,11 +107,12 @@ def tree_structure(tree: PyTree, is_leaf: IsLeaf | None = None) -> PyTreeDef:
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
-            this is None, no container is treated as a leaf.
+        is_leaf: function `f(part)`. A container for which it returns True is treated as a leaf. If
+            `is_leaf` is None, no container is treated as a leaf.
 
     Returns:
-        The structure, which prints each leaf as `*`. Structures can be compared and hashed.
+        The structure. When it is printed, `*` stands for a leaf. Structures can be compared and
+        hashed.
 
     >>> toile.tree.structure({'a': [1, 2]})
     PyTreeDef({'a': [*, *]})
@@ -122,7 +123,7 @@ def tree_structure(tree: PyTree, is_leaf: IsLeaf | None = None) -> PyTreeDef:
 
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
-    """Return the structure of a tuple whose elements have given structures.
+    """Return the structure of a tuple whose elements have the given structures.
 
     Args:
         treedefs: structures of the elements of the tuple.
@@ -171,7 +172,7 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
 
 
 def treedef_is_strict_leaf(treedef: PyTreeDef) -> bool:
-    """Return whether a structure is a leaf, and not None or an empty container.
+    """Tell whether a structure is a leaf, that is, neither None nor an empty container.
 
     Args:
         treedef: structure of a tree.
@@ -193,8 +194,8 @@ def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
 
     Args:
         iterable: values to test.
-        is_leaf: function `f(part)`; a container for which it returns True counts as a leaf. If this
-            is None, no container counts as a leaf.
+        is_leaf: function `f(part)`. A container for which it returns True counts as a leaf. If
+            `is_leaf` is None, no container counts as a leaf.
 
     Returns:
         False if at least one element is None or a container that does not count as a leaf.
@@ -212,9 +213,9 @@ def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
 
 
 def is_tree_node(typ: type) -> bool:
-    """Return whether values of a type are nodes of trees and not leaves.
+    """Tell whether values of a type are tree nodes rather than leaves.
 
-    A subclass of a node type must be registered itself to be a node type. Named tuples are the
+    A subclass of a node type is a node type only if it is registered itself. Named tuples are the
     exception: they are always nodes.
 
     Args:
@@ -230,12 +231,12 @@ def is_tree_node(typ: type) -> bool:
 
 
 def build_tree(treedef: PyTreeDef, xs: PyTree) -> PyTree:
-    """Build a tree with a given structure from nested iterables of the same lengths.
+    """Build a tree with a given structure from nested iterables.
 
     Args:
         treedef: structure of the result.
-        xs: nested iterables. Each has one element for each child of the corresponding node in the
-            structure.
+        xs: nested iterables. Each iterable contains one element for each child of the corresponding
+            node in the structure.
 
     Returns:
         The tree.
@@ -252,17 +253,18 @@ def build_tree(treedef: PyTreeDef, xs: PyTree) -> PyTree:
 def tree_transpose(
     outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: PyTree
 ) -> PyTree:
-    """Exchange two levels of a tree of trees: a list of pairs becomes a pair of lists.
+    """Swap the two levels of a tree of trees; for example, a list of pairs becomes a pair of lists.
 
     Args:
         outer_treedef: structure of the outer level.
         inner_treedef: structure of each inner tree; None means the structure of the first inner
             tree.
-        pytree_to_transpose: tree with the outer structure, whose leaves are trees with the inner
-            structure.
+        pytree_to_transpose: tree with the outer structure that contains, in place of each leaf, a
+            tree with the inner structure.
 
     Returns:
-        A tree with the inner structure, whose leaves are trees with the outer structure.
+        A tree with the inner structure that contains, in place of each leaf, a tree with the outer
+        structure.
 
     Raises:
         TypeError: the number of leaves of the tree is not the product of the numbers of leaves of
@@ -283,7 +285,7 @@ def tree_transpose(
 
 
 class Unspecified:
-    """The type of the default of an argument for which None is a valid value."""
+    """The type of the default value of arguments for which None is a valid value."""
 
 
 UNSPECIFIED = Unspecified()
@@ -298,15 +300,16 @@ def tree_reduce(
     Args:
         function: function `f(result, leaf)` that combines the result so far with the next leaf.
         tree: nested containers of leaves.
-        initializer: value to start with; without it, the reduction starts with the first leaf.
-        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
-            this is None, no container is treated as a leaf.
+        initializer: value to start with. If it is omitted, the reduction starts with the first
+            leaf.
+        is_leaf: function `f(part)`. A container for which it returns True is treated as a leaf. If
+            `is_leaf` is None, no container is treated as a leaf.
 
     Returns:
         The combined value.
 
     Raises:
-        TypeError: there are no leaves and no initializer.
+        TypeError: the tree has no leaves, and `initializer` is not given.
 
     >>> params = {'w': jnp.ones((2, 3)), 'b': jnp.ones(3)}
     >>> toile.tree.reduce(lambda count, x: count + x.size, params, 0)
@@ -321,24 +324,24 @@ def tree_reduce_associative(
     operation: Callable[[T, T], T], tree: PyTree, *, identity: T | Unspecified = UNSPECIFIED,
     is_leaf: IsLeaf | None = None,
 ) -> T:
-    """Combine the leaves of a tree in pairs, with an associative operation.
+    """Combine the leaves of a tree pairwise with an associative operation.
 
     The two halves of the list of leaves are reduced separately, and their results are combined.
-    Compared with a reduction from left to right, a sum of many arrays has fewer steps that depend
-    on each other and smaller rounding errors.
+    Compared with a reduction from left to right, a sum of many arrays has a shorter chain of
+    dependent additions and smaller rounding errors.
 
     Args:
         operation: associative function `f(x, y)` that combines two leaves or intermediate results.
         tree: nested containers of leaves.
-        identity: result for a tree without leaves.
-        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
-            this is None, no container is treated as a leaf.
+        identity: result for a tree that has no leaves.
+        is_leaf: function `f(part)`. A container for which it returns True is treated as a leaf. If
+            `is_leaf` is None, no container is treated as a leaf.
 
     Returns:
-        The combination of all leaves in their order.
+        The combination of all leaves, in order.
 
     Raises:
-        TypeError: there are no leaves and no identity.
+        TypeError: the tree has no leaves, and `identity` is not given.
 
     >>> toile.tree.reduce_associative(lambda x, y: f"({x}+{y})", ["a", "b", "c", "d"])
     '((a+b)+(c+d))'
@@ -366,11 +369,12 @@ def tree_all(tree: PyTree, *, is_leaf: IsLeaf | None = None) -> bool:
 
     Args:
         tree: nested containers of values that can be converted to bool.
-        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
-            this is None, no container is treated as a leaf.
+        is_leaf: function `f(part)`. A container for which it returns True is treated as a leaf. If
+            `is_leaf` is None, no container is treated as a leaf.
 
     Returns:
-        False if at least one leaf is false; True for a tree without leaves.
+        False if at least one leaf is false; otherwise, True. If there are no leaves, the result is
+        True.
 
     >>> toile.tree.all({'a': True, 'b': [1, 0]})
     False
@@ -387,12 +391,12 @@ def tree_broadcast(
         prefix_tree: tree that is a prefix of `full_tree`: both have the same containers, down to
             the leaves of `prefix_tree`.
         full_tree: tree with the structure of the result; its leaves are not used.
-        is_leaf: function `f(part)`; a container in `prefix_tree` for which it returns True is
-            treated as a leaf. If this is None, no container is treated as a leaf.
+        is_leaf: function `f(part)`. A container in `prefix_tree` for which it returns True is
+            treated as a leaf. If `is_leaf` is None, no container is treated as a leaf.
 
     Returns:
-        A tree with the structure of `full_tree`. Each leaf of `prefix_tree` appears once for every
-        leaf of `full_tree` below it.
+        A tree with the structure of `full_tree`. Each leaf of `prefix_tree` is repeated for all
+        leaves of the corresponding part of `full_tree`.
 
     Raises:
         ValueError: `prefix_tree` is not a prefix of `full_tree`.
@@ -411,13 +415,13 @@ def tree_flatten_with_path(
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
-            this is None, no container is treated as a leaf.
+        is_leaf: function `f(part)`. A container for which it returns True is treated as a leaf. If
+            `is_leaf` is None, no container is treated as a leaf.
         is_leaf_takes_path: whether `is_leaf` is called as `f(path, part)`.
 
     Returns:
-        The list of (path, leaf) pairs and the structure. A path is a tuple with one entry, such as
-        a `DictKey`, for each level; `keystr` converts it to a string.
+        A pair of the list of (path, leaf) pairs and the structure. A path is a tuple with one
+        entry, such as a `DictKey`, for each level; `keystr` converts it to a string.
 
     >>> pairs, treedef = toile.tree.flatten_with_path({'a': [1, 2]})
     >>> [(toile.tree_util.keystr(path), leaf) for path, leaf in pairs]
@@ -433,12 +437,12 @@ def tree_leaves_with_path(
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
-            this is None, no container is treated as a leaf.
+        is_leaf: function `f(part)`. A container for which it returns True is treated as a leaf. If
+            `is_leaf` is None, no container is treated as a leaf.
         is_leaf_takes_path: whether `is_leaf` is called as `f(path, part)`.
 
     Returns:
-        The list of pairs (path, leaf). A path is a tuple with one entry for each level.
+        The list of (path, leaf) pairs. A path is a tuple with one entry for each level.
 
     >>> toile.tree.leaves_with_path({'a': [1]})
     [((DictKey(key='a'), SequenceKey(idx=0)), 1)]
@@ -453,7 +457,7 @@ def generate_key_paths(tree: PyTree) -> list[tuple[KeyPath, Leaf]]:
         tree: nested containers of leaves.
 
     Returns:
-        The list of pairs (path, leaf). A path is a tuple with one entry for each level.
+        The list of (path, leaf) pairs. A path is a tuple with one entry for each level.
 
     >>> toile.tree_util.generate_key_paths((5, {'a': 6}))
     [((SequenceKey(idx=0),), 5), ((SequenceKey(idx=1), DictKey(key='a')), 6)]
@@ -465,16 +469,16 @@ def tree_map_with_path(
     f: Callable[..., Any], tree: PyTree, *rest: PyTree,
     is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False,
 ) -> PyTree:
-    """Apply a function to each leaf of a tree and its path.
+    """Apply a function to each leaf of a tree, together with its path.
 
     Args:
-        f: function `f(path, leaf, *parts)`, where `parts` are the corresponding parts of the trees
-            in `rest`.
+        f: function `f(path, leaf, *parts)`, where `parts` are the parts of the trees in `rest` that
+            correspond to the leaf.
         tree: nested containers of leaves.
-        rest: other trees. Each must have `tree` as a prefix, that is, contain the same containers
-            down to the leaves of `tree`.
-        is_leaf: function `f(part)`; a container for which it returns True is treated as a leaf. If
-            this is None, no container is treated as a leaf.
+        rest: other trees. `tree` must be a prefix of each, that is, each tree must contain the same
+            containers down to the leaves of `tree`.
+        is_leaf: function `f(part)`. A container for which it returns True is treated as a leaf. If
+            `is_leaf` is None, no container is treated as a leaf.
         is_leaf_takes_path: whether `is_leaf` is called as `f(path, part)`.
 
     Returns:
@@ -494,8 +498,8 @@ def flatten_one_level(tree: PyTree) -> tuple[Iterable[PyTree], Hashable]:
         tree: a container, not a leaf.
 
     Returns:
-        The children, and the auxiliary data that completes the node, such as the keys of a
-        dictionary.
+        The children and the auxiliary data. The auxiliary data, such as the keys of a dictionary,
+        contains everything else that is needed to rebuild the node.
 
     Raises:
         ValueError: `tree` is a leaf.
@@ -524,7 +528,7 @@ def flatten_one_level_with_keys(
         tree: a container, not a leaf.
 
     Returns:
-        The (path entry, child) pairs, and the auxiliary data that completes the node.
+        The (path entry, child) pairs and the auxiliary data, as in `flatten_one_level`.
 
     Raises:
         ValueError: `tree` is a leaf.
@@ -547,10 +551,10 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Any], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
 ) -> None:
-    """Register a type whose values are nodes of trees.
+    """Register a type whose values are tree nodes.
 
-    Transforms such as `grad`, `jit` and `vmap` then look inside values of this type. Its subclasses
-    are not registered.
+    Transforms such as `grad`, `jit` and `vmap` then apply to the children of such values.
+    Subclasses of the type are not registered.
 
     Args:
         nodetype: type to register.
@@ -575,7 +579,7 @@ def register_pytree_node(
 
 
 def register_pytree_node_class(cls: Typ) -> Typ:
-    """Decorate a class so that its instances are nodes of trees.
+    """Decorate a class so that its instances are tree nodes.
 
     Args:
         cls: class with a method `tree_flatten()` that returns the children and the auxiliary data,
@@ -602,7 +606,7 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_func: Callable[[T], tuple[Iterable[Any], Any]] | None = None,
 ) -> None:
-    """Register a type whose values are nodes of trees and whose children have names in key paths.
+    """Register a type whose values are tree nodes with named children.
 
     Args:
         nodetype: type to register.
@@ -633,13 +637,13 @@ def register_pytree_with_keys(
 
 
 def register_pytree_with_keys_class(cls: Typ) -> Typ:
-    """Decorate a class so that its instances are nodes of trees whose children have names.
+    """Decorate a class so that its instances are tree nodes with named children.
 
     Args:
         cls: class with a method `tree_flatten_with_keys()` that returns (path entry, child) pairs
             and the auxiliary data, and a class method `tree_unflatten(aux, children)` that rebuilds
-            an instance. If the class also has a method `tree_flatten()`, which returns the children
-            without path entries, it is used where paths are not needed.
+            an instance. The class may also have a method `tree_flatten()`, which returns the
+            children without path entries. It is used where paths are not needed.
 
     Returns:
         The class.
@@ -665,24 +669,26 @@ def register_dataclass(
     nodetype: Typ, data_fields: Sequence[str] | None = None,
     meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = (),
 ) -> Typ:
-    """Register a dataclass as a tree node whose fields are children or part of the structure.
+    """Register a dataclass as a tree node; each field is a child or part of the structure.
 
-    Without the lists of fields, this function is a decorator: fields made by `toile.tree.static`
-    (or with the metadata `static=True`) are part of the structure, and all others are children.
+    Without the lists of fields, this function is a decorator: fields declared with
+    `toile.tree.static` (or with the metadata `static=True`) are part of the structure, and all
+    other fields are children.
 
     Args:
         nodetype: class to register, usually a dataclass.
-        data_fields: names of the fields that are children, such as arrays; None to infer them.
-        meta_fields: names of the fields that are part of the structure, whose values must be
-            hashable and comparable; None to infer them.
-        drop_fields: names of fields that are ignored. They get their defaults when a value is
-            rebuilt.
+        data_fields: names of the fields that are children, such as arrays; None means that they are
+            inferred.
+        meta_fields: names of the fields that are part of the structure; None means that they are
+            inferred. Their values must be hashable and comparable.
+        drop_fields: names of fields that are ignored. When a value is rebuilt, these fields have
+            their default values.
 
     Returns:
         The class.
 
     Raises:
-        ValueError: the two lists overlap, or together do not name exactly the fields of the
+        ValueError: the two lists overlap, or do not together name exactly the fields of the
             dataclass.
         TypeError: only one of the two lists is given, or neither is given and the class is not a
             dataclass.
@@ -747,13 +753,13 @@ def _inferred_fields(
 
 
 def register_static(cls: type[T]) -> type[T]:
-    """Register a class whose instances are part of a tree's structure and not leaves.
+    """Register a class whose instances are part of a tree's structure rather than leaves.
 
-    A jitted function treats an argument of such a class as a constant, and is compiled again for
+    A jitted function treats an argument of such a class as a constant and is compiled again for
     every new value.
 
     Args:
-        cls: class whose instances can be hashed and compared.
+        cls: class whose instances are hashable and comparable.
 
     Returns:
         The class.
@@ -768,7 +774,7 @@ def register_static(cls: type[T]) -> type[T]:
 
 
 class PyTreeRegistry:
-    """The table of node types; `default_registry` is the only one."""
+    """The table of node types; `default_registry` is the only instance."""
 
     def flatten(self, tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
         """Split a tree into its leaves and structure, like `tree_flatten`."""

@@ -1,12 +1,12 @@
 """Types for annotations: array-likes, dtypes, keys, initializers, axes.
 
-`ArrayLike` is anything that the functions of `toile.numpy` accept as an array: a toile or NumPy
-array, a NumPy scalar or a Python scalar, but not a list. `DTypeLike` is anything that names a
+`ArrayLike` is any value that the functions of `toile.numpy` accept as an array: a toile or NumPy
+array, a NumPy scalar or a Python scalar, but not a list. `DTypeLike` is any value that names a
 dtype. The other names are for annotations in modules, along with a few small containers:
 
 - `Array`, `PRNGKey`, `Dtype`, `Shape`: an array, a random key, a dtype and a shape.
-- `Initializer`: a function `f(key, shape, dtype)` that makes an array.
-- `RNGSequences`: a dict of random keys by stream name.
+- `Initializer`: a function `f(key, shape, dtype)` that returns an array.
+- `RNGSequences`: a dict that maps stream names to random keys.
 - `PRNGFoldable`: a value that can be folded into a key.
 - `PrecisionLike`, `PaddingLike`, `LaxPadding`, `DotGeneralT`, `ConvGeneralDilatedT`, `EinsumT`:
   arguments of linear layers.
@@ -16,7 +16,7 @@ dtype. The other names are for annotations in modules, along with a few small co
 - `Path`, `PathParts`, `Leaf`: the location of a variable in these dicts, and its value.
 - `Axis`, `Axes`, `ScanAxis`, `InOutAxis`, `InOutScanAxis`: the axes that transforms map over.
 - `LogicalNames`, `LogicalRules`, `LogicalPartitionSpec`, `Sharding` and related names: how
-  variables are divided among devices.
+  variables are divided over devices.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Initializer = initializers.Initializer | Callable[..., Any]
 
 
 class ShapeDtype(Protocol):
-    """The type of objects with a shape and a dtype, for annotations only.
+    """Protocol for objects with a shape and a dtype, for annotations only.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.
@@ -90,7 +90,7 @@ def has_shape_dtype(x: object) -> TypeGuard[ShapeDtype]:
         x: any object.
 
     Returns:
-        True if it has the attributes `shape` and `dtype`.
+        True if `x` has the attributes `shape` and `dtype`.
     """
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
@@ -105,7 +105,7 @@ LaxPadding = str | Sequence[tuple[int, int]]
 
 
 class PromoteDtypeFn(Protocol):
-    """The type of functions that convert arrays to one dtype, such as `linen.dtypes.promote_dtype`.
+    """Protocol for functions that convert arrays to one dtype, like `linen.dtypes.promote_dtype`.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.
@@ -120,7 +120,7 @@ class PromoteDtypeFn(Protocol):
 
 
 class Key(Hashable, Protocol):
-    """The type of hashable, ordered keys of a tree's children, for annotations only.
+    """Protocol for hashable, ordered keys of a tree's children, for annotations only.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.
@@ -136,8 +136,8 @@ def is_key_like(x: object) -> TypeGuard[Key]:
         x: any object.
 
     Returns:
-        True if it has the attributes `__hash__` and `__lt__`. This includes lists and dictionaries,
-        although they cannot be hashed.
+        True if `x` has the attributes `__hash__` and `__lt__`. Lists and dictionaries have these
+        attributes, although they are not hashable.
     """
     return hasattr(x, "__hash__") and hasattr(x, "__lt__")
 
@@ -153,7 +153,7 @@ MutableVariableDict = dict[str, MutableCollection]
 
 
 class Missing:
-    """The type of `MISSING`, which stands for an argument that was not given."""
+    """The type of `MISSING`, which stands for an omitted argument."""
 
 
 MISSING = Missing()
@@ -187,10 +187,10 @@ register_pytree_with_keys(
 
 
 class HashableMapping(Mapping[HA, HB], Hashable):
-    """An immutable mapping that can be hashed.
+    """An immutable, hashable mapping.
 
     Args:
-        mapping: items of the mapping. The keys must be integers or strings.
+        mapping: the items. The keys must be integers or strings.
         copy: whether the items are copied. Pass False only if `mapping` is never changed.
 
     >>> from toile.typing import HashableMapping
@@ -228,7 +228,7 @@ class HashableMapping(Mapping[HA, HB], Hashable):
         return repr(self._mapping)
 
     def update(self, other: Mapping[HA, HB]) -> HashableMapping[HA, HB]:
-        """Return a mapping with the items of this mapping and of another one.
+        """Return a mapping that contains the items of this mapping and of another mapping.
 
         Args:
             other: items to add. An item whose key is already present replaces the old item.
@@ -241,11 +241,13 @@ class HashableMapping(Mapping[HA, HB], Hashable):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeBytes:
-    """The numbers of elements and bytes of one or more arrays. Sizes can be added.
+    """The number of elements and the size in bytes of one or more arrays.
+
+    Two `SizeBytes` objects can be added.
 
     Args:
         size: number of elements.
-        bytes: number of bytes.
+        bytes: size in bytes.
 
     >>> from toile.typing import SizeBytes
     >>> SizeBytes.from_any({"kernel": jnp.ones((20, 30)), "bias": jnp.ones(30)})
@@ -313,12 +315,12 @@ class BaseConfigContext(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def get_default(cls) -> Any:
-        """Return the value that applies if none was set."""
+        """Return the value that applies if no value has been set."""
 
     @classmethod
     @abc.abstractmethod
     def get_stack(cls) -> list[Any]:
-        """Return the stack of values, usually one list per thread."""
+        """Return the stack of values, usually a separate list for each thread."""
 
     def __init__(self, value: Any, /) -> None:
         stack = self.get_stack()

@@ -79,23 +79,24 @@ def grad(
     gradients.
 
     Args:
-        fun: the function; its result must be a single real number, an array of shape `()`.
+        fun: the function, whose result must be a single real number, an array of shape `()`.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
         has_aux: whether `fun` returns a pair `(result, aux)`. Only the result is differentiated;
             `aux`, which may be any tree, is returned with the gradient.
-        holomorphic: whether `fun` is holomorphic, that is, complex differentiable. Its arguments
-            and its result must then be complex.
+        holomorphic: whether `fun` is holomorphic, that is, complex differentiable. If True, the
+            arguments and the result must be complex.
         allow_int: whether integer arguments may be among `argnums`; their gradients are zeros of
-            the dtype `float0`.
-        reduce_axes: must be empty; accepted for code written for JAX.
+            dtype `float0`.
+        reduce_axes: must be empty; accepted for compatibility with JAX.
 
     Returns:
         A function with the same arguments that returns the gradient, or a tuple of gradients if
-        `argnums` is a sequence. With `has_aux`, it returns a pair `(gradient, aux)`.
+        `argnums` is a sequence. If `has_aux` is True, it returns the pair `(gradient, aux)`.
 
     Raises:
-        TypeError: when called, if the result is not a real scalar or an argument is an integer.
+        TypeError: in a call, the result is not a real scalar, or an argument in `argnums` is an
+            integer and `allow_int` is False.
 
     >>> toile.grad(lambda x: x ** 2)(3.0)
     Array(6., dtype=float32, weak_type=True)
@@ -141,20 +142,20 @@ def value_and_grad(
     """Turn a function into one that computes its value and its gradient together.
 
     Args:
-        fun: the function; its result must be a single real number, an array of shape `()`.
+        fun: the function, whose result must be a single real number, an array of shape `()`.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
-        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
-            differentiated.
-        holomorphic: whether `fun` is holomorphic, that is, complex differentiable. Its arguments
-            and its result must then be complex.
+        has_aux: whether `fun` returns a pair `(result, aux)`; `aux` is not differentiated.
+        holomorphic: whether `fun` is holomorphic, that is, complex differentiable. If True, the
+            arguments and the result must be complex.
         allow_int: whether integer arguments may be among `argnums`; their gradients are zeros of
-            the dtype `float0`.
-        reduce_axes: must be empty; accepted for code written for JAX.
+            dtype `float0`.
+        reduce_axes: must be empty; accepted for compatibility with JAX.
 
     Returns:
-        A function with the same arguments that returns `(value, gradient)` or, with `has_aux`,
-        `((value, aux), gradient)`. The gradient is a tuple if `argnums` is a sequence.
+        A function with the same arguments that returns the pair `(value, gradient)`; if `has_aux`
+        is True, the pair `((value, aux), gradient)`. The gradient is a tuple if `argnums` is a
+        sequence.
 
     >>> toile.value_and_grad(lambda x: x ** 2)(3.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))

@@ -75,33 +75,33 @@ def pure_callback(
     """Call a pure Python function from traced code.
 
     The function runs when the compiled code runs and receives concrete arrays. It must be pure,
-    because it is not called if its results are not needed. It has no derivative, but you can define
-    one with `custom_jvp` or `custom_vjp`.
+    because it may be skipped if its results are not needed. It has no derivative, but you can
+    define one with `custom_jvp` or `custom_vjp`.
 
     Args:
-        callback: function that receives arrays and returns arrays of toile or NumPy, or numbers.
+        callback: function that receives arrays and returns toile arrays, NumPy arrays or numbers.
         result_shape_dtypes: a tree with the structure of the results of `callback`. Its leaves are
-            `ShapeDtypeStruct`s or arrays with their shapes and dtypes.
+            `ShapeDtypeStruct` objects, or arrays that have the shapes and dtypes of the results.
         *args: arguments for `callback`, trees of arrays.
-        sharding: accepted for code written for JAX.
+        sharding: accepted for compatibility with JAX.
         vmap_method: how `vmap` calls `callback`. "sequential" and "sequential_unrolled" call it
-            once for each example. The other methods call it once for all examples: mapped arguments
-            and the results then have the batch as their first axis. "broadcast_all" repeats the
-            arguments that are not mapped along this axis, "expand_dims" gives them an axis of size
-            1, and "legacy_vectorized" leaves them unchanged. With None, applying `vmap` raises an
-            error.
-        vectorized: older alternative to `vmap_method`, used only if that is None. True means
-            "legacy_vectorized", and False means "sequential".
-        operand_layouts, result_layouts: accepted for code written for JAX.
+            once for each example. The other methods call it once for all examples, and the first
+            axis of mapped arguments and results is the batch axis. "broadcast_all" repeats unmapped
+            arguments along this axis, "expand_dims" adds an axis of size 1 to them, and
+            "legacy_vectorized" leaves them unchanged. If `vmap_method` is None, applying `vmap`
+            raises an error.
+        vectorized: older alternative to `vmap_method`; it is used only if `vmap_method` is None.
+            True means "legacy_vectorized", and False means "sequential".
+        operand_layouts, result_layouts: accepted for compatibility with JAX.
         **kwargs: keyword arguments for `callback`.
 
     Returns:
         The results of `callback` as arrays, in the structure of `result_shape_dtypes`.
 
     Raises:
-        JaxRuntimeError: when run, if `callback` raises an exception or returns a different number
-            of arrays, or different shapes or dtypes. In the first case the error is also an
-            instance of the class of the original exception.
+        JaxRuntimeError: at run time, `callback` raises an exception, or returns arrays whose
+            number, shapes or dtypes differ from `result_shape_dtypes`. In the first case, the error
+            is also an instance of the original exception's class.
 
     >>> import numpy as np
     >>> f = lambda x: toile.pure_callback(np.sort, toile.ShapeDtypeStruct((3,), jnp.int32), x)
@@ -129,27 +129,27 @@ def io_callback(
     """Call a Python function with side effects from traced code.
 
     The function runs when the compiled code runs and receives concrete arrays. It is called once
-    for each execution, even if its results are not used. Under `vmap` it is called once for each
+    for each execution, even if its results are not used. Under `vmap`, it is called once for each
     example. It has no derivative.
 
     Args:
-        callback: function that receives arrays and returns arrays of toile or NumPy, or numbers.
+        callback: function that receives arrays and returns toile arrays, NumPy arrays or numbers.
         result_shape_dtypes: a tree with the structure of the results of `callback`. Its leaves are
-            `ShapeDtypeStruct`s or arrays with their shapes and dtypes. None if `callback` returns
-            nothing.
+            `ShapeDtypeStruct` objects, or arrays that have the shapes and dtypes of the results.
+            Pass None if `callback` returns nothing.
         *args: arguments for `callback`, trees of arrays.
-        sharding: accepted for code written for JAX.
-        ordered: whether the call keeps its place in program order among ordered callbacks. Applying
-            `vmap` to an ordered callback raises an error.
+        sharding: accepted for compatibility with JAX.
+        ordered: if True, this callback and all other ordered callbacks run in program order.
+            Applying `vmap` to an ordered callback raises an error.
         **kwargs: keyword arguments for `callback`.
 
     Returns:
         The results of `callback` as arrays, in the structure of `result_shape_dtypes`.
 
     Raises:
-        JaxRuntimeError: when run, if `callback` raises an exception or returns a different number
-            of arrays, or different shapes or dtypes. In the first case the error is also an
-            instance of the class of the original exception.
+        JaxRuntimeError: at run time, `callback` raises an exception, or returns arrays whose
+            number, shapes or dtypes differ from `result_shape_dtypes`. In the first case, the error
+            is also an instance of the original exception's class.
 
     >>> from toile.experimental import io_callback
     >>> seen = []
@@ -169,16 +169,16 @@ def debug_callback(
     callback: Callable[..., None] | None = None, *args: PyTree, ordered: bool = False,
     partitioned: bool = False, **kwargs: PyTree,
 ) -> Any:
-    """Call a Python function to inspect values in traced code.
+    """Call a Python function from traced code to inspect values.
 
     The function runs when the compiled code runs and receives concrete arrays. It changes neither
-    results nor derivatives. Under `vmap` it is called once for each example.
+    results nor derivatives. Under `vmap`, it is called once for each example.
 
     Args:
         callback: function to call, whose result is ignored.
         *args: arguments for `callback`: trees of arrays, or any values, which are passed unchanged.
-        ordered: whether the call keeps its place in program order among ordered callbacks.
-        partitioned: accepted for code written for JAX.
+        ordered: if True, this callback and all other ordered callbacks run in program order.
+        partitioned: accepted for compatibility with JAX.
         **kwargs: keyword arguments for `callback`.
 
     Returns:
@@ -260,27 +260,27 @@ def debug_print(
     fmt: str | None = None, *args: PyTree, ordered: bool = False, partitioned: bool = False,
     skip_format_check: bool = False, **kwargs: PyTree,
 ) -> Any:
-    """Print values in traced code, where Python's `print` would show tracers without values.
+    """Print values from traced code, where Python's `print` would show tracers without values.
 
-    The text is printed when the compiled code runs, with the NumPy print options in effect at this
-    call. Under `vmap` it is printed once for each example.
+    The text is printed when the compiled code runs, using the NumPy print options that were in
+    effect when `debug.print` was called. Under `vmap`, it is printed once for each example.
 
     Args:
         fmt: text with fields, as for `str.format`. Do not use an f-string, because Python evaluates
-            it while the function is traced.
+            it while the function is being traced.
         *args: values for the fields `{}`.
-        ordered: whether the call keeps its place in program order among ordered callbacks.
-        partitioned: accepted for code written for JAX.
+        ordered: if True, this callback and all other ordered callbacks run in program order.
+        partitioned: accepted for compatibility with JAX.
         skip_format_check: whether to allow values that have no field. If `fmt` has no fields at
-            all, they are printed after it.
-        **kwargs: values for the fields with names.
+            all, such values are printed after it.
+        **kwargs: values for the named fields.
 
     Returns:
         None. If `fmt` is None, the result is a function to call with `fmt` and the values:
         `debug.print(ordered=True)("{}", x)`.
 
     Raises:
-        ValueError: a value has no field in `fmt`.
+        ValueError: a value has no field in `fmt`, and `skip_format_check` is False.
 
     >>> @toile.jit
     ... def f(x):
@@ -297,28 +297,28 @@ def debug_log(
     fmt: str | None = None, *args: PyTree, ordered: bool = False, partitioned: bool = False,
     skip_format_check: bool = False, **kwargs: PyTree,
 ) -> Any:
-    """Log values in traced code, to the logger "toile.debug" at level INFO.
+    """Log values from traced code to the logger "toile.debug" at level INFO.
 
-    It is like `debug.print`, but writes a log record with the file and the line of this call. All
-    handlers of the logger receive it, whatever the level of the logger is. Without a handler,
-    nothing is shown.
+    This function is like `debug.print`, but it writes a log record with the file and line of the
+    call to `debug.log`. All handlers of the logger receive the record, regardless of the logger's
+    level. Without a handler, nothing is shown.
 
     Args:
         fmt: text with fields, as for `str.format`. Do not use an f-string, because Python evaluates
-            it while the function is traced.
+            it while the function is being traced.
         *args: values for the fields `{}`.
-        ordered: whether the call keeps its place in program order among ordered callbacks.
-        partitioned: accepted for code written for JAX.
+        ordered: if True, this callback and all other ordered callbacks run in program order.
+        partitioned: accepted for compatibility with JAX.
         skip_format_check: whether to allow values that have no field. If `fmt` has no fields at
-            all, they are logged after it.
-        **kwargs: values for the fields with names.
+            all, such values are logged after it.
+        **kwargs: values for the named fields.
 
     Returns:
         None. If `fmt` is None, the result is a function to call with `fmt` and the values:
         `debug.log(ordered=True)("{}", x)`.
 
     Raises:
-        ValueError: a value has no field in `fmt`.
+        ValueError: a value has no field in `fmt`, and `skip_format_check` is False.
 
     >>> import logging, sys
     >>> handler = logging.StreamHandler(sys.stdout)
@@ -382,17 +382,17 @@ def debug_breakpoint(
     *, backend: str | None = None, filter_frames: bool = True, num_frames: int | None = None,
     ordered: bool = False, token: PyTree = None, **kwargs: object,
 ) -> PyTree:
-    """Stop in Python's debugger when the traced code runs.
+    """Enter Python's debugger when the traced code runs.
 
-    In the debugger, the dictionary `seen` contains the caller's local variables that are arrays, by
-    name. Arrays inside lists and other trees are not included.
+    In the debugger, the dictionary `seen` maps the names of the caller's local variables that are
+    arrays to their values. Arrays inside lists and other trees are not included.
 
     Args:
-        backend: accepted for code written for JAX.
-        filter_frames, num_frames: accepted for code written for JAX.
-        ordered: whether the breakpoint keeps its place in program order among ordered callbacks.
+        backend: accepted for compatibility with JAX.
+        filter_frames, num_frames: accepted for compatibility with JAX.
+        ordered: if True, this breakpoint and all ordered callbacks run in program order.
         token: any value, which is returned.
-        **kwargs: accepted for code written for JAX.
+        **kwargs: accepted for compatibility with JAX.
 
     Returns:
         `token`.
@@ -422,8 +422,8 @@ def debug_breakpoint(
 def effects_barrier() -> None:
     """Wait until the callbacks of all calls have run.
 
-    In toile a call runs its callbacks before it returns, so there is nothing to wait for. The
-    function exists for code written for JAX, where callbacks may run later.
+    In toile, a call runs its callbacks before it returns, so there is nothing to wait for. The
+    function exists for compatibility with JAX, where callbacks may run later.
 
     >>> toile.jit(lambda x: toile.debug.print("{}", x))(3)
     3

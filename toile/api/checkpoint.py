@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 def checkpoint_name(x: PyTree, name: str) -> PyTree:
-    """Give a value a name that policies of `checkpoint` can refer to.
+    """Give a value a name to which policies for `checkpoint` can refer.
 
     Args:
         x: an array or a tree of arrays.
@@ -74,21 +74,21 @@ def checkpoint(
     static_argnames: str | Iterable[str] = (),
     concrete: bool = False,
 ) -> Any:
-    """Make a function recompute its intermediate values in the backward pass, to save memory.
+    """Make a function recompute its intermediate values in the backward pass to save memory.
 
-    Differentiation in reverse mode keeps the intermediate values of a function until its gradient
-    is computed. Under `checkpoint`, only the arguments and the values that `policy` selects are
-    kept, which saves memory but needs more computation. `remat` is another name for this function.
+    Reverse-mode differentiation keeps the intermediate values of a function until its gradient is
+    computed. Under `checkpoint`, only the arguments and the values that `policy` selects are kept.
+    This saves memory but requires more computation. `remat` is another name for this function.
 
     Args:
-        fun: the function. Without it, `checkpoint` returns a decorator.
+        fun: the function. If it is omitted, `checkpoint` returns a decorator.
         prevent_cse: whether to prevent the compiler from reusing the values of the forward pass.
-            Set it to False inside `lax.scan`, where this is not necessary.
-        policy: which intermediate values may be kept, such as
-            `toile.checkpoint_policies.dots_saveable`; None keeps none.
+            Inside `lax.scan`, this protection is not needed, so set `prevent_cse` to False.
+        policy: function that decides which intermediate values may be kept, such as
+            `toile.checkpoint_policies.dots_saveable`; None keeps no values.
         static_argnums: positions of arguments that are not traced.
         static_argnames: names of keyword arguments that are not traced.
-        concrete: must be False; JAX has removed it.
+        concrete: must be False; this option no longer exists in JAX either.
 
     Returns:
         A function with the same arguments and results.
@@ -138,12 +138,12 @@ remat = checkpoint
 
 
 class checkpoint_policies:
-    """Policies for `checkpoint`: which results of the forward pass may be kept.
+    """Policies that decide which results of the forward pass `checkpoint` may keep.
 
-    Some are policies themselves, such as `dots_saveable`; others return a policy, such as
-    `save_only_these_names("h")`. A policy is a function that is called with an operation and
-    returns whether its results may be kept. The arguments of the function under `checkpoint` are
-    always kept.
+    Some attributes, such as `dots_saveable`, are policies. Others, such as `save_only_these_names`,
+    are functions that return a policy. A policy is a function that is called with an operation and
+    returns True if the operation's results may be kept. The arguments of the function under
+    `checkpoint` are always kept.
 
     >>> policy = toile.checkpoint_policies.nothing_saveable
     >>> f = toile.checkpoint(lambda w, x: jnp.sin(x @ w), policy=policy)
@@ -154,7 +154,7 @@ class checkpoint_policies:
 
     @staticmethod
     def everything_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
-        """Keep every result, as without `checkpoint`.
+        """Keep every result, as if `checkpoint` were not used.
 
         Args:
             prim: the operation.
@@ -166,7 +166,7 @@ class checkpoint_policies:
 
     @staticmethod
     def nothing_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
-        """Keep no result, so that all are computed again; this is the default.
+        """Keep no results, so that all of them are recomputed; this is the default.
 
         Args:
             prim: the operation.
@@ -178,13 +178,13 @@ class checkpoint_policies:
 
     @staticmethod
     def dots_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
-        """Keep the results of matrix products and other contractions, and of convolutions.
+        """Keep the results of matrix products, other contractions and convolutions.
 
         Args:
             prim: the operation.
 
         Returns:
-            Whether the results of the operation may be kept.
+            True if the results of the operation may be kept.
         """
         return prim.multiplies
 
@@ -192,13 +192,13 @@ class checkpoint_policies:
 
     @staticmethod
     def dots_with_no_batch_dims_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
-        """Keep the results of contractions without batch axes, such as products with weights.
+        """Keep the results of contractions without batch axes, such as those with weight matrices.
 
         Args:
             prim: the operation.
 
         Returns:
-            Whether the results of the operation may be kept.
+            True if the results of the operation may be kept.
         """
         return prim.sums_shared_axes
 
@@ -206,10 +206,10 @@ class checkpoint_policies:
 
     @staticmethod
     def save_only_these_names(*names: str) -> Callable[..., bool]:
-        """Make a policy that keeps only values that `checkpoint_name` has given one of these names.
+        """Return a policy that keeps only values with one of the given names.
 
         Args:
-            *names: names of values.
+            *names: names that `checkpoint_name` has given to the values to keep.
 
         Returns:
             The policy.
@@ -219,7 +219,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_any_names_but_these(*names: str) -> Callable[..., bool]:
-        """Make a policy that keeps only values with a name, except those with one of these names.
+        """Return a policy that keeps only named values, except those with one of the given names.
 
         Args:
             *names: names of values that are not kept.
@@ -232,7 +232,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_anything_except_these_names(*names: str) -> Callable[..., bool]:
-        """Make a policy that keeps every result except values with one of these names.
+        """Return a policy that keeps every result except values with one of the given names.
 
         Args:
             *names: names of values that are not kept.
@@ -247,7 +247,7 @@ class checkpoint_policies:
     def save_from_both_policies(
         first: Callable[..., bool], second: Callable[..., bool]
     ) -> Callable[..., bool]:
-        """Make a policy that keeps the results that at least one of two policies keeps.
+        """Return a policy that keeps the results that at least one of two policies keeps.
 
         Args:
             first, second: the policies.
@@ -259,10 +259,10 @@ class checkpoint_policies:
 
     @staticmethod
     def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Callable[..., bool]:
-        """Make a policy like `dots_with_no_batch_dims_saveable`.
+        """Return a policy that is equivalent to `dots_with_no_batch_dims_saveable`.
 
         Args:
-            offload_src, offload_dst: accepted for code written for JAX.
+            offload_src, offload_dst: accepted for compatibility with JAX.
 
         Returns:
             The policy.
@@ -277,19 +277,19 @@ class checkpoint_policies:
         *, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
         offload_src: str, offload_dst: str,
     ) -> Callable[..., bool]:
-        """Make a policy that keeps values whose name is in one of two lists.
+        """Return a policy that keeps values whose name is in one of two lists.
 
         Args:
             names_which_can_be_saved: names of values to keep.
             names_which_can_be_offloaded: more names of values to keep.
-            offload_src, offload_dst: accepted for code written for JAX.
+            offload_src, offload_dst: accepted for compatibility with JAX.
 
         Returns:
             The policy.
 
         Differences:
-            JAX moves values of the second list to the memory `offload_dst`; toile keeps them where
-            they are.
+            JAX moves the values in the second list to the memory `offload_dst`; toile keeps them
+            where they are.
         """
         return checkpoint_policies.save_only_these_names(
             *names_which_can_be_saved, *names_which_can_be_offloaded

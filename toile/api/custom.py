@@ -43,10 +43,10 @@ _MOVING = object()  # takes the place of a residual that is an array
 
 
 class SymbolicZero:
-    """A tangent or cotangent that is known to be zero, without an array of zeros.
+    """A tangent or cotangent that is known to be zero and is not stored as an array.
 
-    Rules that were set with `symbolic_zeros=True` receive it for values that do not depend on the
-    differentiated arguments, and may return it.
+    Rules that were set with `symbolic_zeros=True` receive a `SymbolicZero` for values that do not
+    depend on the differentiated arguments, and may return one.
 
     Args:
         aval: shape and dtype of the tangent.
@@ -73,8 +73,8 @@ class SymbolicZero:
             val: array or number.
 
         Returns:
-            A zero with the shape and dtype of `val`; the dtype is `float0` for integers and
-            booleans.
+            A zero with the shape and dtype of `val`. For integers and booleans, the dtype is
+            `float0`.
         """
         return SymbolicZero(aval_of(val).to_tangent_aval())
 
@@ -94,7 +94,7 @@ class CustomVJPPrimal:
     Args:
         value: the array.
         perturbed: whether the value depends on the differentiated arguments. If not, its cotangent
-            is not used, and the rules need not compute it.
+            is not used, and the backward rule need not compute it.
 
     >>> @toile.custom_vjp
     ... def f(x, y):
@@ -119,10 +119,11 @@ def custom_vjp_primal_tree_values(tree: PyTree) -> PyTree:
     """Extract the arrays from the arguments of a forward rule that has `symbolic_zeros=True`.
 
     Args:
-        tree: tree of `CustomVJPPrimal`s.
+        tree: tree of `CustomVJPPrimal` objects.
 
     Returns:
-        The tree with the value of each `CustomVJPPrimal`, to be passed to the function itself.
+        The tree in which each `CustomVJPPrimal` is replaced by its value, which can be passed to
+        the function itself.
 
     Raises:
         TypeError: a leaf of the tree is not a `CustomVJPPrimal`.
@@ -144,11 +145,11 @@ def custom_vjp_primal_tree_values(tree: PyTree) -> PyTree:
 
 
 def zero_from_primal(val: PyTree, symbolic_zeros: bool = False) -> PyTree:
-    """Make the zero tangents of a tree of arrays.
+    """Create zero tangents for a tree of arrays.
 
     Args:
         val: tree of arrays and numbers.
-        symbolic_zeros: whether to make `SymbolicZero`s instead of arrays.
+        symbolic_zeros: whether to create `SymbolicZero` objects instead of arrays.
 
     Returns:
         A tree with the structure of `val`. Zeros for integers and booleans have dtype `float0`.
@@ -331,7 +332,7 @@ class _Custom(Generic[P, R]):
 
 
 class _Call:
-    """One call of such a function: its flattened arguments, and the types of its results.
+    """One call to such a function: its flattened arguments, and the types of its results.
 
     `fixed` are the arguments that are not differentiated, `leaves` the leaves of the others."""
 
@@ -369,10 +370,10 @@ class _Call:
 
 
 class custom_jvp(_Custom[P, R]):
-    """A function with a user-defined derivative rule for forward mode.
+    """A function with a user-defined rule for forward-mode differentiation.
 
-    Reverse mode uses the transpose of the same rule. Set the rule with `defjvp` before the first
-    call.
+    Reverse-mode differentiation uses the transpose of the same rule. Set the rule with `defjvp`
+    before the first call.
 
     Args:
         fun: the function.
@@ -394,14 +395,15 @@ class custom_jvp(_Custom[P, R]):
     jvp: Callable[..., Any] | None = None
 
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
-        """Set the rule for derivatives.
+        """Set the derivative rule.
 
         Args:
             jvp: a function `jvp(*nondiff, primals, tangents)` that returns the pair (result,
                 tangent of the result). `nondiff` are the arguments that are not differentiated,
-                `primals` is the tuple of the others, and `tangents` the tuple of their tangents.
+                `primals` is the tuple of the other arguments, and `tangents` is the tuple of their
+                tangents.
             symbolic_zeros: whether tangents that are known to be zero are passed to the rule as
-                `SymbolicZero`s instead of arrays of zeros.
+                `SymbolicZero` objects instead of arrays of zeros.
 
         Returns:
             `jvp`, so that `defjvp` can be used as a decorator.
@@ -413,9 +415,10 @@ class custom_jvp(_Custom[P, R]):
         """Set a separate derivative rule for each argument.
 
         Args:
-            *jvps: one function for each argument, or None if the derivative is zero. Each function
-                is called as `jvp(tangent, result, *args)` with the tangent of its argument, and
-                returns its contribution to the tangent of the result. All contributions are added.
+            *jvps: for each argument, a function, or None if the derivative is zero. Each function
+                is called as `jvp(tangent, result, *args)`, where `tangent` is the tangent of its
+                argument, and returns that argument's contribution to the tangent of the result. All
+                contributions are added.
 
         Raises:
             TypeError: the function has `nondiff_argnums`.
@@ -509,10 +512,10 @@ def _unmoved(x: Any) -> Any:
 
 
 class custom_vjp(_Custom[P, R]):
-    """A function with a user-defined derivative rule for reverse mode.
+    """A function with a user-defined rule for reverse-mode differentiation.
 
-    Set the rule with `defvjp` before the first call. Forward mode (`jvp`) raises an error, because
-    there is no rule for it.
+    Set the rule with `defvjp` before the first call. Forward-mode differentiation (`jvp`) raises an
+    error, because there is no rule for it.
 
     Args:
         fun: the function.
@@ -533,7 +536,7 @@ class custom_vjp(_Custom[P, R]):
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any],
                symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
-        """Set the rules for derivatives.
+        """Set the forward and backward rules.
 
         Args:
             fwd: a function with the same arguments that returns the pair (result, residuals). The
@@ -541,9 +544,10 @@ class custom_vjp(_Custom[P, R]):
             bwd: a function `bwd(*nondiff, residuals, ct)` that returns a tuple with the cotangent
                 of each differentiated argument; None means zero. `nondiff` are the arguments that
                 are not differentiated, and `ct` is the cotangent of the result.
-            symbolic_zeros: whether `fwd` receives `CustomVJPPrimal`s instead of arrays, and `bwd`
-                receives `SymbolicZero`s instead of cotangents that are known to be zero.
-            optimize_remat: accepted for code written for JAX.
+            symbolic_zeros: whether `fwd` receives `CustomVJPPrimal` objects instead of arrays, and
+                `bwd` receives `SymbolicZero` objects in place of cotangents that are known to be
+                zero.
+            optimize_remat: accepted for compatibility with JAX.
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
@@ -669,10 +673,11 @@ def _other_shape(
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn a function that returns its value and its backward rule into a differentiable one.
+    """Turn a function that returns its value and a backward rule into a differentiable function.
 
-    This is a short form of `custom_vjp`: the backward rule is defined inside the function and can
-    use the values that the function has computed. Forward mode (`jvp`) raises an error.
+    This decorator is a short form of `custom_vjp`: the backward rule is defined inside the function
+    and can use the values that the function has computed. Forward-mode differentiation (`jvp`)
+    raises an error.
 
     Args:
         fun: a function that returns the pair (result, backward rule). The backward rule is a
@@ -680,8 +685,8 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
             cotangents of the arguments. For a single argument, it may return the cotangent itself.
 
     Returns:
-        A function with the same arguments that returns the result, and whose derivative in reverse
-        mode is computed by the backward rule.
+        A function with the same arguments that returns the result. Reverse-mode differentiation
+        uses the backward rule.
 
     >>> @toile.custom_gradient
     ... def f(x):
@@ -713,28 +718,28 @@ def linear_call(
     fun: Callable[..., PyTree], fun_transpose: Callable[..., PyTree], residual_args: PyTree,
     linear_args: PyTree,
 ) -> PyTree:
-    """Call a linear function, and use another function as its transpose.
+    """Call a linear function for which another function serves as the transpose.
 
-    Reverse mode and `linear_transpose` use `fun_transpose` instead of transposing the operations of
-    `fun`.
+    Reverse-mode differentiation and `linear_transpose` use `fun_transpose` instead of transposing
+    the operations of `fun`.
 
     Args:
         fun: a function `fun(residual_args, linear_args)` that is linear in `linear_args`.
         fun_transpose: a function `fun_transpose(residual_args, ct)` that returns a tree with the
             structure of `linear_args`. `ct` is a cotangent with the structure of the result of
             `fun`.
-        residual_args: tree of arrays, in which `fun` need not be linear.
-        linear_args: tree of arrays, in which `fun` is linear.
+        residual_args: tree of arrays; `fun` need not be linear in them.
+        linear_args: tree of arrays; `fun` must be linear in them.
 
     Returns:
         `fun(residual_args, linear_args)`.
 
     Raises:
-        TypeError: when transposed, if the result of `fun_transpose` and `linear_args` have
+        TypeError: during transposition, the result of `fun_transpose` and `linear_args` have
             different structures.
 
     Differences:
-        JAX does not differentiate the call with respect to `residual_args`.
+        Unlike toile, JAX does not differentiate the call with respect to `residual_args`.
 
     >>> from toile.custom_derivatives import linear_call
     >>> def divide(x, y):

@@ -31,7 +31,7 @@ from toile.staging.flat_functions import prefix_error
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """List the devices of a platform in all processes.
+    """List the devices of a platform, including the devices of all other processes.
 
     Args:
         backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
@@ -53,13 +53,13 @@ def devices(backend: str | None = None) -> list[Device]:
 
 def local_devices(process_index: int | None = None, backend: str | None = None,
                   host_id: int | None = None) -> list[Device]:
-    """List the devices of one process.
+    """List the devices that belong to one process.
 
     Args:
-        process_index: index of the process; None for this one.
+        process_index: index of the process; None for this process.
         backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
             is the GPU if there is one.
-        host_id: older name for `process_index`, used if that is None.
+        host_id: older name for `process_index`; it is used if `process_index` is None.
 
     Returns:
         A list of devices.
@@ -83,7 +83,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
 
 
 def device_count(backend: str | None = None) -> int:
-    """Count the devices of a platform in all processes.
+    """Count the devices of a platform, including the devices of all other processes.
 
     Args:
         backend: name of the platform, such as "cpu" or "gpu"; None for the default platform, which
@@ -115,7 +115,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def default_backend() -> str:
-    """Return the name of the default platform, on which arrays are created.
+    """Return the name of the default platform, where arrays are created.
 
     Returns:
         "gpu" if there is a GPU, otherwise "cpu".
@@ -130,7 +130,7 @@ def process_index(backend: str | None = None) -> int:
     """Return the index of this process. `host_id` is an older name for this function.
 
     Args:
-        backend: accepted for code written for JAX; the processes are the same for all platforms.
+        backend: accepted for compatibility with JAX; the processes are the same for all platforms.
 
     Returns:
         The index, counted from 0; always 0 if there is only one process.
@@ -147,10 +147,10 @@ def process_count(backend: str | None = None) -> int:
     `host_count` is an older name for this function.
 
     Args:
-        backend: accepted for code written for JAX; the processes are the same for all platforms.
+        backend: accepted for compatibility with JAX; the processes are the same for all platforms.
 
     Returns:
-        The number of processes; 1 unless `toile.distributed` has connected several.
+        The number of processes; 1 unless `toile.distributed` has connected several processes.
 
     >>> toile.process_count()
     1
@@ -162,7 +162,7 @@ def process_indices(backend: str | None = None) -> list[int]:
     """List the indices of all processes. `host_ids` is an older name for this function.
 
     Args:
-        backend: accepted for code written for JAX; the processes are the same for all platforms.
+        backend: accepted for compatibility with JAX; the processes are the same for all platforms.
 
     Returns:
         The integers from 0 to `process_count() - 1`.
@@ -186,23 +186,24 @@ def device_put(
     Arrays that are already on the device are returned unchanged, unless `may_alias` is False.
 
     Args:
-        x: tree of arrays and numbers; numbers and NumPy arrays become arrays.
+        x: tree of arrays and numbers; numbers and NumPy arrays are converted to arrays.
         device: a device, a sharding, a `Format`, or a `PartitionSpec` for the mesh that was set
             with `toile.set_mesh`; or a tree of these that is a prefix of `x`. None means the
-            default device, but arrays that were put on a device before, or divided over several,
-            stay where they are.
-        src: accepted for code written for JAX.
-        donate: whether to delete arrays of `x` after they were copied, or a tree of booleans. It
-            has no effect if `device` is None.
-        may_alias: whether the result may share memory with `x`; False always makes a copy. None
-            means True.
+            default device, except that arrays that were already put on a device or divided over
+            several devices stay where they are.
+        src: accepted for compatibility with JAX.
+        donate: whether to delete the arrays of `x` after they have been copied, or a tree of such
+            booleans. This option has no effect if `device` is None.
+        may_alias: whether the result may share memory with `x`. False always copies; None means
+            True.
 
     Returns:
         A tree of arrays with the structure of `x`.
 
     Raises:
-        ValueError: `device` contains something that is not a device or sharding, does not exist, or
-            does not fit the shape of its array; or both `donate` and `may_alias` are true.
+        ValueError: `device` contains an object that is not a device or a sharding, a device that
+            does not exist, or a sharding that does not fit the shape of its array; or both `donate`
+            and `may_alias` are True.
 
     >>> toile.device_put({"a": [1, 2.5]}, toile.devices()[0])
     {'a': [Array(1, dtype=int32, weak_type=True), Array(2.5, dtype=float32, weak_type=True)]}
@@ -343,9 +344,9 @@ def device_get(x: PyTree) -> PyTree:
 
 
 def block_until_ready(x: PyTree) -> PyTree:
-    """Wait until the arrays of a tree are computed.
+    """Wait until the arrays of a tree have been computed.
 
-    A GPU computes while Python continues, so wait for the result before you measure time.
+    A GPU computes while Python continues, so wait for the result when you measure time.
 
     Args:
         x: tree of arrays; objects of other types are ignored.
@@ -370,7 +371,7 @@ def copy_to_host_async(x: PyTree) -> PyTree:
         x: tree of arrays; objects of other types are ignored.
 
     Returns:
-        `x` itself; a later `toile.device_get(x)` waits less.
+        `x` itself. A later call to `toile.device_get(x)` takes less time.
 
     >>> toile.device_get(toile.copy_to_host_async([jnp.arange(3)]))
     [array([0, 1, 2], dtype=int32)]
@@ -385,7 +386,7 @@ def copy_to_host_async(x: PyTree) -> PyTree:
 
 
 def live_arrays(platform: str | None = None) -> list[Array]:
-    """List the arrays that exist and have not been deleted, to find what uses memory.
+    """List the arrays that exist and have not been deleted, to find out what uses memory.
 
     Args:
         platform: name of the platform whose arrays are listed, such as "cpu" or "gpu"; None for
@@ -398,7 +399,7 @@ def live_arrays(platform: str | None = None) -> list[Array]:
         RuntimeError: the platform does not exist or has no device.
 
     Differences:
-        If `platform` is None, JAX lists the arrays of the default platform.
+        If `platform` is None, JAX lists only the arrays of the default platform.
 
     >>> x = jnp.arange(3)
     >>> any(y is x for y in toile.live_arrays())
@@ -414,13 +415,13 @@ def live_arrays(platform: str | None = None) -> list[Array]:
 def typeof(x: ArrayLike) -> Aval:
     """Return the shape, the dtype and the weak type of an array or number.
 
-    It also works for traced values, of which only the shape and the dtype are known.
+    This function also accepts traced values, for which only the shape and the dtype are known.
 
     Args:
         x: array, traced value or number.
 
     Returns:
-        An object with `shape`, `dtype` and `weak_type`, which JAX calls a `ShapedArray`.
+        A `ShapedArray`, an object with the attributes `shape`, `dtype` and `weak_type`.
 
     Raises:
         TypeError: `x` is not an array or number.

@@ -1,4 +1,4 @@
-"""Collect the versions and devices that a program runs on, for bug reports."""
+"""Collect information about versions and devices for bug reports."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from toile.version import __version__
 
 
 def print_environment_info(return_string: bool = False) -> str | None:
-    """Print the versions and devices that a program runs on, for bug reports.
+    """Print information for bug reports: versions, devices, processes and the platform.
 
     Args:
         return_string: whether to return the text instead of printing it.
 
     Returns:
-        The text if `return_string` is true, otherwise None.
+        The text if `return_string` is True; otherwise, None.
 
     >>> "numpy:" in toile.print_environment_info(return_string=True)
     True

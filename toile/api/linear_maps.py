@@ -61,13 +61,12 @@ def jvp(
         fun: a function whose arguments are arrays or trees of arrays.
         primals: the arguments, as a tuple or a list.
         tangents: the direction: for each argument, a value with the same structure, shapes and
-            dtypes. Tangents of integers are zeros of dtype `float0`.
-        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
-            differentiated.
+            dtypes. Tangents of integers must be zeros of dtype `float0`.
+        has_aux: whether `fun` returns a pair `(result, aux)`; `aux` is not differentiated.
 
     Returns:
-        `(value, tangent)`, both with the structure of the result, or `(value, tangent, aux)` with
-        `has_aux`.
+        The pair `(value, tangent)`, both with the structure of the result; if `has_aux` is True,
+        the tuple `(value, tangent, aux)`.
 
     Raises:
         TypeError: `tangents` and `primals` differ in structure, shape or dtype.
@@ -274,21 +273,21 @@ def vjp(
     fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False,
     reduce_axes: Sequence[Any] = ()
 ) -> Any:
-    """Compute a function's value, and return a function that computes cotangents of its arguments.
+    """Compute a function's value, and return a function that computes its arguments' cotangents.
 
-    `grad` is for functions that return a single number; `vjp` is for functions with any result.
+    `grad` accepts only functions that return a single number; `vjp` accepts functions with any
+    result.
 
     Args:
         fun: a function whose arguments are arrays or trees of arrays.
         *primals: the arguments at which `fun` is evaluated.
-        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
-            differentiated.
-        reduce_axes: must be empty; accepted for code written for JAX.
+        has_aux: whether `fun` returns a pair `(result, aux)`; `aux` is not differentiated.
+        reduce_axes: must be empty; accepted for compatibility with JAX.
 
     Returns:
-        `(value, pullback)`, or `(value, pullback, aux)` with `has_aux`. `pullback(ct)` expects a
-        cotangent with the structure of `value`, and returns a tuple with one cotangent for each
-        argument.
+        The pair `(value, pullback)`; if `has_aux` is True, the tuple `(value, pullback, aux)`.
+        `pullback(ct)` expects a cotangent with the structure of `value`, and returns a tuple with
+        one cotangent for each argument.
 
     >>> y, pullback = toile.vjp(lambda x: x * jnp.arange(3.0), 2.0)
     >>> pullback(jnp.ones(3))
@@ -324,21 +323,20 @@ def linearize(
 @overload
 def linearize(fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any: ...
 def linearize(fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
-    """Compute a function's value and its derivative at a point, as a linear function.
+    """Compute a function's value at a point, and return its derivative there as a linear function.
 
     `jvp` evaluates the function again for each direction. `linearize` evaluates it once, and the
     derivative can then be applied to many directions.
 
     Args:
         fun: a function whose arguments are arrays or trees of arrays.
-        *primals: the point, as one value for each argument.
-        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
-            differentiated.
+        *primals: the point: one value for each argument.
+        has_aux: whether `fun` returns a pair `(result, aux)`; `aux` is not differentiated.
 
     Returns:
-        `(value, derivative)`, or `(value, derivative, aux)` with `has_aux`. `derivative(*tangents)`
-        expects one tangent for each argument. The derivative is a pytree whose leaves are the
-        values that it stores.
+        The pair `(value, derivative)`; if `has_aux` is True, the tuple `(value, derivative, aux)`.
+        `derivative(*tangents)` expects one tangent for each argument. `derivative` is a pytree
+        whose leaves are the values that it stores.
 
     >>> y, derivative = toile.linearize(jnp.sin, 0.0)
     >>> derivative(2.0)
@@ -393,17 +391,19 @@ class _Linearized:
 def linear_transpose(
     fun: Callable[..., Any], *primals: PyTree, reduce_axes: Sequence[Any] = ()
 ) -> Callable[..., tuple[PyTree, ...]]:
-    """Transpose a linear function: a product with a matrix becomes one with its transpose.
+    """Return the transpose of a linear function.
+
+    If `fun` multiplies its argument by a matrix, the result multiplies by the transposed matrix.
 
     Args:
         fun: a function that is linear in all of its arguments.
-        *primals: example arguments or `ShapeDtypeStruct`s, of which only shapes and dtypes are
+        *primals: example arguments, or `ShapeDtypeStruct` objects; only their shapes and dtypes are
             used.
-        reduce_axes: must be empty; accepted for code written for JAX.
+        reduce_axes: must be empty; accepted for compatibility with JAX.
 
     Returns:
-        A function that maps a cotangent of the result to a tuple of cotangents of the arguments. It
-        is a pytree whose leaves are the values that `fun` closes over.
+        A function that maps a cotangent of the result to a tuple of cotangents of the arguments.
+        This function is a pytree whose leaves are the values that `fun` closes over.
 
     Raises:
         TypeError: `fun` maps integers to floats or floats to integers.

@@ -16,21 +16,20 @@ def fwd_and_bwd(
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Split a function into two: its forward pass, and the backward pass that computes cotangents.
 
-    `vjp` returns a new function for each call. Here, the backward pass is a single function that is
+    `vjp` returns a new function in each call. Here, the backward pass is a single function that is
     compiled once and used for all calls.
 
     Args:
-        fun: the function; it is called with positional arguments only.
+        fun: the function, which is called with positional arguments only.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
-        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
-            differentiated.
+        has_aux: whether `fun` returns a pair `(result, aux)`; `aux` is not differentiated.
         jitted: whether to compile both functions with `jit`.
 
     Returns:
-        `(fwd, bwd)`. `fwd(*args)` returns `(result, residuals)`, or `(result, residuals, aux)` with
-        `has_aux`. `bwd(residuals, ct)`, where `ct` is a cotangent of the result, returns the
-        cotangent of the argument, or a tuple of cotangents if `argnums` is a sequence.
+        The pair `(fwd, bwd)`. `fwd(*args)` returns `(result, residuals)`; if `has_aux` is True,
+        `(result, residuals, aux)`. `bwd(residuals, ct)`, where `ct` is a cotangent of the result,
+        returns the cotangent of the argument, or a tuple of cotangents if `argnums` is a sequence.
 
     >>> fwd, bwd = toile.fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))
     >>> result, residuals = fwd(2.0, 3.0)

@@ -79,43 +79,45 @@ def jit(
     compiler_options: dict[str, Any] | None = None,
     max_traces: int | None = None,
 ) -> Any:
-    """Compile a function, once for each combination of argument shapes and dtypes.
+    """Compile a function once for each combination of argument shapes and dtypes.
 
-    The function is traced before it is compiled. Its Python code runs only while it is traced, with
-    tracers as arguments, which have a shape and a dtype but no values. A call with other shapes,
-    dtypes, tree structures or static values traces it again; `f.why()` lists the reason for each
-    trace.
+    The function is traced before it is compiled. Its Python code runs only while it is traced. The
+    arguments are then tracers, which have a shape and a dtype but no values. A call with other
+    shapes, dtypes, tree structures or static values traces the function again; `f.why()` lists the
+    reason for each trace.
 
     Args:
-        fun: a pure function whose arguments are arrays, numbers or trees of them. Without it, `jit`
-            returns a decorator: `@toile.jit(static_argnames="n")`.
+        fun: a pure function whose arguments are arrays, numbers or trees of them. If it is omitted,
+            `jit` returns a decorator: `@toile.jit(static_argnames="n")`.
         in_shardings: how arguments are divided over devices: a tree of shardings with the structure
-            of the arguments. None keeps their shardings.
+            of the arguments. None keeps the arguments' own shardings.
         out_shardings: how results are divided over devices; None lets the compiler choose.
-        static_argnums: positions of arguments whose values the traced code may depend on, such as
-            sizes or flags. They must be hashable; each new value is traced and compiled again.
+        static_argnums: positions of arguments, such as sizes or flags, on whose values the Python
+            code may depend. The values must be hashable. For each new value, the function is traced
+            and compiled again.
         static_argnames: names of static arguments, in addition to `static_argnums`.
         donate_argnums: positions of arguments whose memory may be reused for results. The call
             deletes the arrays whose memory it reuses.
         donate_argnames: names of arguments whose memory may be reused, in addition to
             `donate_argnums`.
-        keep_unused: whether arguments that the function does not use may be donated too.
-        device: accepted for code written for JAX.
-        backend: accepted for code written for JAX.
-        inline: accepted for code written for JAX.
-        compiler_options: accepted for code written for JAX; unknown names raise an error.
-        max_traces: the largest allowed number of traces. One more raises an error that says what
-            changed.
+        keep_unused: whether the memory of donated arguments may be reused even if the function does
+            not use these arguments.
+        device: accepted for compatibility with JAX.
+        backend: accepted for compatibility with JAX.
+        inline: accepted for compatibility with JAX.
+        compiler_options: accepted for compatibility with JAX; unknown names raise an error.
+        max_traces: maximum number of traces. A further trace raises an error that says what
+            changed; None means no limit.
 
     Returns:
         The compiled function `f`. `f(*args)` calls it, `f.lower(*args)` shows its Program,
-        `f.why()` explains its traces, and `f.clear_cache()` removes them.
+        `f.why()` explains its traces, and `f.clear_cache()` removes its traces.
 
     Raises:
         ValueError: both `device` and `backend` are given.
 
     Differences:
-        JAX does not have `max_traces` and `why`.
+        `max_traces` and `why` do not exist in JAX.
 
     >>> @toile.jit
     ... def f(x):
@@ -149,15 +151,16 @@ def jit(
 
 
 def eval_shape(fun: Callable[..., Any], *args: PyTree, **kwargs: PyTree) -> PyTree:
-    """Find the shapes and dtypes of a function's results without computing them.
+    """Determine the shapes and dtypes of a function's results without computing the results.
 
     Args:
         fun: the function.
-        *args: the arguments of `fun`: arrays, numbers, or `ShapeDtypeStruct`s instead of arrays.
+        *args: the arguments of `fun`: trees of arrays, numbers and `ShapeDtypeStruct` objects,
+            which can replace arrays.
         **kwargs: the keyword arguments of `fun`.
 
     Returns:
-        A tree with the structure of the result and a `ShapeDtypeStruct` for each array.
+        A tree with the structure of the result that contains a `ShapeDtypeStruct` for each array.
 
     >>> toile.eval_shape(jnp.matmul, jnp.ones((2, 3)), jnp.ones((3, 4)))
     ShapeDtypeStruct(shape=(2, 4), dtype=float32)
@@ -187,11 +190,12 @@ def make_jaxpr(
         static_argnums: positions of arguments that keep their Python values and are not traced.
         axis_env: named axes that `fun` may use, as pairs `(name, size)`.
         return_shape: whether to also return the shapes and dtypes of the results.
-        abstracted_axes: must be None; accepted for code written for JAX.
+        abstracted_axes: must be None; accepted for compatibility with JAX.
 
     Returns:
-        A function with the same arguments that returns a `ClosedProgram`, which prints as text.
-        With `return_shape`, it returns a pair of the program and a tree of `ShapeDtypeStruct`s.
+        A function with the same arguments that returns a `ClosedProgram`, which prints as text. If
+        `return_shape` is True, it returns a pair of the program and a tree of `ShapeDtypeStruct`
+        objects.
 
     >>> print(toile.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0))
     { lambda ; a:f32[]. let
@@ -248,17 +252,19 @@ class _axes:
 def closure_convert(
     fun: Callable[..., R], *example_args: PyTree
 ) -> tuple[Callable[..., R], list[Array]]:
-    """Make the traced values that a function closes over explicit arguments.
+    """Turn the traced values that a function closes over into explicit arguments.
 
-    Use it for functions that are passed to a function with a custom rule (`custom_vjp`). Such a
-    rule can return cotangents for arguments, but not for values that an argument closes over.
+    Use `closure_convert` for functions that are passed to a function with a custom rule
+    (`custom_vjp`). Such a rule can return cotangents for arguments, but not for values that an
+    argument closes over.
 
     Args:
         fun: a function that may close over traced values.
         *example_args: example arguments, with which `fun` is traced.
 
     Returns:
-        `(converted, values)`; `converted(*args, *values)` returns the same result as `fun(*args)`.
+        The pair `(converted, values)`. `converted(*args, *values)` returns the same result as
+        `fun(*args)`.
 
     >>> def f(x):
     ...     converted, values = toile.closure_convert(lambda y: x * y, 1.0)
@@ -329,12 +335,12 @@ class _EvaluatingTrace(Trace):
 
 
 class ensure_compile_time_eval:
-    """Run operations on known values at once, even while a function is traced.
+    """Execute operations on known values immediately, even while a function is traced.
 
     Inside `jit`, all operations are staged, even if their operands are known. In this context,
-    operations on known values are computed at once, and Python code can use their results, as in
-    `int(y)` or `if y > 0`. Operations on traced values are staged as usual. Use it as a context
-    manager, or as a decorator for a whole function.
+    operations on known values are executed immediately, and Python code can use their results, as
+    in `int(y)` or `if y > 0`. Operations on traced values are staged as usual. Use
+    `ensure_compile_time_eval` as a context manager, or as a decorator for a whole function.
 
     >>> @toile.jit
     ... def f(x):

@@ -14,8 +14,8 @@ from toile.staging.flat_functions import name_of
 class named_scope:
     """Give a name to the operations in a block, for `toile.explain` and `toile.profile`.
 
-    Use it as a context manager, or as a decorator for a whole function. The names of nested scopes
-    are joined into a path. Results do not change.
+    Use `named_scope` as a context manager, or as a decorator for a whole function. The names of
+    nested scopes are joined into a path. Names do not affect results.
 
     Args:
         name: the name.

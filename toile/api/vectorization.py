@@ -1,6 +1,6 @@
 """vmap, and the derivatives that are built from it: jacfwd, jacrev and hessian.
 
-`in_axes` and `out_axes` are prefixes of the arguments' and results' trees. May import everything
+`in_axes` and `out_axes` are prefixes of the trees of arguments and results. May import everything
 below the faces.
 """
 
@@ -63,20 +63,21 @@ def vmap(
     Args:
         fun: the function of one example.
         in_axes: the position of the batch axis in the arguments: one integer for all of them, or a
-            sequence with an integer, None or a tree of these for each positional argument. None
-            marks arguments that all examples share. Keyword arguments are mapped over axis 0.
+            sequence with one entry for each positional argument. An entry is an integer, None, or a
+            tree of these. None marks arguments that all examples share. Keyword arguments are
+            mapped over axis 0.
         out_axes: the position of the batch axis in the results: an integer, None for results that
             do not depend on the example, or a tree of these.
         axis_name: a name for the batch axis, for collectives such as `lax.psum`.
         axis_size: the number of examples; required only if no argument is mapped.
-        spmd_axis_name: the mesh axis that examples are divided over in sharded programs.
-        sum_match: accepted for code written for JAX.
+        spmd_axis_name: the mesh axis over which the examples are divided in sharded programs.
+        sum_match: accepted for compatibility with JAX.
 
     Returns:
-        A function of arguments that have the batch axis.
+        A function like `fun` whose mapped arguments have the additional batch axis.
 
     Raises:
-        ValueError: when called, if mapped axes have different sizes, or `in_axes` does not fit the
+        ValueError: in a call, the mapped axes have different sizes, or `in_axes` does not fit the
             arguments.
 
     >>> toile.vmap(jnp.dot)(jnp.ones((2, 3)), jnp.ones((2, 3)))
@@ -233,21 +234,20 @@ def jacfwd(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[P, PyTree]:
-    """Turn a function into one that computes its Jacobian, column by column in forward mode.
+    """Turn a function into one that computes its Jacobian column by column, in forward mode.
 
-    The work grows with the number of elements of the arguments. Forward mode is the better choice
+    The cost grows with the number of elements in the arguments. Forward mode is the better choice
     if the result has more elements than the arguments.
 
     Args:
         fun: the function.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
-        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
-            differentiated.
+        has_aux: whether `fun` returns a pair `(result, aux)`; `aux` is not differentiated.
         holomorphic: whether `fun` is holomorphic, that is, complex differentiable.
 
     Returns:
-        A function with the same arguments that returns the Jacobian or, with `has_aux`, the pair
+        A function with the same arguments that returns the Jacobian; if `has_aux` is True, the pair
         `(jacobian, aux)`. The Jacobian is an array of shape `result.shape + argument.shape`, or a
         tree of such arrays if the result or the argument is a tree.
 
@@ -285,22 +285,21 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[P, PyTree]:
-    """Turn a function into one that computes its Jacobian, row by row in reverse mode.
+    """Turn a function into one that computes its Jacobian row by row, in reverse mode.
 
-    The work grows with the number of elements of the result. Reverse mode is the better choice if
+    The cost grows with the number of elements in the result. Reverse mode is the better choice if
     the arguments have more elements than the result.
 
     Args:
         fun: the function.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
-        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
-            differentiated.
+        has_aux: whether `fun` returns a pair `(result, aux)`; `aux` is not differentiated.
         holomorphic: whether `fun` is holomorphic, that is, complex differentiable.
         allow_int: whether integer arguments may be among `argnums`.
 
     Returns:
-        A function with the same arguments that returns the Jacobian or, with `has_aux`, the pair
+        A function with the same arguments that returns the Jacobian; if `has_aux` is True, the pair
         `(jacobian, aux)`. The Jacobian is an array of shape `result.shape + argument.shape`, or a
         tree of such arrays if the result or the argument is a tree.
 
@@ -340,18 +339,17 @@ def hessian(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[P, PyTree]:
-    """Turn a function into one that computes its second derivatives: `jacfwd(jacrev(fun))`.
+    """Turn a function into one that computes its second derivatives, as `jacfwd(jacrev(fun))` does.
 
     Args:
         fun: the function, which usually returns a single number.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
-        has_aux: whether `fun` returns a pair `(result, aux)`, of which only the result is
-            differentiated.
+        has_aux: whether `fun` returns a pair `(result, aux)`; `aux` is not differentiated.
         holomorphic: whether `fun` is holomorphic, that is, complex differentiable.
 
     Returns:
-        A function with the same arguments that returns the Hessian or, with `has_aux`, the pair
+        A function with the same arguments that returns the Hessian; if `has_aux` is True, the pair
         `(hessian, aux)`. The Hessian has the shape
         `result.shape + argument.shape + argument.shape`.
 

@@ -1,4 +1,4 @@
-"""The command `toile`: makes projects from examples, converts weights, explains functions.
+"""The command `toile`: creates projects from examples, converts weights and explains functions.
 
 `main` is the console script. The parsers load quickly; the code of a subcommand is loaded when it
 runs.

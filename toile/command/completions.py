@@ -1,7 +1,8 @@
 """`toile completion`: scripts that complete the command line in bash, zsh and fish.
 
-They are made from the parsers: commands, options, and arguments that are one of several names.
-Other arguments are completed as names of files; other values of options are not completed.
+They are generated from the parsers and complete commands, options, and arguments that are one of
+several names. Other arguments are completed as names of files; other values of options are not
+completed.
 """
 
 from __future__ import annotations

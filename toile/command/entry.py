@@ -1,6 +1,6 @@
 """`main`: reads the command line, runs the subcommand, and turns errors into one line.
 
-Exit status: 0 if all is well, 1 if something failed, 2 if the command line is wrong.
+The exit status is 0 if the command succeeds, 1 if it fails, and 2 if the command line is wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command `toile`.
 
     Args:
-        argv: the arguments; those of the process by default.
+        argv: the command-line arguments; by default, those of the process.
 
     Returns:
         The exit status.

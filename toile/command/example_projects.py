@@ -1,8 +1,9 @@
-"""`toile new`, which makes a project from an example, and `toile examples`.
+"""`toile new`, which creates a project from an example, and `toile examples`.
 
-A project runs outside the repository. It is a folder with the example as a package, the data files
-that it reads, a README, requirements and settings for pytest. Its files are made in memory, written
-to a temporary folder and renamed into place, so that an error leaves nothing behind.
+A project does not need the repository. It is a folder that contains the example as a package, the
+data files that the example reads, a README, requirements and settings for pytest. The files are
+created in memory and written to a temporary folder, which is then renamed, so an error leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def list_examples(args: argparse.Namespace) -> None:
 
 
 def new(args: argparse.Namespace) -> None:
-    """Make a project from an example, and print the commands to run next."""
+    """Create a project from an example, and print the commands to run next."""
     (example,) = (e for e in _known() if e.name == args.example)
     folder = Path(args.folder)
     made = files(example)

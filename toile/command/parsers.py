@@ -1,7 +1,7 @@
 """The command line: the parser of `toile` and of each subcommand.
 
-This module imports nothing that takes long to load. The error for a mistyped name suggests the
-nearest existing one. Completion scripts are made from these parsers (see `completions`).
+This module imports nothing that takes long to load. The error for a mistyped name suggests the most
+similar existing name. Completion scripts are generated from these parsers (see `completions`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _check_names(parser: Parser, argv: Sequence[str]) -> None:
 def command_parser() -> Parser:
     """The parser of `toile`."""
     parser = Parser(
-        prog="toile", epilog="`toile COMMAND --help` shows the arguments of a command, with an "
+        prog="toile", epilog="`toile COMMAND --help` shows the arguments of a command and an "
         "example.\n\nexample:\n  toile new mnist digits",
         description="Neural networks in the style of Flax: start projects, convert weights, "
         "inspect kernels.")
@@ -125,12 +125,12 @@ def _added(commands: Any, name: str, action: str, text: str, more: str, example:
 def _new(commands: Any) -> Parser:
     parser = _added(
         commands, "new", "new", "start a project from an example",
-        "The project contains the example's code, data and tests, and runs without the repository.",
+        "The project contains the example's code, data and tests. It does not need the repository.",
         "toile new mnist digits")
     parser.add_argument("example", metavar="EXAMPLE", type=OneOf(example_catalog.names),
                         help="name of an example; `toile examples` lists them")
     parser.add_argument("folder", metavar="FOLDER",
-                        help="folder of the project; it must be empty or not exist")
+                        help="folder for the project, which must be empty or not exist yet")
     return parser
 
 
@@ -142,7 +142,7 @@ def _examples(commands: Any) -> Parser:
 
 def _doctor(commands: Any) -> Parser:
     return _added(commands, "doctor", "doctor",
-                  "check this machine, and say how to fix what is missing", "",
+                  "check this machine, and say how to fix any problems", "",
                   "toile doctor")
 
 
@@ -152,7 +152,7 @@ def _cache(commands: Any) -> Parser:
         "Programs compile removed kernels again when they need them.",
         "toile cache\ntoile cache clear --yes")
     parser.add_argument("what", metavar="clear", nargs="?", type=OneOf(("clear",)),
-                        help="remove all kernels; without this word, the cache is only shown")
+                        help="remove all kernels; if omitted, the cache is only shown")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask before clearing")
     return parser
 
@@ -160,9 +160,9 @@ def _cache(commands: Any) -> Parser:
 def _convert(commands: Any) -> Parser:
     parser = _added(
         commands, "convert", "convert", "convert a file of weights to another format",
-        "The suffix determines the format: .msgpack, .safetensors or .npz. Files of PyTorch (.pt\n"
-        "and .pth) can be read, but not written. A folder contains checkpoints, such as\n"
-        "checkpoint_100. Nested names are joined by '/'.",
+        "The suffix determines the format: .msgpack, .safetensors or .npz. PyTorch files (.pt\n"
+        "and .pth) can be read, but not written. In a folder, checkpoints such as\n"
+        "checkpoint_100 are read or written. Nested names are joined by '/'.",
         "toile convert model.pt model.safetensors\n"
         "toile convert runs/mnist params.npz --only state/params")
     parser.add_argument("source", metavar="SOURCE", help="a file, or a folder of checkpoints")

@@ -1,4 +1,4 @@
-"""Names that exist only because code written for JAX, Flax or Optax imports them.
+"""Names that exist only for compatibility with code that imports them from JAX, Flax or Optax.
 
 No other module of toile imports this package, so the rest can be read without it. The
 `__init__.pyi` files of `toile.core` and `toile.lax` import public names from here. Everything else

@@ -31,14 +31,15 @@ class _AsAval(type):
 
 
 class ShapedArray(Aval, metaclass=_AsAval):
-    """Shape and dtype of an array whose values are not known.
+    """The shape and dtype of an array whose values are not known.
 
-    Every abstract value of toile counts as an instance.
+    `isinstance` treats every abstract value of toile as an instance of this class.
 
     Args:
         shape: sizes of the axes.
         dtype: the dtype or its name.
-        weak_type: whether the dtype gives way in promotion, like the dtype of a Python number.
+        weak_type: whether the dtype adapts to other dtypes in promotion, as the dtype of a Python
+            number does.
 
     >>> from toile.core import ShapedArray
     >>> ShapedArray((2, 3), "float32").shape
@@ -72,7 +73,7 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[ArrayLike], *args: ArrayLike) ->
 
 
 def is_concrete(x: object) -> bool:
-    """Tell whether a value is known now, and not only when a traced program runs.
+    """Tell whether a value is known now, not only when a traced program runs.
 
     Args:
         x: any value.
@@ -88,7 +89,7 @@ def is_concrete(x: object) -> bool:
 
 
 def trace_state_clean() -> bool:
-    """Tell whether nothing is being traced on this thread.
+    """Tell whether no function is being traced in the current thread.
 
     Returns:
         True outside all transformations.

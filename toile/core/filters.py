@@ -18,11 +18,11 @@ PRNGSequenceFilter = Filter
 
 @dataclass(frozen=True)
 class DenyList:
-    """A filter that matches every collection except the given ones.
+    """A filter that matches every collection except those that another filter selects.
 
     Args:
         deny: filter that selects the collections that are not matched: a name, a list of names, or
-            another filter.
+            any other filter.
 
     >>> from toile.core.filters import DenyList, in_filter
     >>> in_filter(DenyList(["params"]), "batch_stats"), in_filter(DenyList("params"), "params")
@@ -99,7 +99,7 @@ def union_filters(a: Filter, b: Filter) -> Filter:
 
 
 def subtract_filters(a: Filter, b: Filter) -> Filter:
-    """Return a filter that matches the names that `a` matches and `b` does not."""
+    """Return a filter that matches the names that `a` matches and `b` does not match."""
     if b is True:
         return False
     if a is True:

@@ -35,8 +35,8 @@ class FrozenValuesView(ValuesView[V]):
 class FrozenDict(Mapping[K, V]):
     """An immutable nested dictionary.
 
-    It is equal to a dict with the same items, can be hashed if its values can, and is a tree node
-    like a dict. Reading a dict inside it returns a `FrozenDict` too.
+    A `FrozenDict` is equal to a dict with the same items, is hashable if its values are hashable,
+    and is a tree node like a dict. Reading a nested dict also returns a `FrozenDict`.
 
     Args:
         *args: a mapping or (key, value) pairs, as for `dict`.
@@ -121,7 +121,7 @@ class FrozenDict(Mapping[K, V]):
         return f"FrozenDict({_pretty(self._dict, num_spaces)})"
 
     def copy(self, add_or_replace: Mapping[K, V] = MappingProxyType({})) -> FrozenDict[K, V]:
-        """Return a `FrozenDict` with entries added or replaced.
+        """Return a copy as a `FrozenDict`, with some entries added or replaced.
 
         Args:
             add_or_replace: the new entries.
@@ -134,7 +134,7 @@ class FrozenDict(Mapping[K, V]):
         return FrozenKeysView(self)
 
     def values(self) -> FrozenValuesView[V]:
-        """Return the values, with nested dictionaries as `FrozenDict`."""
+        """Return the values; nested dictionaries are returned as `FrozenDict`."""
         return FrozenValuesView(self)
 
     def items(self) -> Iterator[tuple[K, V]]:
@@ -148,7 +148,7 @@ class FrozenDict(Mapping[K, V]):
         return self._like({k: v for k, v in self._dict.items() if k != key}), value
 
     def unfreeze(self) -> dict[K, V]:
-        """Return a nested dict with the same entries, which can be changed."""
+        """Return a mutable nested dict with the same entries."""
         return unfreeze(self)
 
     def _like(self, xs: dict[Any, Any]) -> FrozenDict[Any, Any]:
@@ -167,7 +167,7 @@ class FrozenDict(Mapping[K, V]):
 
     @classmethod
     def tree_unflatten(cls, keys: Any, values: Any) -> FrozenDict[Any, Any]:
-        """Make a dictionary from its keys and values."""
+        """Create a dictionary from its keys and values."""
         return cls(zip(keys, values), __unsafe_skip_copy__=True)
 
 
@@ -225,7 +225,7 @@ def freeze(xs: Mapping[Any, Any]) -> FrozenDict[Any, Any]:
 
 
 def unfreeze(x: FrozenDict[Any, Any] | dict[str, Any]) -> dict[Any, Any]:
-    """Turn a `FrozenDict` into a nested dict that can be changed.
+    """Turn a `FrozenDict` into a mutable nested dict.
 
     Args:
         x: a `FrozenDict`, or a dict, which is copied.

@@ -1,4 +1,4 @@
-"""Boxes around variables, which store information about their axes, such as the mesh axis of each.
+"""Boxes, which store information about the axes of variables, such as the mesh axis of each.
 
 A box is a tree node whose child is its value. Lifted transforms that add or remove an axis of a
 variable call a method of its box. Modules see the value inside the box. `Partitioned` is a box that
@@ -38,12 +38,12 @@ class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
     """Base class of boxes, which attach information about axes to variables.
 
     A subclass must be registered as a tree node whose child is the value inside. Transforms that
-    add or remove an axis of a variable call `add_axis` and `remove_axis` of its box.
+    add or remove an axis of a variable call the box's `add_axis` or `remove_axis`.
     """
 
     @abc.abstractmethod
     def unbox(self) -> A:
-        """Return the value inside this box, which may be another box."""
+        """Return the value inside this box; the value may itself be a box."""
 
     @abc.abstractmethod
     def replace_boxed(self, val: B) -> AxisMetadata[B]:
@@ -74,7 +74,7 @@ def is_axis_metadata(val: Any) -> bool:
 
 
 def map_axis_meta(fn: Callable[[AxisMetadata[Any]], Any], tree: PyTree) -> PyTree:
-    """Apply a function to each box of a tree.
+    """Apply a function to each box in a tree.
 
     Args:
         fn: function `f(box)`, where the box is, for example, an `nn.Partitioned`.
@@ -109,10 +109,10 @@ def remove_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
 
 
 def unbox(tree: PyTree) -> PyTree:
-    """Replace each box of a tree by the value inside it.
+    """Replace each box in a tree with the value inside the box.
 
     Args:
-        tree: tree of arrays, some of them inside boxes or inside nested boxes.
+        tree: tree of arrays, some of them inside boxes, which may be nested.
 
     Returns:
         The tree without boxes.
@@ -142,15 +142,15 @@ def get_global_mesh() -> AbstractMesh | Mesh | None:
 
 
 def global_mesh_defined() -> bool:
-    """Return whether there is a current mesh."""
+    """Tell whether there is a current mesh."""
     return get_global_mesh() is not None
 
 
 class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
-    """A box around an array that names, for each axis, the mesh axis along which it is split.
+    """A box that contains an array and, for each axis, the mesh axis along which it is split.
 
-    Initializers wrapped by `with_partitioning` make such boxes, and `get_partition_spec` reads them
-    from variables. Modules see the array inside. With `nn.vmap` and `nn.scan`,
+    Initializers wrapped by `with_partitioning` create such boxes, and `get_partition_spec` reads
+    the names from them. Modules see only the array. With `nn.vmap` and `nn.scan`,
     `metadata_params={nn.PARTITION_NAME: ...}` names the new axis.
 
     Args:
@@ -172,7 +172,7 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
     mesh: Mesh | None = struct.field(default=None, pytree_node=False)
 
     def unbox(self, apply_constraint: bool = True) -> A:
-        """Return the array, with a constraint on its sharding if there is a mesh.
+        """Return the array; if there is a mesh, constrain the array's sharding.
 
         Args:
             apply_constraint: whether to apply the constraint.
@@ -196,10 +196,11 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         return params[PARTITION_NAME]
 
     def add_axis(self, index: int, params: dict[Any, Any]) -> Partitioned[A]:
-        """Return a box with a name for a new axis.
+        """Return a box whose names include the name of a new axis.
 
         Args:
-            index: position of the new axis. Axes before it that have no name get None.
+            index: position of the new axis. If there are fewer names than axes before it, None is
+                inserted for the missing names.
             params: dict that contains the name under the key `PARTITION_NAME`.
 
         Raises:
@@ -211,7 +212,7 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         return self.replace(names=tuple(names))
 
     def remove_axis(self, index: int, params: dict[Any, Any]) -> Partitioned[A]:
-        """Return a box without the name of an axis, which must be the name in `params`.
+        """Return a box without the name of one axis, which must be the name in `params`.
 
         Args:
             index: position of the axis.
@@ -231,7 +232,7 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         return PartitionSpec(*self.names)
 
     def get_sharding(self, mesh: Mesh) -> Sharding:
-        """Return the names as a sharding on `mesh`."""
+        """Return the sharding over `mesh` that the names describe."""
         return NamedSharding(mesh, self.get_partition_spec())
 
 
@@ -247,7 +248,7 @@ def with_partitioning(
         mesh: the mesh; None for the current mesh.
 
     Returns:
-        An initializer.
+        An initializer with the arguments of `fn`.
 
     >>> import toile.linen as nn
     >>> init = nn.with_partitioning(nn.initializers.ones, (None, "model"))
@@ -288,7 +289,7 @@ def get_partition_spec(tree: PyTree) -> PyTree:
 
 
 def get_sharding(tree: PyTree, mesh: Mesh) -> PyTree:
-    """Return the shardings over a mesh of the arrays in a tree of variables.
+    """Return the sharding of each array in a tree of variables, over a given mesh.
 
     Args:
         tree: tree of arrays, some of them in boxes such as `nn.Partitioned`.

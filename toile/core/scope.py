@@ -1,4 +1,4 @@
-"""Scopes, which give the functions of a network access to their variables and random keys.
+"""Scopes, which give functions access to their variables and random keys.
 
 A Scope refers to one level of a nested dict of variables, which the root scope owns, and of a tree
 of counters of random draws. `init` and `apply` turn functions of a Scope into pure functions.
@@ -69,11 +69,11 @@ def bind(
     mutable: CollectionFilter = False,
     flags: Mapping[str, Any] | None = None,
 ) -> Scope:
-    """Make a scope from variables and random streams, for interactive use.
+    """Create a scope from variables and random streams, for interactive use.
 
     Args:
         variables: nested dict of collections.
-        rngs: dict of keys by stream name; None for no keys.
+        rngs: dict that maps stream names to keys; None if no keys are needed.
         mutable: filter that selects the collections that may change: True for all, a name, a list
             of names, or a `DenyList`. These collections are copied.
         flags: settings that all scopes of the call can read, such as `{"initializing": True}`.
@@ -123,7 +123,7 @@ def apply(
         flags: settings that all scopes of the call can read.
 
     Returns:
-        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`, or, if
+        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`; if
         `mutable` is not False, the pair `(result, mutable collections)`.
 
     >>> from toile.core import apply
@@ -151,17 +151,17 @@ def apply(
 def init(
     fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Turn a function of a scope into a function that creates variables.
+    """Turn a function of a scope into one that returns its result and the created variables.
 
     Args:
         fn: function whose first argument is a `Scope`.
         mutable: filter that selects the collections that are created: True for all, a name, a list
             of names, or a `DenyList`.
-        flags: settings that all scopes of the call can read. The flag `initializing` is added.
+        flags: settings that all scopes of the call can read. The flag `initializing` is always set.
 
     Returns:
         A function `f(rngs, *args, **kwargs)` that returns the pair `(result, variables)`. `rngs` is
-        one key, for the stream `params`, or a dict of keys by stream name.
+        one key for the stream `params`, or a dict that maps stream names to keys.
 
     >>> import toile.linen as nn
     >>> from toile.core import init
@@ -183,13 +183,13 @@ def init(
 def lazy_init(
     fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Turn a function of a scope into a function that creates only the variables.
+    """Turn a function of a scope into one that creates its variables without computing its result.
 
     Args:
         fn: function whose first argument is a `Scope`.
         mutable: filter that selects the collections that are created: True for all, a name, a list
             of names, or a `DenyList`.
-        flags: settings that all scopes of the call can read. The flag `initializing` is added.
+        flags: settings that all scopes of the call can read. The flag `initializing` is always set.
 
     Returns:
         A function `f(rngs, *args, **kwargs)` that returns the variables. An argument can be a

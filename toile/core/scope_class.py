@@ -54,12 +54,12 @@ def _put(target: dict[str, Any], key: str, val: Any) -> None:
 class Scope:
     """Gives access to the variables and random streams of one part of a network.
 
-    `init` and `apply` make scopes and pass them to functions. Modules use scopes internally. A
+    `init` and `apply` create scopes and pass them to functions. Modules use scopes internally. A
     child scope sees a part of the same nested dict of variables.
 
     Args:
         variables: the collections of this scope, nested dicts that the scope may change.
-        rngs: dict of keys by stream name; None for no keys.
+        rngs: dict that maps stream names to keys; None if no keys are needed.
         name: name of this scope in its parent; None for a root.
         mutable: filter that selects the collections that may change.
         parent: the parent scope; None for a root.
@@ -145,7 +145,7 @@ class Scope:
 
     @property
     def rngs(self) -> dict[str, LazyRng]:
-        """The random streams. The path of the scope is folded in when a key is made."""
+        """The random streams by name; keys drawn from them depend on the scope's path."""
         if self._rngs is None:  # most scopes never draw
             above: Any = self.parent  # a root has its streams from the start
             streams = above.rngs.items()
@@ -159,11 +159,11 @@ class Scope:
 
     @property
     def invalid(self) -> bool:
-        """Whether the block for which the scope was made has ended."""
+        """Whether the block for which the scope was created has ended."""
         return self._invalid
 
     def invalidate(self) -> None:
-        """Mark the scope as invalid, so that using it raises an error."""
+        """Mark the scope as invalid; using it afterward raises an error."""
         self._invalid = True
 
     @contextlib.contextmanager
@@ -211,12 +211,12 @@ class Scope:
         return scope
 
     def name_reserved(self, name: str, col: str | None = None) -> bool:
-        """Whether `name` is taken for a child (if `col` is None) or for a variable of `col`."""
+        """Whether `name` is reserved for a child (if `col` is None) or for a variable in `col`."""
         taken = self.reservations.get(name)
         return taken is not None and (None in taken or col is None or col in taken)
 
     def reserve(self, name: str, col: str | None = None) -> None:
-        """Reserve a name for a child or a variable. Reserving it twice raises an error."""
+        """Reserve a name for a child or a variable. Reserving a name twice raises an error."""
         if not isinstance(name, str):
             raise TypeError(
                 f'The type of scope "{name}" should be string but it is {type(name)}{here()}'
@@ -239,7 +239,7 @@ class Scope:
         )
 
     def push(self, name: str | None = None, prefix: str = "", reuse: bool = False) -> Scope:
-        """Return a new child scope. With `reuse`, the name may already be in use."""
+        """Return a new child scope. If `reuse` is True, the name may already be in use."""
         self._check_valid()
         if name is None:
             name = self.default_name(prefix)
@@ -280,13 +280,13 @@ class Scope:
 
         Args:
             fn: function whose first argument is a `Scope`.
-            name: name of the child; None makes a name from `prefix` and a number.
+            name: name of the child; None means `prefix` followed by a number.
             prefix: prefix of the name; None means the name of the function.
             named_call: whether to label the operations of the function with the name of the child.
             **partial_kwargs: keyword arguments of `fn`.
 
         Returns:
-            A function of the other arguments. All calls of it see the same variables.
+            A function of the other arguments. All calls to it use the same variables.
         """
         if name is None:
             if prefix is None:
@@ -316,11 +316,11 @@ class Scope:
         return freeze(self._variables) if config.flax_return_frozendict else self._variables
 
     def is_mutable_collection(self, col: str) -> bool:
-        """Return whether variables of `col` can be created and written."""
+        """Tell whether variables in `col` can be created and changed."""
         return in_filter(self.mutable, col)
 
     def is_collection_empty(self, col: str) -> bool:
-        """Return whether `col` has no variables in the whole network."""
+        """Tell whether `col` has no variables in the whole network."""
         return not self.root._variables.get(col)
 
     def _mutable_collection(self, col: str) -> dict[str, Any]:
@@ -354,11 +354,11 @@ class Scope:
     # Random keys.
 
     def has_rng(self, name: str) -> bool:
-        """Return whether there is a random stream `name`."""
+        """Tell whether there is a random stream `name`."""
         return name in self.rngs
 
     def make_rng(self, name: str = "params") -> Any:
-        """Return the next key of a random stream. If it is missing, the stream 'params' is used."""
+        """Return the next key of a random stream. If the stream is missing, `params` is used."""
         if name not in self.rngs:
             if "params" not in self.rngs:
                 raise errors.InvalidRngError(
@@ -380,11 +380,11 @@ class Scope:
         return self._collection(col).get(name, default)
 
     def has_variable(self, col: str, name: str) -> bool:
-        """Return whether this scope has a variable `name` in `col`."""
+        """Tell whether this scope has a variable `name` in `col`."""
         return name in self._collection(col)
 
     def put_variable(self, col: str, name: str, value: Any) -> None:
-        """Write a variable of a mutable collection."""
+        """Set the value of a variable in a mutable collection."""
         self._check_valid()
         if not self.is_mutable_collection(col):
             raise errors.ModifyScopeVariableError(col, name, self.path_text)
@@ -480,7 +480,7 @@ class Scope:
     # Flags: settings that all scopes of the call can read.
 
     def has_flag(self, key: str) -> bool:
-        """Return whether a flag is set."""
+        """Tell whether a flag is set."""
         return key in self.flags
 
     def get_flag(self, key: str, default: Any = no_flag) -> Any:

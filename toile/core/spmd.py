@@ -1,4 +1,4 @@
-"""Rules that map logical axis names to mesh axes, and functions that shard values by such names.
+"""Rules that map logical axis names to mesh axes, and functions that use them to shard values.
 
 A logical axis name ("batch", "embed") says what an axis means, and a rule maps it to one or more
 mesh axes. Each thread has its own current rules.
@@ -50,7 +50,7 @@ def get_logical_axis_rules() -> LogicalRules:
 
     Returns:
         The (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names, or
-        None. The result is empty if no rules are set.
+        None. If no rules are set, the result is empty.
 
     >>> import toile.linen as nn
     >>> nn.get_logical_axis_rules()
@@ -61,7 +61,7 @@ def get_logical_axis_rules() -> LogicalRules:
 
 @contextlib.contextmanager
 def logical_axis_rules(rules: LogicalRules) -> Iterator[None]:
-    """Set the rules that map logical axis names to mesh axes, for the duration of a `with` block.
+    """Set the rules that map logical axis names to mesh axes for the duration of a `with` block.
 
     Args:
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,

@@ -22,7 +22,7 @@ _LIFTED: dict[type[Trace], tuple[str, str]] = {
 
 
 def current_trace() -> Trace | None:
-    """Return the innermost trace of this thread.
+    """Return the current thread's innermost trace.
 
     Returns:
         The trace; None if operations are executed eagerly.

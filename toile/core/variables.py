@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class Variable(Generic[T]):
-    """A handle to one variable of a collection, which `Module.variable` returns.
+    """A handle to one variable in a collection; `Module.variable` returns such handles.
 
     Read the variable through the attribute `value`. If the collection is mutable, assign to `value`
-    to change it.
+    to change the variable.
 
     Args:
         scope: scope that contains the variable.

@@ -1,8 +1,8 @@
-"""Programs of several processes: `initialize` connects those that `mpirun` or `srun` has started.
+"""Programs with several processes, which `mpirun` or `srun` starts and `initialize` connects.
 
-Afterward, `devices` lists the devices of all processes, and `pmap` and `training.replicated` run on
-all of them. In a program of one process, `initialize` only records that it was called. An uncaught
-error in one process ends all of them.
+After `initialize`, `devices` lists the devices of all processes, and `pmap` and
+`training.replicated` run on all of them. In a program with a single process, `initialize` only
+records that it was called. An uncaught error in one process ends all processes.
 """
 
 from __future__ import annotations
@@ -45,30 +45,32 @@ def initialize(
 ) -> None:
     """Connect the processes that `mpirun` or `srun` has started.
 
-    Afterward, `toile.devices()` lists the devices of all processes. A program of one process may
-    call this function too. The launcher numbers the processes, so no addresses are needed.
+    Afterward, `toile.devices()` lists the devices of all processes. A program with a single process
+    may call this function too. The launcher numbers the processes, so no addresses are needed.
 
     Args:
         coordinator_address: not used.
-        num_processes: number of processes; if given, it must agree with the launcher.
-        process_id: number of this process; if given, it must agree with the launcher.
-        local_device_ids: numbers of the GPUs of this machine that this process uses. If None, the
+        num_processes: number of processes; if it is given, it must agree with the launcher's
+            number.
+        process_id: index of this process; if it is given, it must agree with the launcher's index.
+        local_device_ids: indices of the GPUs on this machine that this process uses. If None, the
             processes on a machine divide its GPUs among themselves.
         cluster_detection_method: not used.
-        initialization_timeout: seconds to wait for all processes. After this time, the job ends
-            with an error that names the missing processes.
-        heartbeat_timeout_seconds: seconds without a heartbeat after which a process counts as
-            failed, and the job ends.
-        shutdown_timeout_seconds: seconds to wait for all processes in `shutdown`.
+        initialization_timeout: seconds to wait for all processes to connect. After this time, the
+            job ends with an error that names the missing processes.
+        heartbeat_timeout_seconds: seconds without a heartbeat after which a process is considered
+            failed and the job ends.
+        shutdown_timeout_seconds: seconds for which `shutdown` waits for all processes.
         coordinator_bind_address: not used.
         slice_index, partition_index: not used.
 
     Raises:
-        RuntimeError: the function was called before, or a number differs from the launcher's.
+        RuntimeError: the function was called before, or an argument differs from the launcher's
+            value.
 
     Differences:
-        JAX connects processes by the address of a coordinator; in toile, a launcher must start
-        them.
+        JAX connects processes through the address of a coordinator. In toile, a launcher must start
+        the processes.
     """
     if _State.initialized:
         raise RuntimeError("distributed.initialize should only be called once." + here())
@@ -187,18 +189,18 @@ def _forget() -> None:
 
 
 def is_initialized() -> bool:
-    """Tell whether `initialize` was called.
+    """Tell whether `initialize` has been called.
 
     Returns:
-        True between `initialize` and `shutdown`.
+        True after `initialize` and before `shutdown`.
     """
     return _State.initialized
 
 
 def shutdown() -> None:
-    """Wait until all processes have called this function, then disconnect from them.
+    """Wait until all processes have called this function, and then disconnect from them.
 
-    It is called automatically when Python exits.
+    This function is called automatically when Python exits.
     """
     found, processes.slot.joined = processes.slot.joined, None
     _State.initialized = False

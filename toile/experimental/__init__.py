@@ -1,4 +1,4 @@
-"""Experimental parts of JAX's interface; errors for missing ones say what to use instead."""
+"""Experimental parts of JAX's interface; errors for missing parts say what to use instead."""
 
 from toile import _absent
 from toile.engine.config import Override
@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = _attach(__name__, __file__, _absent.missing_attr
 
 
 def disable_x64() -> Override:
-    """Replace 64-bit dtypes by 32-bit dtypes, as `enable_x64(False)` does.
+    """Replace 64-bit dtypes with 32-bit dtypes, as `enable_x64(False)` does.
 
     Returns:
         A context manager, which can also decorate a function.

@@ -19,11 +19,11 @@ class JaxException(Exception):
 
 
 class JaxRuntimeError(_RuntimeError, ValueError):
-    """A check failed; the error is also a ValueError, which code that handles checks expects."""
+    """A check failed. This class is a subclass of ValueError, which existing code may catch."""
 
 
 class FailedCheckError(JaxException):
-    """A check that the user made with `check` failed."""
+    """A call to `check` failed."""
 
 
 class NaNError(JaxException):
@@ -52,7 +52,7 @@ class Site:
 
 
 class UserSite(Site):
-    """A call of `check`."""
+    """A call to `check`."""
 
     def __init__(self, message: str, tree: Any):
         self.message, self.tree = message, tree

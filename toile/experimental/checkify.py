@@ -1,8 +1,8 @@
 """Run-time checks that work in jitted and mapped functions.
 
 `checkify(f)` is a function that returns an `Error` and the result of `f`. The error says which
-check failed first, if any. Checks are made by calls of `check` and, on request, for NaNs, divisions
-by zero and indices out of bounds.
+check failed first, if any. Checks are calls to `check`. On request, operations are also checked for
+NaNs, divisions by zero and indices out of bounds.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ all_checks = automatic_checks | user_checks
 class Error:
     """The outcome of the checks in a call: the first check that failed, if any.
 
-    Functions that `checkify` has transformed return it. It is a tree of arrays, so jitted and
-    mapped functions can return it too. `error.throw()` raises an exception if a check failed, and
-    `error.get()` returns the message of the failed check, or None.
+    Functions that `checkify` has transformed return an `Error`. It is a tree of arrays, so jitted
+    and mapped functions can return it too. `error.throw()` raises an exception if a check failed,
+    and `error.get()` returns the message of the failed check, or None.
 
     Args:
         sites: places in the program where a check may fail.
-        codes: for each group of sites, the index of the first site that failed, or -1. All sites of
+        codes: for each group of sites, the index of the first site that failed, or -1. All sites in
             a group insert values of the same shapes and dtypes into their messages.
         payloads: for each group, the values to insert into the message.
     """
@@ -87,8 +87,8 @@ class Error:
         """Return the failed check as an exception.
 
         Returns:
-            The exception; for a batch, the exception of the first failed example. None if no check
-            failed.
+            The exception; for a batch, the exception for the first example that failed. If no check
+            failed, the result is None.
         """
         shape = self.codes[0].shape if self.codes else ()
         for index in np.ndindex(*shape):
@@ -101,7 +101,8 @@ class Error:
         """Return the message of the failed check.
 
         Returns:
-            The message; for a batch, one line for each failed example. None if no check failed.
+            The message; for a batch, one line for each example that failed. If no check failed, the
+            result is None.
         """
         shape = self.codes[0].shape if self.codes else ()
         if not shape:
@@ -116,7 +117,7 @@ class Error:
         return "\n".join(lines) or None
 
     def throw(self) -> None:
-        """Raise JaxRuntimeError if a check failed."""
+        """Raise a `JaxRuntimeError` if a check failed."""
         check_error(self)
 
     def __str__(self) -> str:
@@ -145,17 +146,18 @@ init_error = Error()
 def checkify(
     f: Callable[..., Any], errors: frozenset[Any] = user_checks
 ) -> Callable[..., tuple[Error, Any]]:
-    """Turn a function with checks into one that returns a failure as a value.
+    """Turn a function with checks into one that also returns which check failed, if any.
 
-    A failed check then does not raise an exception, so checks work on any device and in mapped
+    A failed check does not raise an exception, so checks work on any device and in mapped
     functions.
 
     Args:
         f: the function, which may call `check`.
-        errors: kinds of checks to make. The default, `user_checks`, makes only the calls of
-            `check`. `nan_checks`, `div_checks` and `index_checks` check the operations of `f` for
-            NaNs, divisions by zero and indices out of bounds. `float_checks` combines the first two
-            of these, `automatic_checks` all three, and `all_checks` all kinds.
+        errors: kinds of checks to perform. The default, `user_checks`, performs only the checks
+            that the code makes by calling `check`. `nan_checks`, `div_checks` and `index_checks`
+            check the operations of `f` for NaNs, divisions by zero and indices out of bounds.
+            `float_checks` combines `nan_checks` and `div_checks`, `automatic_checks` combines all
+            three, and `all_checks` performs all kinds of checks.
 
     Returns:
         A function with the same arguments that returns the pair (error, result of `f`); the error
@@ -193,24 +195,25 @@ def checkify(
 def check(
     pred: ArrayLike, msg: str, *fmt_args: PyTree, debug: bool = False, **fmt_kwargs: PyTree
 ) -> None:
-    """Check a condition at run time, and report a failure if it does not hold.
+    """Check a condition at run time, and report a failure if the condition is false.
 
     In a function that `checkify` has transformed, the failure is recorded and the function
-    continues. Otherwise JaxRuntimeError is raised when the check runs.
+    continues. In other functions, a `JaxRuntimeError` is raised when the check runs.
 
     Args:
         pred: the condition, a boolean of shape ().
         msg: message, with fields such as `{}` or `{x}` for the formatting arguments.
-        *fmt_args: trees of arrays for the fields without a name.
+        *fmt_args: trees of arrays for the unnamed fields.
         debug: whether to check only in functions that `checkify` has transformed.
-        **fmt_kwargs: trees of arrays for the fields with a name.
+        **fmt_kwargs: trees of arrays for the named fields.
 
     Raises:
-        JaxRuntimeError: the condition does not hold.
+        JaxRuntimeError: the condition is false.
         TypeError: `pred` is not a boolean of shape (), or a formatting argument is not an array.
 
     Differences:
-        JAX refuses to jit a function with checks that `checkify` has not transformed.
+        Unlike toile, JAX raises an error if a function with checks is jitted without being
+        transformed by `checkify`.
     """
     shape, dtype = np.shape(pred), getattr(pred, "dtype", np.asarray(pred).dtype
                                            if not isinstance(pred, Array) else None)
@@ -233,19 +236,19 @@ def check(
 def debug_check(pred: ArrayLike, msg: str, *fmt_args: PyTree, **fmt_kwargs: PyTree) -> None:
     """Check a condition only in functions that `checkify` has transformed.
 
-    Elsewhere the function does nothing.
+    In other functions, `debug_check` does nothing.
 
     Args:
         pred: the condition, a boolean of shape ().
         msg: message, with fields such as `{}` or `{x}` for the formatting arguments.
-        *fmt_args: trees of arrays for the fields without a name.
-        **fmt_kwargs: trees of arrays for the fields with a name.
+        *fmt_args: trees of arrays for the unnamed fields.
+        **fmt_kwargs: trees of arrays for the named fields.
     """
     check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
 
 
 def check_error(error: Error) -> None:
-    """Raise an error if a check failed.
+    """Raise an error if a check has failed.
 
     In a function that `checkify` has transformed, the failure is recorded instead.
 

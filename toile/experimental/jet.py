@@ -49,20 +49,20 @@ def jet(
     """Compute high-order derivatives of a function along a curve.
 
     Each argument of `fun` is a polynomial in one variable `t`. The results are the derivatives of
-    `fun` with respect to `t`, at `t = 0`.
+    `fun` with respect to `t` at `t = 0`.
 
     Args:
         fun: function of arrays that returns a tree of arrays.
         primals: value of each argument at `t = 0`.
         series: for each argument, a list of its first, second and higher derivatives. All lists
             must have the same length.
-        factorial_scaled: True for derivatives. If False, `series` and the results are the
-            coefficients of the polynomials instead, that is, the derivative of order k divided by
-            the factorial of k.
+        factorial_scaled: if True, `series` and the results contain derivatives. If False, they
+            contain the coefficients of the polynomials, that is, each derivative of order k divided
+            by the factorial of k.
 
     Returns:
-        The pair (result, derivatives). The derivatives have the structure of the result, with a
-        list of derivatives in place of each array.
+        The pair (result, derivatives). `derivatives` has the structure of the result, with a list
+        of derivatives in place of each array.
 
     Raises:
         ValueError: an argument is not an array, or the lists of derivatives differ in length.
@@ -107,11 +107,11 @@ def jet(
 
 
 jet2 = functools.partial(jet, factorial_scaled=False)
-jet2.__doc__ = "`jet` with factorial_scaled=False: coefficients in place of derivatives."
+jet2.__doc__ = "`jet` with `factorial_scaled=False`: computes coefficients in place of derivatives."
 
 
 def fact(n: ArrayLike) -> Array:
-    """Compute the factorial of a number as a float, with the gamma function.
+    """Compute the factorial of a number as a float, using the gamma function.
 
     Args:
         n: number, or array of numbers.

@@ -1,7 +1,7 @@
-"""Errors for random keys that are used twice, while the option `jax_debug_key_reuse` is on.
+"""Errors for random keys that are used twice while the option `jax_debug_key_reuse` is on.
 
-`toile.debug_key_reuse(True)` is a context manager that sets the option. A key that a sampler or
-`split` has consumed is then refused by the next one, both in eager and in traced code:
+`toile.debug_key_reuse(True)` is a context manager that sets the option. While it is set, using a
+key that a sampler or `split` has already consumed raises an error, in eager and in traced code:
 
 >>> import toile
 >>> from toile import random
@@ -14,8 +14,8 @@
 ...         print(str(error)[:23])
 Previously-consumed key
 
-`random.clone` returns the same key for another use. The `key_use` rule of an operation says what it
-does to keys (see `toile.engine.key_uses`).
+`random.clone` returns a copy of a key that may be used again. The `key_use` rule of an operation
+says how the operation uses keys (see `toile.engine.key_uses`).
 """
 
 from toile.engine.errors import KeyReuseError

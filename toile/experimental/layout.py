@@ -9,7 +9,7 @@ __all__ = ["Format", "Layout", "with_layout_constraint"]
 
 
 def with_layout_constraint(x: PyTree, layouts: PyTree) -> PyTree:
-    """Return the arrays unchanged, because toile chooses the memory layout itself.
+    """Return the arrays unchanged, because arrays in toile are always row-major.
 
     Args:
         x: tree of arrays.

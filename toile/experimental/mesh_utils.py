@@ -19,13 +19,13 @@ def create_device_mesh(
     mesh_shape: Sequence[int], devices: Sequence[Device] | None = None, *,
     contiguous_submeshes: bool = False, allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """Arrange devices in an array from which a mesh can be made.
+    """Arrange devices in an array from which a mesh can be created.
 
     Args:
         mesh_shape: shape of the array.
         devices: the devices; None for all devices.
-        contiguous_submeshes: not used; only for TPUs.
-        allow_split_physical_axes: not used; only for TPUs.
+        contiguous_submeshes: not used; in JAX, it matters only for TPUs.
+        allow_split_physical_axes: not used; in JAX, it matters only for TPUs.
 
     Returns:
         A NumPy array of the devices, in the order of `devices`.
@@ -51,27 +51,28 @@ def create_hybrid_device_mesh(
     devices: Sequence[Device] | None = None, *, process_is_granule: bool = False,
     should_sort_granules_by_key: bool = True, allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """Arrange the devices of several processes in an array from which a mesh can be made.
+    """Arrange the devices of several processes in an array from which a mesh can be created.
 
-    Along each axis, the devices of one process are next to each other. The size of an axis of the
-    array is the product of the sizes in both shapes.
+    Along each axis, the devices of one process are next to each other. The size of each axis of the
+    array is the product of the corresponding sizes in `mesh_shape` and `dcn_mesh_shape`.
 
     Args:
-        mesh_shape: shape of the array of devices of one process.
+        mesh_shape: shape of the array of each process's devices.
         dcn_mesh_shape: shape of the array of processes, with the same number of axes as
             `mesh_shape`.
         devices: the devices; None for all devices.
-        process_is_granule: must be True, so that devices are grouped by process. With False, they
-            would be grouped by an attribute `slice_index`, which devices in toile do not have.
+        process_is_granule: must be True, which groups devices by process. False would group them by
+            the attribute `slice_index`, which devices in toile do not have.
         should_sort_granules_by_key: whether processes are sorted by index. If False, they are in
             the order in which they first appear in `devices`.
-        allow_split_physical_axes: not used; only for TPUs.
+        allow_split_physical_axes: not used; in JAX, it matters only for TPUs.
 
     Returns:
         A NumPy array of devices.
 
     Raises:
-        ValueError: a shape does not match the number of processes or the number of their devices.
+        ValueError: a shape does not match the number of processes or the number of devices per
+            process.
     """
     found = list(all_devices() if devices is None else devices)
     name = "process_index" if process_is_granule else "slice_index"

@@ -1,6 +1,6 @@
-"""Functions with which the processes of a distributed program share values between steps.
+"""Functions that exchange values between the processes of a distributed program.
 
-Trees must have the same structure on all processes, and their arrays must have the same shapes and
+A tree must have the same structure on all processes, and its arrays must have the same shapes and
 dtypes.
 """
 
@@ -34,14 +34,15 @@ def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> PyTr
     """Send the values of one process to all processes.
 
     Args:
-        in_tree: tree of arrays and numbers; the values are used only from the source process.
-        is_source: whether this process is the source; None makes process 0 the source.
+        in_tree: tree of arrays and numbers; only the source process's values are used.
+        is_source: whether this process is the source; None means that process 0 is the source.
 
     Returns:
-        The tree of the source, with NumPy arrays as leaves.
+        The source process's tree, with NumPy arrays as leaves.
 
     Raises:
-        ValueError: no process or more than one is the source, or shapes or dtypes differ.
+        ValueError: the number of source processes is not 1, or shapes or dtypes differ between
+            processes.
 
     >>> from toile.experimental.multihost_utils import broadcast_one_to_all
     >>> broadcast_one_to_all({"seed": 3})
@@ -67,10 +68,10 @@ def process_allgather(in_tree: PyTree, tiled: bool = False) -> PyTree:
     Args:
         in_tree: tree of arrays and numbers.
         tiled: whether arrays are concatenated along their first axis instead of being stacked along
-            a new one. Numbers are always stacked.
+            a new axis. Numbers are always stacked.
 
     Returns:
-        A tree of NumPy arrays, in which the values are in the order of the processes.
+        A tree of NumPy arrays that contain the values in the order of the processes.
 
     Raises:
         ValueError: shapes or dtypes differ between processes.
@@ -107,7 +108,7 @@ def sync_global_devices(name: str) -> None:
 
 
 def assert_equal(in_tree: PyTree, fail_message: str = "") -> None:
-    """Raise an error on all processes unless all of them have the same values.
+    """Raise an error on all processes unless all of them pass the same values.
 
     Args:
         in_tree: tree of arrays and numbers.
@@ -158,7 +159,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
         step_id: number of the step; not used.
 
     Returns:
-        False, because toile receives no such notice from the machines that it runs on.
+        Always False, because toile does not receive preemption notices.
     """
     return False
 
@@ -174,9 +175,9 @@ def _one_process(what: str) -> None:
 def host_local_array_to_global_array(
     local_inputs: PyTree, global_mesh: Mesh, pspecs: PyTree
 ) -> PyTree:
-    """Make global arrays from the parts that the processes have.
+    """Create global arrays from the parts that the processes hold.
 
-    This works only with a single process, whose part is the whole array.
+    This function works only if there is a single process, whose part is the whole array.
 
     Args:
         local_inputs: tree of arrays.
@@ -184,7 +185,7 @@ def host_local_array_to_global_array(
         pspecs: partition specs of the arrays; not used.
 
     Returns:
-        The tree, with arrays of toile as leaves.
+        The tree, with toile arrays as leaves.
 
     Raises:
         NotImplementedError: there are several processes.
@@ -198,7 +199,7 @@ def global_array_to_host_local_array(
 ) -> PyTree:
     """Return the parts of global arrays that belong to this process.
 
-    This works only with a single process, whose part is the whole array.
+    This function works only if there is a single process, whose part is the whole array.
 
     Args:
         global_inputs: tree of arrays.
@@ -206,7 +207,7 @@ def global_array_to_host_local_array(
         pspecs: partition specs of the arrays; not used.
 
     Returns:
-        The tree, with arrays of toile as leaves.
+        The tree, with toile arrays as leaves.
 
     Raises:
         NotImplementedError: there are several processes.
@@ -217,9 +218,9 @@ def global_array_to_host_local_array(
 
 @contextmanager
 def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
-    """Make a context manager that provides the devices of the processes that are running.
+    """Return a context manager that provides the devices of the processes that are still running.
 
-    An error in one process ends all processes, so all devices are always included.
+    In toile, an error in one process ends all processes, so all devices are always included.
 
     Args:
         devices: the devices to check.

@@ -1,8 +1,8 @@
 """Solve systems of ordinary differential equations with an adaptive step size.
 
-The solver uses the method of Dormand and Prince of order 5(4). A polynomial along each step
-interpolates the values at times in between. Gradients are computed by solving the adjoint system
-backward in time, so the steps are not stored.
+The solver uses the Dormand-Prince method of order 5(4). A polynomial for each step interpolates the
+values at times within the step. Gradients are computed by solving the adjoint system backward in
+time, so the steps are not stored.
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ def odeint(
 ) -> PyTree:
     """Solve the ordinary differential equation `dy/dt = func(y, t, *args)` from `y0`.
 
-    The solver uses the method of Dormand and Prince of order 5, with an adaptive step size. A step
-    is accepted if its estimated error is at most `atol + rtol * abs(y)`, as a root mean square over
-    the elements. Derivatives are computed by solving the adjoint equation backward in time.
+    The solver uses the Dormand-Prince method of order 5 with an adaptive step size. A step is
+    accepted if the root mean square of `error / (atol + rtol * abs(y))` over all elements is at
+    most 1, where `error` is the estimated error of the step. Derivatives are computed by solving
+    the adjoint equation backward in time.
 
     Args:
         func: a function `func(y, t, *args)` that returns the derivative of the state, with the
@@ -88,20 +89,20 @@ def odeint(
         y0: state at the time `t[0]`, an array or a tree of arrays.
         t: array of floats with the times at which to compute the state, in increasing order.
         *args: arrays, numbers or trees of them that are passed to `func`. The result can be
-            differentiated with respect to them too.
+            differentiated with respect to these arguments too.
         rtol: relative tolerance.
         atol: absolute tolerance.
-        mxstep: largest number of steps from one time to the next. If this number is reached, the
-            result is inaccurate, but no error is raised.
-        hmax: largest size of a step.
+        mxstep: maximum number of steps from one time in `t` to the next. If this number is reached,
+            the result is inaccurate, but no error is raised.
+        hmax: maximum size of a step.
 
     Returns:
-        The states at the times `t`: a tree with the structure of `y0`, whose arrays have a new
-        first axis for the times.
+        The states at the times `t`: a tree with the structure of `y0`. Its arrays have an
+        additional first axis for the times.
 
     Raises:
-        TypeError: `t` is not an array of floats, or `args` contains something other than arrays and
-            numbers.
+        TypeError: `t` is not an array of floats, or `args` contains an object that is neither an
+            array nor a number.
 
     >>> from toile.experimental.ode import odeint
     >>> y = odeint(lambda y, t, rate: -rate * y, 1.0, jnp.array([0.0, 1.0]), 2.0)

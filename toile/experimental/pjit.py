@@ -1,4 +1,4 @@
-"""`pjit`, an older name of `jit`."""
+"""`pjit`, an older name for `jit`."""
 
 from toile.api.programs import jit as pjit
 from toile.lax import with_sharding_constraint

@@ -16,21 +16,21 @@ def shard_map(
     f: Callable[..., Any], mesh: Mesh, in_specs: PyTree, out_specs: PyTree, check_rep: bool = True,
     auto: frozenset[Any] = frozenset(),
 ) -> Callable[..., Any]:
-    """Run a function on each device of a mesh with its part of the arguments.
+    """Run a function on each device of a mesh, with that device's part of the arguments.
 
-    It is `toile.shard_map` with the argument names of older versions of JAX.
+    This function is `toile.shard_map` with the argument names of older versions of JAX.
 
     Args:
-        f: the function, which is called with the parts of the arguments.
+        f: the function, which is called on each device with that device's parts of the arguments.
         mesh: mesh of devices.
         in_specs: partition specs of the arguments.
         out_specs: partition specs of the results.
-        check_rep: whether to check that results are equal on all devices if `out_specs` requires
-            it.
+        check_rep: whether to check, where `out_specs` requires it, that results are equal on all
+            devices.
         auto: names of mesh axes along which `f` sees whole arrays.
 
     Returns:
-        A function of whole arrays.
+        A function whose arguments and results are whole arrays.
     """
     manual = frozenset(mesh.axis_names) - frozenset(auto)
     return _shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=manual,

@@ -37,7 +37,7 @@ class PReLU(Module):
 
     @compact
     def __call__(self, inputs: Array) -> Array:
-        """Apply the function to each element.
+        """Apply the activation function to each element.
 
         Args:
             inputs: array of any shape.

@@ -36,36 +36,39 @@ __all__ = [
 
 
 class MultiHeadDotProductAttention(Module):
-    """Multi-head dot-product attention, with linear projections of the inputs and the result.
+    """Multi-head dot-product attention, including linear projections of the inputs and the result.
 
-    Inputs have shape (*batch, length, features). Each head compares projected queries with
+    The inputs have shape (*batch, length, features). Each head compares projected queries with
     projected keys and computes a weighted mean of projected values. The last projection combines
-    the heads. The result has shape (*batch, queries, out_features).
+    the heads. The result has shape (*batch, queries, out_features), where `queries` is the length
+    of `inputs_q`.
 
     The parameters are those of four linear layers. `query`, `key` and `value` each have a `kernel`
     of shape (features, num_heads, depth) and a `bias` of shape (num_heads, depth), where
     `depth = qkv_features / num_heads`. `out` has a `kernel` of shape (num_heads, depth,
-    out_features) and a `bias` of shape (out_features,). With `normalize_qk`, there are also the
-    layers `query_ln` and `key_ln`.
+    out_features) and a `bias` of shape (out_features,). If `normalize_qk` is True, the layers
+    `query_ln` and `key_ln` also have parameters.
 
-    With `decode=True`, `init` on a whole sequence allocates space for its length in the collection
-    `cache`. After that, each `apply` with `mutable=["cache"]` processes the next position, which
-    attends to itself and all earlier positions.
+    With `decode=True`, call `init` with a sequence of the maximum length; this allocates the
+    collection `cache`. After that, each call to `apply` with `mutable=["cache"]` processes one
+    position, which attends to itself and all earlier positions.
 
     Args:
         num_heads: number of heads.
         dtype: dtype to compute in; None for the dtype that the inputs and the parameters promote
             to.
         param_dtype: dtype of the parameters when they are created.
-        qkv_features: total number of features of the queries, keys and values of all heads, a
-            multiple of `num_heads`. None means the number of features of `inputs_q`.
+        qkv_features: total number of query features in all heads, a multiple of `num_heads`. The
+            keys and the values have the same number of features. None means the number of features
+            of `inputs_q`.
         out_features: number of features of the result; None means the number of features of
             `inputs_q`.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
         dropout_rate: probability that an attention weight is dropped.
-        deterministic: whether to disable dropout. Pass it either here or to the call. It is
-            required only if `dropout_rate` is greater than 0.
-        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        deterministic: whether to disable dropout. Pass this option either here or in the call. It
+            is required only if `dropout_rate` is greater than 0.
+        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
+            default.
         kernel_init: initializer of the kernels; by default, LeCun normal.
         out_kernel_init: initializer of the kernel of `out`; None means `kernel_init`.
         bias_init: initializer of the biases.
@@ -73,9 +76,9 @@ class MultiHeadDotProductAttention(Module):
         use_bias: whether the four projections have a bias.
         attention_fn: function `f(query, key, value, **options)` to use in place of
             `dot_product_attention`. The three arrays have shape (*batch, length, num_heads, depth).
-            The function gets only those options that are among its parameters.
-        decode: whether to keep keys and values in the collection `cache`, to process one position
-            at a time.
+            The layer passes only the options that the function has as parameters.
+        decode: whether to process one position at a time and keep keys and values in the collection
+            `cache`.
         normalize_qk: whether to apply a `LayerNorm` to queries and keys.
         force_fp32_for_softmax: whether to compute the softmax in float32.
         qkv_dot_general: function that the projections to queries, keys and values use in place of
@@ -85,13 +88,14 @@ class MultiHeadDotProductAttention(Module):
         qkv_dot_general_cls: class whose instances are used as `qkv_dot_general`.
         out_dot_general_cls: class whose instances are used as `out_dot_general`.
         qk_attn_weights_einsum_cls: class whose instances replace `jnp.einsum` for the product of
-            queries and keys. It requires `attn_weights_value_einsum_cls` too.
+            queries and keys. If it is set, `attn_weights_value_einsum_cls` must be set too.
         attn_weights_value_einsum_cls: class whose instances replace `jnp.einsum` for the product
             of weights and values.
 
     Raises:
         AssertionError: `qkv_features` is not a multiple of `num_heads`.
-        ValueError: with `decode=True`, a call after `init` does not have exactly one position.
+        ValueError: `decode` is True, and the input of a call after `init` does not have exactly one
+            position.
 
     >>> import toile.linen as nn
     >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, qkv_features=16)
@@ -149,13 +153,13 @@ class MultiHeadDotProductAttention(Module):
             inputs_q: array of shape (*batch, queries, features) from which the queries are
                 computed.
             inputs_k: array of shape (*batch, keys, features) from which the keys are computed. None
-                means `inputs_q`, which is self-attention.
+                means `inputs_q` (self-attention).
             inputs_v: array of shape (*batch, keys, features) from which the values are computed.
                 None means `inputs_k`.
             inputs_kv: deprecated; array from which both keys and values are computed.
-            mask: array that broadcasts to (*batch, num_heads, queries, keys). It is false where a
-                query must not attend to a key. None for no mask.
-            deterministic: whether to disable dropout, if this is not set as a field of the layer.
+            mask: array that broadcasts to (*batch, num_heads, queries, keys) and is false where a
+                query must not attend to a key; None for no mask.
+            deterministic: whether to disable dropout; None means the layer's field.
             dropout_rng: key for dropout; None means the next key of the stream `dropout`.
             sow_weights: whether to store the attention weights in the collection `intermediates`
                 under the name `attention_weights`.
@@ -309,16 +313,21 @@ def _through_cache(
 class MultiHeadAttention(MultiHeadDotProductAttention):
     """`MultiHeadDotProductAttention` under a shorter name.
 
-    The two differ only in the automatic names of submodules, such as `MultiHeadAttention_0`.
+    The two classes differ only in their automatic names as submodules, such as
+    `MultiHeadAttention_0`.
 
     Args:
         num_heads, dtype, param_dtype, qkv_features, out_features: as in
-            `MultiHeadDotProductAttention`, like all other arguments.
-        broadcast_dropout, dropout_rate, deterministic: as above.
-        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: as above.
-        attention_fn, decode, normalize_qk, force_fp32_for_softmax: as above.
-        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: as above.
-        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: as above.
+            `MultiHeadDotProductAttention`.
+        broadcast_dropout, dropout_rate, deterministic: as in `MultiHeadDotProductAttention`.
+        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: as in
+            `MultiHeadDotProductAttention`.
+        attention_fn, decode, normalize_qk, force_fp32_for_softmax: as in
+            `MultiHeadDotProductAttention`.
+        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: as in
+            `MultiHeadDotProductAttention`.
+        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: as in
+            `MultiHeadDotProductAttention`.
 
     >>> import toile.linen as nn
     >>> layer = nn.MultiHeadAttention(num_heads=2, use_bias=False)
@@ -331,16 +340,20 @@ class MultiHeadAttention(MultiHeadDotProductAttention):
 
 
 class SelfAttention(MultiHeadDotProductAttention):
-    """Self-attention of one input; deprecated in favor of `MultiHeadDotProductAttention`.
+    """Self-attention over one input; deprecated in favor of `MultiHeadDotProductAttention`.
 
     Args:
         num_heads, dtype, param_dtype, qkv_features, out_features: as in
-            `MultiHeadDotProductAttention`, like all other arguments.
-        broadcast_dropout, dropout_rate, deterministic: as above.
-        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: as above.
-        attention_fn, decode, normalize_qk, force_fp32_for_softmax: as above.
-        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: as above.
-        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: as above.
+            `MultiHeadDotProductAttention`.
+        broadcast_dropout, dropout_rate, deterministic: as in `MultiHeadDotProductAttention`.
+        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: as in
+            `MultiHeadDotProductAttention`.
+        attention_fn, decode, normalize_qk, force_fp32_for_softmax: as in
+            `MultiHeadDotProductAttention`.
+        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: as in
+            `MultiHeadDotProductAttention`.
+        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: as in
+            `MultiHeadDotProductAttention`.
 
     >>> import toile.linen as nn
     >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=False)  # use this
@@ -362,9 +375,9 @@ class SelfAttention(MultiHeadDotProductAttention):
 
         Args:
             inputs_q: array of shape (*batch, length, features).
-            mask: array that broadcasts to (*batch, num_heads, length, length). It is false where a
-                query must not attend to a key. None for no mask.
-            deterministic: whether to disable dropout, if this is not set as a field of the layer.
+            mask: array that broadcasts to (*batch, num_heads, length, length) and is false where a
+                query must not attend to a key; None for no mask.
+            deterministic: whether to disable dropout; None means the layer's field.
             dropout_rng: key for dropout; None means the next key of the stream `dropout`.
             sow_weights: whether to store the attention weights in the collection `intermediates`
                 under the name `attention_weights`.

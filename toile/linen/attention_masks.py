@@ -20,22 +20,22 @@ def make_attention_mask(
     extra_batch_dims: int = 0,
     dtype: Dtype = jnp.float32,
 ) -> Array:
-    """Make an attention mask from a function of each query and each key.
+    """Compute an attention mask from a function of query values and key values.
 
-    By default, the mask is nonzero where both the query and the key are nonzero. If the inputs are
-    1 for words and 0 for padding, no position attends to padding.
+    By default, the mask is nonzero where both the query and the key are nonzero. For example, if
+    the inputs are 1 for words and 0 for padding, no position attends to padding.
 
     Args:
         query_input: array of shape (*batch, queries) with one value for each query.
         key_input: array of shape (*batch, keys) with one value for each key.
-        pairwise_fn: function `f(query_input, key_input)` that computes the mask, such as
-            `jnp.greater_equal`. Its arguments have shapes (*batch, queries, 1) and (*batch, 1,
-            keys).
+        pairwise_fn: function `f(query_input, key_input)`, such as `jnp.greater_equal`, that
+            computes the mask. Its arguments have shapes (*batch, queries, 1) and (*batch, 1, keys).
         extra_batch_dims: number of axes of size 1 to add at the front.
         dtype: dtype of the mask.
 
     Returns:
-        An array of shape (*batch, 1, queries, keys). The axis of size 1 is for the heads.
+        An array of shape (*batch, 1, queries, keys), preceded by `extra_batch_dims` axes of size 1.
+        The axis before `queries` is for the heads.
 
     >>> import toile.linen as nn
     >>> valid = jnp.array([[1, 1, 0]])
@@ -51,7 +51,7 @@ def make_attention_mask(
 
 
 def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.float32) -> Array:
-    """Make an attention mask in which no position attends to a later position.
+    """Create an attention mask that prevents each position from attending to later positions.
 
     Args:
         x: array of shape (*batch, length); only its shape is used.
@@ -59,7 +59,8 @@ def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.flo
         dtype: dtype of the mask.
 
     Returns:
-        An array of shape (*batch, 1, length, length), true on and below the diagonal.
+        An array of shape (*batch, 1, length, length), preceded by `extra_batch_dims` axes of size
+        1. It is true on and below the diagonal.
 
     >>> import toile.linen as nn
     >>> nn.make_causal_mask(jnp.ones((1, 3)), dtype=bool)[0, 0]

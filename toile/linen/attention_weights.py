@@ -2,7 +2,7 @@
 
 Projected heads have shape (*batch, length, heads, depth). In half precision, attention can be a
 single operation of the compiler (`control.attention`). Otherwise, it is a softmax between two
-products.
+matrix products.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def dot_product_attention_weights(
 ) -> Array:
     """Compute the attention weights, `softmax(query @ key / sqrt(depth) + bias)`.
 
-    The weights of each query sum to 1. If the mask excludes all keys for a query, its weights are
-    all equal.
+    The weights of each query sum to 1. If the mask excludes all keys for a query, the weights of
+    that query are all equal.
 
     Args:
         query: array of shape (*batch, queries, heads, depth).
@@ -84,14 +84,16 @@ def dot_product_attention_weights(
         mask: array that broadcasts to (*batch, heads, queries, keys) and is false where a key gets
             no weight; None for no mask.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
-        dropout_rng: key for dropout; required if weights are dropped.
+        dropout_rng: key for dropout; required unless `deterministic` is True or `dropout_rate` is
+            0.
         dropout_rate: probability that a weight is dropped. The remaining weights are divided by
             `1 - dropout_rate`.
         deterministic: whether to disable dropout.
         dtype: dtype to compute in; None for the dtype that `query` and `key` promote to.
-        precision: precision of the product (see `toile.lax.Precision`); None means the default.
-        module: module that stores the weights before dropout in its collection `intermediates`
-            under the name `attention_weights`; None to store nothing.
+        precision: precision of the matrix product (see `toile.lax.Precision`); None means the
+            default.
+        module: module in which to store the weights before dropout, in the collection
+            `intermediates` under the name `attention_weights`; None to store nothing.
         force_fp32_for_softmax: whether to compute the softmax in float32.
         einsum_dot_general: function to use in place of `toile.lax.dot_general`.
         einsum: function to use in place of `jnp.einsum`. It cannot be combined with `precision` or
@@ -182,19 +184,21 @@ def dot_product_attention(
         mask: array that broadcasts to (*batch, heads, queries, keys) and is false where a key gets
             no weight; None for no mask.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
-        dropout_rng: key for dropout; required if weights are dropped.
+        dropout_rng: key for dropout; required unless `deterministic` is True or `dropout_rate` is
+            0.
         dropout_rate: probability that a weight is dropped. The remaining weights are divided by
             `1 - dropout_rate`.
         deterministic: whether to disable dropout.
         dtype: dtype to compute in; None for the dtype that `query`, `key` and `value` promote to.
-        precision: precision of the products (see `toile.lax.Precision`); None means the default.
-        module: module that stores the weights before dropout in its collection `intermediates`
-            under the name `attention_weights`; None to store nothing.
+        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
+            default.
+        module: module in which to store the weights before dropout, in the collection
+            `intermediates` under the name `attention_weights`; None to store nothing.
         force_fp32_for_softmax: whether to compute the softmax in float32.
         einsum_dot_general: function to use in place of `toile.lax.dot_general`.
         qk_attn_weights_einsum: function to use in place of `jnp.einsum` for the product of queries
-            and keys. It requires `attn_weights_value_einsum` too, and cannot be combined with
-            `precision` or `einsum_dot_general`.
+            and keys. If it is set, `attn_weights_value_einsum` must be set too. It cannot be
+            combined with `precision` or `einsum_dot_general`.
         attn_weights_value_einsum: function to use in place of `jnp.einsum` for the product of
             weights and values.
 

@@ -1,4 +1,4 @@
-"""BatchApply, which calls a function of one batch axis with arrays that have several."""
+"""BatchApply, which lets a function that expects one batch axis accept several."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ def split_leading_dim(x: Any, to_dim: tuple[int, ...]) -> Any:
 
 
 class BatchApply:
-    """Wraps a function of one batch axis, so that its arguments can have several batch axes.
+    """Wraps a function that expects one batch axis so that it accepts several batch axes.
 
-    The leading axes of the arguments are merged into one, and the first axis of the results is
-    split again. Arrays with fewer than `num_dims` axes are passed unchanged.
+    The first `num_dims` axes of each argument are merged into one axis, and the first axis of each
+    result is split into axes of the original sizes. Arrays with fewer than `num_dims` axes are
+    passed unchanged.
 
     Args:
         f: function whose arguments are trees of arrays, such as a layer.
@@ -63,7 +64,7 @@ class BatchApply:
         self.num_dims = num_dims
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
-        """Call the function with merged axes.
+        """Call the function with merged axes, and split the first axis of its results.
 
         The first array with at least `num_dims` axes determines the sizes into which the first axis
         of the results is split.
@@ -72,7 +73,7 @@ class BatchApply:
             *args, **kwargs: arguments of the function, trees of arrays.
 
         Returns:
-            The result of the function, a tree of arrays whose first axes are split.
+            The result of the function, a tree of arrays. The first axis of each array is split.
 
         Raises:
             ValueError: no array has at least `num_dims` axes.

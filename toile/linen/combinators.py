@@ -15,9 +15,10 @@ __all__ = ["Sequential"]
 class Sequential(Module):
     """Applies layers or functions one after another.
 
-    If a layer returns a tuple, its elements become the positional arguments of the next layer. If
-    it returns a dict, its items become the keyword arguments. A function can create layers that
-    depend on the shape of their input. The parameters of layer `i` are under `layers_i`.
+    If a layer returns a tuple, the elements of the tuple become the positional arguments of the
+    next layer. If it returns a dict, the items of the dict become the keyword arguments. A function
+    in `layers` can create layers whose sizes depend on its input. The parameters of `layers[i]` are
+    under `layers_i`.
 
     Args:
         layers: modules or functions, in order.

@@ -1,6 +1,6 @@
-"""Information about the current call of a module: the stack of modules, interceptors and captures.
+"""Information about the current call to a module: the stack of modules, interceptors and captures.
 
-Each thread has separate information.
+Each thread has separate copies of this information.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DynamicContext(threading.local):
 
 @dataclass
 class CallInfo:
-    """One call of a module's method, for `tabulate`."""
+    """One call to a module's method, for `tabulate`."""
 
     index: int
     path: tuple[str, ...]
@@ -60,7 +60,7 @@ context = DynamicContext()
 
 @contextlib.contextmanager
 def recording_calls(represent: Callable[[Any], Any]) -> Iterator[CallInfoContext]:
-    """Record every call of a module's method in a `with` block."""
+    """Record every call to a module's method in a `with` block."""
     context.call_info_stack.append(CallInfoContext(0, [], represent))
     try:
         yield context.call_info_stack[-1]
@@ -87,7 +87,8 @@ def call_label(module: Any, method: str) -> str:
 def enable_named_call() -> None:
     """Show the names of modules in traced programs and profiles.
 
-    Names are shown by default, unless the environment variable `FLAX_PROFILE` is false.
+    Names are shown by default, unless the environment variable `FLAX_PROFILE` is set to a false
+    value.
 
     >>> import toile.linen as nn
     >>> nn.enable_named_call()
@@ -133,12 +134,13 @@ def override_named_call(enable: bool = True) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class InterceptorContext:
-    """Information about a call, which is passed to an interceptor.
+    """Information about a method call, which is passed to interceptors.
 
     Args:
         module: the module that is called.
         method_name: name of the method.
-        orig_method: the method bound to the module. Calling it bypasses the other interceptors.
+        orig_method: the method, bound to the module. Calling `orig_method` bypasses the other
+            interceptors.
     """
 
     module: Any
@@ -148,12 +150,12 @@ class InterceptorContext:
 
 @contextlib.contextmanager
 def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
-    """Intercept all calls of module methods in a `with` block.
+    """Intercept all calls to module methods in a `with` block.
 
     The interceptor is called in place of each method. It can change the arguments or the result of
-    the method, or not call the method at all. If blocks are nested, the interceptor of the outer
-    block is called first, and its `next_fun` calls the interceptor of the inner block. Calls of
-    `setup` are intercepted too.
+    the method, or choose not to call the method at all. If blocks are nested, the interceptor of
+    the outer block is called first, and its `next_fun` calls the interceptor of the inner block.
+    Calls to `setup` are intercepted too.
 
     Args:
         interceptor: function `f(next_fun, args, kwargs, context)` whose result becomes the result

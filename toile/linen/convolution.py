@@ -254,12 +254,12 @@ class Conv(_Conv):
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
         strides: step between windows along each spatial axis, or an int for all axes; None means 1.
-        padding: padding of the input. With `"SAME"`, the size of the output is the size of the
-            input divided by the strides, rounded up. `"VALID"` adds no padding. `"CIRCULAR"`
-            continues the input periodically, and `"REFLECT"` mirrors it. `"CAUSAL"`, for one
-            spatial axis, adds zeros before the start, so that no output depends on later inputs. An
-            int adds this number of zeros on all sides. A sequence contains an int or a pair (low,
-            high) for each spatial axis.
+        padding: padding of the input. With `"SAME"`, the output size along each axis is the input
+            size divided by the stride, rounded up. `"VALID"` adds no padding. `"CIRCULAR"`
+            continues the input periodically, and `"REFLECT"` mirrors it. `"CAUSAL"`, which requires
+            exactly one spatial axis, adds zeros before the start so that no output depends on later
+            inputs. An int is the number of zeros to add on every side. A sequence contains an int
+            or a pair (low, high) for each spatial axis.
         input_dilation: distance between elements of the input along each spatial axis, or an int
             for all axes. Zeros are inserted between the elements. None means 1.
         kernel_dilation: distance between elements of the kernel along each spatial axis, or an int
@@ -270,14 +270,14 @@ class Conv(_Conv):
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         conv_general_dilated: function to use in place of `toile.lax.conv_general_dilated`.
-        conv_general_dilated_cls: class, or function without arguments, that returns the function to
-            use in place of `toile.lax.conv_general_dilated`. It takes precedence over
+        conv_general_dilated_cls: class or function that, when called without arguments, returns the
+            function to use in place of `toile.lax.conv_general_dilated`. It takes precedence over
             `conv_general_dilated`.
 
     Raises:
@@ -292,7 +292,7 @@ class Conv(_Conv):
     >>> layer.apply(variables, jnp.ones((1, 8, 3))).shape
     (1, 6, 4)
 
-    The next example convolves an image without a batch axis, which is continued periodically:
+    The next example convolves an image that has no batch axis and is continued periodically:
 
     >>> around = nn.Conv(features=4, kernel_size=(3, 3), strides=2, padding="CIRCULAR")
     >>> y, variables = around.init_with_output(key(0), jnp.ones((6, 8, 3)))
@@ -312,7 +312,7 @@ class ConvLocal(_Conv):
     An input has shape (*batch, *space, n), with one spatial axis for each entry of `kernel_size`
     and any number of batch axes. The result has shape (*batch, *new space, features). The
     parameters are `kernel` of shape (*new space, prod(kernel_size) * n, features) and `bias` of
-    shape (*new space, features), so the layer works only for one size of input.
+    shape (*new space, features), so the layer accepts only inputs of one spatial size.
 
     Args:
         features: number of output features.
@@ -328,15 +328,15 @@ class ConvLocal(_Conv):
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         conv_general_dilated: function that determines the shape of the output. The output itself is
             always computed by `toile.lax.conv_general_dilated_local`.
-        conv_general_dilated_cls: class, or function without arguments, that returns the function to
-            use as `conv_general_dilated`.
+        conv_general_dilated_cls: class or function that, when called without arguments, returns the
+            function to use as `conv_general_dilated`.
 
     Raises:
         NotImplementedError: `feature_group_count` is not 1.
@@ -357,20 +357,20 @@ class ConvLocal(_Conv):
 
 
 class ConvTranspose(Module):
-    """Transposed convolution, which enlarges the spatial axes by the strides.
+    """Transposed convolution, which upsamples each spatial axis by its stride.
 
     An input has shape (*batch, *space, n), with one spatial axis for each entry of `kernel_size`
     and any number of batch axes. The result has shape (*batch, *new space, features). With the
     paddings `"SAME"` and `"CIRCULAR"`, the size of each spatial axis is multiplied by its stride.
     The parameters are `kernel` of shape (*kernel_size, n, features), or (*kernel_size, features, n)
-    with `transpose_kernel`, and `bias` of shape (features,).
+    if `transpose_kernel` is True, and `bias` of shape (features,).
 
     Args:
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
-        strides: distance between elements of the input along each spatial axis, or an int for all
-            axes; None means 1.
-        padding: `"SAME"`, `"VALID"`, `"CIRCULAR"` (periodic), an int for all sides, or a sequence
+        strides: factor by which each spatial axis is upsampled, or an int for all axes; None means
+            1. Zeros are inserted between the elements of the input.
+        padding: `"SAME"`, `"VALID"`, `"CIRCULAR"` (periodic), an int for every side, or a sequence
             with an int or a pair (low, high) for each spatial axis.
         kernel_dilation: distance between elements of the kernel along each spatial axis, or an int
             for all axes; None means 1.
@@ -378,11 +378,11 @@ class ConvTranspose(Module):
         mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
-        transpose_kernel: whether to use the kernel of the corresponding convolution. Its spatial
-            axes are then flipped and its feature axes are exchanged.
+        transpose_kernel: whether the kernel is that of the corresponding convolution. If True, its
+            spatial axes are flipped and its feature axes are swapped before it is used.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         preferred_element_type: dtype of the sums and of the result; None means the dtype of the

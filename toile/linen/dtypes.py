@@ -1,7 +1,8 @@
 """Functions that choose the dtype in which a layer computes.
 
-This is the given dtype, or the dtype that the inputs and parameters promote to. Layers call
-`promote_dtype` in every call, so arrays that already have the same dtype are returned immediately.
+A layer computes in the dtype that the user chose or, if there is none, in the dtype that the inputs
+and parameters promote to. Layers use `promote_dtype` in every call, so it returns arrays that
+already have the same dtype immediately.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ def canonicalize_dtype(
         *args: arrays and numbers, such as the input and the parameters. Arguments that are None are
             skipped.
         dtype: the dtype to use; None means the dtype that `args` promote to.
-        inexact: whether the result must be floating or complex. Integers then promote to a
+        inexact: whether the result must be floating or complex. If True, integers promote to a
             floating dtype.
 
     Returns:
-        The dtype, which is `dtype` itself if it is given.
+        The dtype. If `dtype` is not None, this is `dtype`.
 
     Raises:
-        ValueError: with `inexact`, `dtype` is neither floating nor complex.
+        ValueError: `inexact` is True, and `dtype` is neither floating nor complex.
 
     >>> from toile.linen.dtypes import canonicalize_dtype
     >>> canonicalize_dtype(jnp.ones(2, jnp.bfloat16), None, jnp.ones(2, jnp.float32))
@@ -88,14 +89,14 @@ def promote_dtype(
     Args:
         *args: arrays and numbers. Arguments that are None stay None.
         dtype: the dtype to convert to; None means the dtype that `args` promote to.
-        inexact: whether the dtype must be floating or complex. Integers then promote to a
+        inexact: whether the dtype must be floating or complex. If True, integers promote to a
             floating dtype.
 
     Returns:
-        A list with an array or None for each argument.
+        A list with one entry for each argument: an array, or None if the argument is None.
 
     Raises:
-        ValueError: with `inexact`, `dtype` is neither floating nor complex.
+        ValueError: `inexact` is True, and `dtype` is neither floating nor complex.
 
     >>> from toile.linen.dtypes import promote_dtype
     >>> x, k, b = promote_dtype(jnp.ones(2), jnp.ones(2, jnp.bfloat16), None)

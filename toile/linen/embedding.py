@@ -12,9 +12,9 @@ class Embed(Module):
     """A table of trainable vectors that are looked up by integers.
 
     For an input of shape (...), the result has shape (..., features). The parameter is `embedding`
-    of shape (num_embeddings, features). Negative integers count from the end of the table, and
-    integers outside the table yield NaN. If the table has only one vector, the result is that
-    vector for every integer. The table can also serve as the weights of an output layer; see
+    of shape (num_embeddings, features). Negative integers count from the end of the table. For
+    integers outside the table, the result is NaN. If the table has only one vector, the result is
+    that vector for every integer. The table can also serve as the weights of an output layer; see
     `attend`.
 
     Args:
@@ -57,7 +57,7 @@ class Embed(Module):
         )
 
     def __call__(self, inputs: Array) -> Array:
-        """Look up vectors.
+        """Look up the vector for each integer.
 
         Args:
             inputs: array of integers, of any shape.
@@ -78,7 +78,7 @@ class Embed(Module):
     def attend(self, query: Array) -> Array:
         """Compute the inner products of the queries with all vectors of the table.
 
-        Use it to share the weights of the table with an output layer.
+        Use this method to share the weights of the table with an output layer.
 
         Args:
             query: array of shape (..., features).

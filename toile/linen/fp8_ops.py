@@ -1,10 +1,10 @@
 """Matrix products in eight-bit floats, with scales that adapt to the data.
 
 Each operand is divided by a scale, clipped and rounded to float8 (`quantize`). The scale is
-computed from the largest absolute values of the last steps:
+computed from the largest absolute values in the last steps:
 `new_scale = max(amax_history) / fp8_max`, where `fp8_max` is the largest float8 number. Scales and
 histories are variables of the collection `_overwrite_with_gradient`. The "gradient" of such a
-variable is its new value, with which the training step overwrites it.
+variable is its new value, and the training step replaces the old value with it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FLOAT8 = (jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.float8_e4m3fnuz, jnp.float8_e
 
 
 def get_fp8_max(fp8_dtype: DType, out_dtype: DType) -> Any:
-    """Return the largest finite number of a float8 dtype as a number of another dtype."""
+    """Return the largest finite number of a float8 dtype, converted to another dtype."""
     assert fp8_dtype in _FLOAT8, f"get_fp8_max: needed a float8 dtype of products, got {fp8_dtype}"
     return jnp.finfo(fp8_dtype).max.astype(out_dtype)
 
@@ -388,12 +388,12 @@ class Fp8DotGeneralBase(Module):
 
 
 class Fp8DotGeneralOp(Fp8DotGeneralBase):
-    """A `dot_general` whose operands are rounded to float8 and back; deprecated.
+    """A `dot_general` whose operands are rounded to float8 and converted back; deprecated.
 
     Use `Fp8DirectDotGeneralOp` or `Fp8Einsum` instead. Pass this class to a layer as
-    `dot_general_cls`. Its variables are in the collection `_overwrite_with_gradient`. They are a
-    scale of shape (1,) and a history of shape (amax_history_length,) for each of the input, the
-    kernel and the gradient of the output. The "gradients" of these variables are their new values.
+    `dot_general_cls`. Its variables are in the collection `_overwrite_with_gradient`. The input,
+    the kernel and the gradient of the output each have a scale of shape (1,) and a history of shape
+    (amax_history_length,). The "gradients" of these variables are their new values.
 
     Args:
         amax_history_length: number of past steps whose largest absolute values determine the
@@ -422,15 +422,14 @@ class Fp8DotGeneralOp(Fp8DotGeneralBase):
             )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Multiply two arrays.
+        """Compute the product of two arrays.
 
         Args:
-            *args: the operands and the dimension numbers, as in `toile.lax.dot_general`. The result
-                has the dtype of the second operand.
+            *args: the operands and the dimension numbers, as in `toile.lax.dot_general`.
             **kwargs: not used; this class chooses `precision` and `preferred_element_type`.
 
         Returns:
-            The product.
+            The product, in the dtype of the second operand.
         """
         x, k, dimension_numbers, dtype = _operands("Fp8DotGeneralOp", args)
         e4m3 = self.e4m3_dtype
@@ -469,9 +468,9 @@ class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
     """A `dot_general` of operands in float8, with scales that adapt to the data.
 
     Pass this class to a layer as `dot_general_cls`. Its variables are in the collection
-    `_overwrite_with_gradient`. They are a scale of shape (1,) and a history of shape
-    (amax_history_length,) for each of the input, the kernel and the gradient of the output. The
-    "gradients" of these variables are their new values, which `TrainState.apply_gradients` stores.
+    `_overwrite_with_gradient`. The input, the kernel and the gradient of the output each have a
+    scale of shape (1,) and a history of shape (amax_history_length,). The "gradients" of these
+    variables are their new values, which `TrainState.apply_gradients` stores.
 
     Args:
         amax_history_length: number of past steps whose largest absolute values determine the
@@ -490,15 +489,14 @@ class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Multiply two arrays.
+        """Compute the product of two arrays.
 
         Args:
-            *args: the operands and the dimension numbers, as in `toile.lax.dot_general`. The result
-                has the dtype of the second operand.
+            *args: the operands and the dimension numbers, as in `toile.lax.dot_general`.
             **kwargs: not used; this class chooses `precision` and `preferred_element_type`.
 
         Returns:
-            The product.
+            The product, in the dtype of the second operand.
         """
         x, k, dimension_numbers, dtype = _operands("Fp8DirectDotGeneralOp", args)
         product = self._scaled_dot_general(dtype)
@@ -509,13 +507,12 @@ Fp8DotGeneral = Fp8DirectDotGeneralOp
 
 
 class Fp8Einsum(Fp8DotGeneralBase):
-    """Einstein sum of two operands in float8, with scales that adapt to the data.
+    """Einstein summation of two operands in float8, with scales that adapt to the data.
 
-    The second operand is the kernel, whose dtype is the dtype of the computation. The variables of
-    the module are in the collection `_overwrite_with_gradient`. They are a scale of shape (1,) and
-    a history of shape (amax_history_length,) for each of the input, the kernel and the gradient of
-    the output. The "gradients" of these variables are their new values, which
-    `TrainState.apply_gradients` stores.
+    The second operand is the kernel; the computation uses its dtype. The variables of the module
+    are in the collection `_overwrite_with_gradient`. The input, the kernel and the gradient of the
+    output each have a scale of shape (1,) and a history of shape (amax_history_length,). The
+    "gradients" of these variables are their new values, which `TrainState.apply_gradients` stores.
 
     Args:
         amax_history_length: number of past steps whose largest absolute values determine the
@@ -540,7 +537,7 @@ class Fp8Einsum(Fp8DotGeneralBase):
         precision: Any = None,
         preferred_element_type: DTypeLike | None = None,
     ) -> Any:
-        """Compute the Einstein sum of two operands.
+        """Compute the Einstein summation of two operands.
 
         Args:
             eqn: equation, as in `jnp.einsum`.
@@ -550,7 +547,7 @@ class Fp8Einsum(Fp8DotGeneralBase):
             preferred_element_type: dtype of the sums and of the result.
 
         Returns:
-            The sum.
+            The result of the summation.
         """
         return jnp.einsum(
             eqn, lhs.astype(rhs.dtype), rhs, precision=precision,

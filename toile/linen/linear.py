@@ -64,31 +64,32 @@ def _normalize_axes(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 
 
 class DenseGeneral(Module):
-    """Linear map that replaces some axes of the input by new axes at the end.
+    """Linear map that sums over some axes of the input and appends new axes at the end.
 
-    The axes in `axis` are summed over. The result has the batch axes, the remaining axes in their
-    order, and then the axes of `features`. The parameter `kernel` has the sizes of the batch axes,
-    of the axes summed over and of `features`. The parameter `bias` has the sizes of the batch axes
-    and of `features`.
+    The axes in `axis` are summed over. The result has the batch axes, followed by the remaining
+    axes of the input in their original order and the new axes of sizes `features`. The shape of the
+    parameter `kernel` consists of the sizes of the batch axes, the sizes of the axes in `axis`, and
+    `features`. The shape of `bias` consists of the sizes of the batch axes and `features`.
 
     Args:
         features: size of the new axis, or the sizes of several new axes.
         axis: axis or axes of the input to sum over; negative numbers count from the end.
-        batch_dims: leading axes (0, 1, ...) that have a separate kernel and bias for each index.
+        batch_dims: leading axes (0, 1, ...) with a separate kernel and bias for each index.
         use_bias: whether to add a bias.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        kernel_init: initializer of the kernel. It is called with the shape of a matrix whose rows
-            are the batch and summed axes and whose columns are the features, and its result is
+        kernel_init: initializer of the kernel. It is called with the shape of a matrix, whose rows
+            correspond to the batch and summed axes and whose columns correspond to the features.
+            Its result is reshaped.
+        bias_init: initializer of the bias. It is called with the shape of a vector. Its result is
             reshaped.
-        bias_init: initializer of the bias. It is called with the shape of a vector, and its result
-            is reshaped.
-        precision: precision of the product (see `toile.lax.Precision`); None means the default.
+        precision: precision of the matrix product (see `toile.lax.Precision`); None means the
+            default.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         dot_general: function to use in place of `toile.lax.dot_general`.
-        dot_general_cls: class, or function without arguments, that returns the function to use in
-            place of `toile.lax.dot_general`. It takes precedence over `dot_general`.
+        dot_general_cls: class or function that, when called without arguments, returns the function
+            to use in place of `toile.lax.dot_general`. It takes precedence over `dot_general`.
 
     Raises:
         ValueError: `batch_dims` are not the leading axes.
@@ -117,14 +118,13 @@ class DenseGeneral(Module):
 
     @compact
     def __call__(self, inputs: Array) -> Array:
-        """Contract the axes of `inputs` with the kernel and add the bias.
+        """Sum over the axes `axis` of `inputs`, weighted by the kernel, and add the bias.
 
         Args:
-            inputs: array that includes the axes `axis` and `batch_dims`.
+            inputs: array that has the axes `axis` and `batch_dims`.
 
         Returns:
-            An array with the batch axes, the remaining axes of the input and the axes of
-            `features`.
+            An array with the batch axes, the remaining axes of the input and the new axes.
         """
         features = as_tuple(self.features)
         axis = _normalize_axes(as_tuple(self.axis), inputs.ndim)
@@ -165,14 +165,15 @@ class Dense(Module):
         use_bias: whether to add a bias.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the product (see `toile.lax.Precision`); None means the default.
+        precision: precision of the matrix product (see `toile.lax.Precision`); None means the
+            default.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         dot_general: function to use in place of `toile.lax.dot_general`.
-        dot_general_cls: class, or function without arguments, that returns the function to use in
-            place of `toile.lax.dot_general`. It takes precedence over `dot_general`.
+        dot_general_cls: class or function that, when called without arguments, returns the function
+            to use in place of `toile.lax.dot_general`. It takes precedence over `dot_general`.
 
     Raises:
         IndexError: the input is a scalar.
@@ -199,7 +200,7 @@ class Dense(Module):
 
     @compact
     def __call__(self, inputs: Array) -> Array:
-        """Multiply `inputs` by the kernel over the last axis and add the bias.
+        """Multiply `inputs` by the kernel along the last axis, and add the bias.
 
         Args:
             inputs: array of shape (..., n).
@@ -223,19 +224,19 @@ class Dense(Module):
 
 
 class Einsum(Module):
-    """Einstein sum of the input and a kernel, plus a bias over the remaining axes of the kernel.
+    """Einstein summation of the input and a kernel, plus a bias.
 
-    The parameters are `kernel` of shape `shape`, and `bias`. The axes of the bias are the axes of
-    the kernel that remain in the result, in the order of the result.
+    The parameters are `kernel` of shape `shape`, and `bias`. The axes of the bias are those axes of
+    the kernel that also occur in the result, in the order of the result.
 
     Args:
         shape: shape of the kernel.
         einsum_str: equation such as `"abc,cde->abde"`, with `->` and two operands, the input and
-            the kernel. None if it is passed to the call.
+            the kernel. None if the equation is passed to the call instead.
         use_bias: whether to add a bias.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        precision: precision of the summation (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
@@ -244,8 +245,8 @@ class Einsum(Module):
             computation.
 
     Raises:
-        ValueError: the equation has no `->` or does not have two operands, or it is not passed
-            exactly once, either here or to the call.
+        ValueError: the equation has no `->`, does not have two operands, is passed both here and to
+            the call, or is not passed at all.
         AssertionError: `use_bias` is True, and the equation does not have a distinct label for each
             axis of the kernel.
 
@@ -271,14 +272,14 @@ class Einsum(Module):
 
     @compact
     def __call__(self, inputs: Array, einsum_str: str | None = None) -> Array:
-        """Compute the Einstein sum of `inputs` and the kernel, and add the bias.
+        """Compute the Einstein summation of `inputs` and the kernel, and add the bias.
 
         Args:
             inputs: array with the axes of the first operand of the equation.
-            einsum_str: the equation, if it is not set as a field of the layer.
+            einsum_str: the equation; None means the layer's field.
 
         Returns:
-            An array with the axes of the result of the equation.
+            An array with the axes to the right of `->` in the equation.
         """
         equation = module.merge_param("einsum_str", self.einsum_str, einsum_str).replace(" ", "")
         if "->" not in equation:

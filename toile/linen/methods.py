@@ -29,13 +29,13 @@ def _marked(fun: Any, **marks: Any) -> Any:
 
 
 def compact(fun: F) -> F:
-    """Mark a method in which submodules and parameters can be created where they are used.
+    """Mark a method as compact: submodules and parameters can be created where they are used.
 
     In methods without this mark, submodules must be created in `setup`. A submodule without a
     `name` is named after its class and numbered, as in `Dense_0` and `Dense_1`. The numbers start
-    from 0 in each call, so calling the method twice uses the same parameters. If a module has two
-    compact methods, their submodules share parameters in the same way. Use `compact_name_scope` to
-    keep them separate.
+    from 0 in each call, so calling the method twice uses the same parameters. For the same reason,
+    submodules in two compact methods of a module share parameters. Use `compact_name_scope` to keep
+    the parameters of two methods separate.
 
     Args:
         fun: a method of a module.
@@ -57,10 +57,9 @@ def compact(fun: F) -> F:
 
 
 def nowrap(fun: F) -> F:
-    """Mark a method that runs as a plain function, without the module's state management.
+    """Mark a method as a plain function, which runs without the module's state management.
 
-    A method with this mark can be called on a module that is not bound to variables, and does not
-    run `setup`.
+    A method with this mark can be called on an unbound module, and calling it does not run `setup`.
 
     Args:
         fun: a method of a module.
@@ -83,7 +82,7 @@ def nowrap(fun: F) -> F:
 
 
 def compact_name_scope(fun: F) -> F:
-    """Mark a method as compact, and put its submodules under the name of the method.
+    """Mark a method as compact, and store the variables of its submodules under the method's name.
 
     A module can have several methods with this mark. Their submodules do not share parameters.
 

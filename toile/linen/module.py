@@ -2,7 +2,7 @@
 
 A Module is a dataclass of hyperparameters. `init`, `apply`, `bind` or the parent module binds it to
 a Scope, which contains its variables. This file handles the life cycle of a module: construction,
-attachment to a parent, `setup` and calls of methods. The methods for variables are in
+attachment to a parent, `setup` and method calls. The methods for variables are in
 `module_variables`, those for running and cloning in `module_functional`, and those for summaries in
 `module_summaries`.
 """
@@ -103,7 +103,7 @@ class ModuleState:
         self.containers: list[str] = []  # fields with containers or modules in them
 
     def reset(self) -> None:
-        """Clear the state that belongs to one call of a method."""
+        """Clear the state that belongs to one call to a method."""
         self.in_compact_method = False
         self.in_setup = False
         self.autoname_cursor = {}
@@ -170,8 +170,8 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
     The annotated attributes of a subclass are its fields and the arguments of its constructor.
     Every module also has the fields `name` and `parent`, which are set automatically. An instance
-    contains no arrays: `init` creates and returns its variables, and `apply` calls a method with
-    given variables.
+    contains no arrays: `init` creates and returns the variables, and `apply` calls a method with
+    the variables that it is given.
 
     Declare submodules in `setup`, or directly where they are used in a method marked `compact`.
 
@@ -363,8 +363,8 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     def setup(self) -> None:
         """Declare submodules and variables as attributes. Subclasses override this method.
 
-        It runs once for each bound instance, before the first call of a method and before the first
-        access to an attribute that it defines.
+        `setup` runs once for each bound instance, before the first call to a method and before the
+        first access to an attribute that `setup` defines.
         """
 
     def _try_setup(self, shallow: bool = False) -> None:
@@ -510,18 +510,17 @@ class CompactNameScope(Module):
 
 
 def share_scope(module: Module, other: Module, /) -> None:
-    """Make two modules share one scope, so that a wrapper adds no level to the variables.
+    """Make two modules share one scope, so that a wrapper adds no level to the tree of variables.
 
-    `module` takes the place of `other` in the tree of variables. If `other` is a submodule of
-    `module`, it takes the place of `module` instead. Call this function in `setup`.
+    Both modules then store their variables at the place of `other` in the tree. If `other` is a
+    submodule of `module`, they use the place of `module` instead. Call this function in `setup`.
 
     Args:
         module: a bound module, such as `self` in `setup`.
-        other: another bound module.
+        other: the other module, which must also be bound.
 
     Raises:
-        toile.errors.CallShareScopeOnUnboundModuleError: one of the modules is not bound to
-            variables.
+        toile.errors.CallShareScopeOnUnboundModuleError: one of the modules is not bound.
 
     >>> import toile.linen as nn
     >>> class Wrapped(nn.Module):
@@ -551,15 +550,15 @@ def share_scope(module: Module, other: Module, /) -> None:
 
 
 def merge_param(name: str, a: T | None, b: T | None) -> T:
-    """Return an option that is given either as a field of a module or as an argument of its call.
+    """Return an option that is set either as a field of a module or as an argument of a call to it.
 
     Args:
-        name: name of the parameter, for error messages.
-        a: the field; None if it is not given.
-        b: the argument; None if it is not given.
+        name: name of the option, for error messages.
+        a: value of the field; None if the field is not set.
+        b: value of the argument; None if the argument is not passed.
 
     Returns:
-        The value that is not None.
+        Whichever value is not None.
 
     Raises:
         ValueError: both values are None, or neither is None.

@@ -83,25 +83,25 @@ class Functional:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """Call a method of the module with given variables.
+        """Call a method of the module with the given variables.
 
         Args:
             variables: nested dict of collections, such as the result of `init`.
             *args: positional arguments of the method.
-            rngs: one key, for the stream `params`, or a dict of keys by stream name, such as
-                `{"dropout": key}`. None for no keys.
-            method: the method to call, as its name, as the method itself, or as a function whose
-                first argument is the module. None means `__call__`.
+            rngs: one key for the stream `params`, or a dict that maps stream names to keys, such as
+                `{"dropout": key}`. None if no keys are needed.
+            method: the method to call, specified by name, as the method itself, or as a function
+                whose first argument is the module. None means `__call__`.
             mutable: filter that selects the collections that the call may change: True for all, a
                 name, a list of names, or a `DenyList`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
-                `intermediates`. If this is a function `f(module, method_name)`, the results of all
-                methods for which it returns True are stored instead.
+                `intermediates`. If it is a function `f(module, method_name)`, the results of all
+                methods for which the function returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
             The result of the method. If `mutable` is not False or intermediates are captured, the
-            pair `(result, mutable collections)`.
+            pair `(result, mutable collections)` is returned instead.
 
         >>> import toile.linen as nn
         >>> variables = {"params": {"kernel": jnp.eye(2)}}
@@ -123,18 +123,18 @@ class Functional:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """Create the variables of the module by a call, and also return the result of the call.
+        """Create the variables of the module by calling it, and also return the result of the call.
 
         Args:
-            rngs: one key, for the stream `params`, or a dict of keys by stream name.
+            rngs: one key for the stream `params`, or a dict that maps stream names to keys.
             *args: positional arguments of the method.
-            method: the method to call, as its name, as the method itself, or as a function whose
-                first argument is the module. None means `__call__`.
+            method: the method to call, specified by name, as the method itself, or as a function
+                whose first argument is the module. None means `__call__`.
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
-                `intermediates`. If this is a function `f(module, method_name)`, the results of all
-                methods for which it returns True are stored instead.
+                `intermediates`. If it is a function `f(module, method_name)`, the results of all
+                methods for which the function returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -155,23 +155,23 @@ class Functional:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """Create the variables of the module by a call with example arguments.
+        """Create the variables of the module by calling it with example arguments.
 
         Args:
-            rngs: one key, for the stream `params`, or a dict of keys by stream name.
+            rngs: one key for the stream `params`, or a dict that maps stream names to keys.
             *args: positional arguments of the method.
-            method: the method to call, as its name, as the method itself, or as a function whose
-                first argument is the module. None means `__call__`.
+            method: the method to call, specified by name, as the method itself, or as a function
+                whose first argument is the module. None means `__call__`.
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
-                `intermediates`. If this is a function `f(module, method_name)`, the results of all
-                methods for which it returns True are stored instead.
+                `intermediates`. If it is a function `f(module, method_name)`, the results of all
+                methods for which the function returns True are stored instead.
             **kwargs: keyword arguments of the method.
 
         Returns:
-            The variables, as a nested dict whose keys are the collections, then the submodules,
-            then the names.
+            The variables, as a nested dict. The keys of the outermost level are collections, those
+            of the innermost level are names of variables, and those in between are submodules.
 
         >>> import toile.linen as nn
         >>> variables = nn.Dense(4).init(key(0), jnp.ones((1, 3)))
@@ -196,7 +196,7 @@ class Functional:
         """Create the variables of the module without computing its result.
 
         Args:
-            rngs: one key, for the stream `params`, or a dict of keys by stream name.
+            rngs: one key for the stream `params`, or a dict that maps stream names to keys.
             *args: positional arguments of the method. An argument can be a `toile.ShapeDtypeStruct`
                 if no variable depends on its values.
             method: the method to call, or a function whose first argument is the module. None means
@@ -228,13 +228,13 @@ class Functional:
         Args:
             variables: nested dict of collections, such as the result of `init`.
             *args: not used.
-            rngs: one key, for the stream `params`, or a dict of keys by stream name; None for no
-                keys.
+            rngs: one key for the stream `params`, or a dict that maps stream names to keys; None if
+                no keys are needed.
             mutable: filter that selects the collections that calls may change; see `apply`.
 
         Returns:
-            A bound module. Its attribute `variables` contains the given variables, with the changes
-            that calls have made.
+            A bound module. Its attribute `variables` contains the given variables, including any
+            changes that calls have made.
 
         >>> import toile.linen as nn
         >>> model = nn.Dense(2, use_bias=False)
@@ -250,7 +250,7 @@ class Functional:
     def unbind(self: M) -> tuple[M, Any]:
         """Separate a bound module from its variables: the inverse of `bind`.
 
-        Use it to turn a part of a bound model into a separate model.
+        Use this method to turn a part of a bound model into a separate model.
 
         Returns:
             An unbound copy of the module, and its variables.
@@ -279,11 +279,11 @@ class Functional:
         _reset_names: bool = False,
         **updates: Any,
     ) -> M:
-        """Copy a module, and change some of its fields in the copy.
+        """Copy the module, replacing some field values.
 
         Args:
             parent: parent of the new module; None for an unbound module.
-            _deep_clone: whether to clone submodules in fields too.
+            _deep_clone: whether to clone the submodules in the module's fields too.
             _reset_names: whether to remove the names of cloned submodules.
             **updates: new values of fields.
 
@@ -314,7 +314,7 @@ class Functional:
     def copy(
         self: M, *, parent: Any = unspecified_parent, name: str | None = None, **updates: Any
     ) -> M:
-        """Copy a module as a submodule of the running module, and change some of its fields.
+        """Copy the module as a submodule of the running module, replacing some field values.
 
         Args:
             parent: parent of the copy; by default, the module whose method is running.
@@ -361,11 +361,11 @@ def apply(
         mutable: filter that selects the collections that the call may change: True for all, a name,
             a list of names, or a `DenyList`.
         capture_intermediates: whether to store the result of every `__call__` in the collection
-            `intermediates`. If this is a function `f(module, method_name)`, the results of all
-            methods for which it returns True are stored instead.
+            `intermediates`. If it is a function `f(module, method_name)`, the results of all
+            methods for which the function returns True are stored instead.
 
     Returns:
-        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`, or, if
+        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`; if
         collections are mutable, the pair `(result, mutable collections)`.
 
     >>> import toile.linen as nn
@@ -383,7 +383,7 @@ def init_with_output(
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """Turn a function of a bound module into a function that returns its result and new variables.
+    """Turn a function of a bound module into one that returns its result and the created variables.
 
     Args:
         fn: function whose first argument is a bound module.
@@ -391,8 +391,8 @@ def init_with_output(
         mutable: filter that selects the collections to create; by default, all except
             `intermediates`.
         capture_intermediates: whether to store the result of every `__call__` in the collection
-            `intermediates`. If this is a function `f(module, method_name)`, the results of all
-            methods for which it returns True are stored instead.
+            `intermediates`. If it is a function `f(module, method_name)`, the results of all
+            methods for which the function returns True are stored instead.
 
     Returns:
         A function `f(rngs, *args, **kwargs)` that returns the pair `(result, variables)`.
@@ -413,7 +413,7 @@ def init(
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """Turn a function of a bound module into a function that creates its variables.
+    """Turn a function of a bound module into a function that creates the module's variables.
 
     Args:
         fn: function whose first argument is a bound module.
@@ -421,8 +421,8 @@ def init(
         mutable: filter that selects the collections to create; by default, all except
             `intermediates`.
         capture_intermediates: whether to store the result of every `__call__` in the collection
-            `intermediates`. If this is a function `f(module, method_name)`, the results of all
-            methods for which it returns True are stored instead.
+            `intermediates`. If it is a function `f(module, method_name)`, the results of all
+            methods for which the function returns True are stored instead.
 
     Returns:
         A function `f(rngs, *args, **kwargs)` that returns the variables.

@@ -33,15 +33,15 @@ class Summarized:
         compute_vjp_flops: bool = False,
         **kwargs: Any,
     ) -> str:
-        """Summarize the module in a table. Only shapes are computed.
+        """Summarize the module in a table, computing only shapes.
 
         Args:
-            rngs: one key, for the stream `params`, or a dict of keys by stream name.
-            *args: positional arguments of `__call__`, arrays or `toile.ShapeDtypeStruct`.
+            rngs: one key for the stream `params`, or a dict that maps stream names to keys.
+            *args: positional arguments of `__call__`, arrays or `toile.ShapeDtypeStruct` objects.
             depth: number of levels of submodules that have rows; None for all levels. The variables
-                of deeper submodules are counted in the lowest row above them.
-            show_repeated: whether every call of a module has a row; if False, only the first call
-                has one.
+                of a deeper submodule are counted in the row of its closest ancestor that has a row.
+            show_repeated: if True, every call to a module has a row; if False, only the first call
+                has a row.
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             console_kwargs, table_kwargs, column_kwargs: options for `Console`, `Table` and
@@ -84,9 +84,9 @@ class Summarized:
         """List the modules that a call uses.
 
         Args:
-            rngs: one key, for the stream `params`, or a dict of keys by stream name.
-            *args: positional arguments of `__call__`, arrays or `toile.ShapeDtypeStruct`.
-            show_repeated: whether a later call of a module replaces its entry.
+            rngs: one key for the stream `params`, or a dict that maps stream names to keys.
+            *args: positional arguments of `__call__`, arrays or `toile.ShapeDtypeStruct` objects.
+            show_repeated: if True, a later call to a module replaces that module's entry.
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             **kwargs: keyword arguments of `__call__`.

@@ -62,9 +62,9 @@ class Variables:
     ) -> Any:
         """Declare a parameter and return its value.
 
-        Call this method in `setup` or in a compact method. Under `init`, the call
-        `init_fn(key, *init_args, **init_kwargs)` creates the parameter. Otherwise, the parameter is
-        read from the collection `params`.
+        Call this method in `setup` or in a compact method. While `init` runs, the parameter is
+        created by the call `init_fn(key, *init_args, **init_kwargs)`. Otherwise, it is read from
+        the collection `params`.
 
         Args:
             name: name of the parameter.
@@ -112,7 +112,7 @@ class Variables:
         unbox: bool = True,
         **init_kwargs: Any,
     ) -> Variable[Any]:
-        """Declare a variable of a collection.
+        """Declare a variable in a collection.
 
         Call this method in `setup` or in a compact method.
 
@@ -120,8 +120,8 @@ class Variables:
             col: name of the collection, such as `batch_stats`.
             name: name of the variable.
             init_fn: function that returns the initial value. It is called without a key if the
-                variable does not exist and the collection is mutable. None if the variable must
-                already exist.
+                variable does not exist and the collection is mutable. If `init_fn` is None, the
+                variable must already exist.
             *init_args: arguments of `init_fn`.
             unbox: whether to remove boxes such as `nn.Partitioned` from the value.
             **init_kwargs: keyword arguments of `init_fn`.
@@ -148,7 +148,7 @@ class Variables:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The names of the modules from the root to this one, an empty tuple for the root."""
+        """The names of the modules from the root to this module; an empty tuple for the root."""
         return self._bound("Can't access module paths").path
 
     @property
@@ -161,7 +161,7 @@ class Variables:
 
         Args:
             col: name of the collection.
-            name: name of the variable, or of a submodule.
+            name: name of the variable. The name of a submodule selects all its variables.
             default: value to return if the variable does not exist.
 
         Returns:
@@ -170,12 +170,12 @@ class Variables:
         return self._bound("Can't access variables").get_variable(col, name, default)
 
     def put_variable(self, col: str, name: str, value: Any) -> None:
-        """Write a variable of a mutable collection.
+        """Set the value of a variable in a mutable collection.
 
         Args:
             col: name of the collection.
             name: name of the variable.
-            value: its new value.
+            value: the new value.
 
         Raises:
             toile.errors.ModifyScopeVariableError: the collection is not mutable.
@@ -195,7 +195,7 @@ class Variables:
         return self._bound("Can't access variables").has_variable(col, name)
 
     def is_mutable_collection(self, col: str) -> bool:
-        """Tell whether the variables of collection `col` can be written in this call."""
+        """Tell whether the variables in collection `col` can be changed during this call."""
         return self._bound("Can't check mutability").is_mutable_collection(col)
 
     def has_rng(self, name: str) -> bool:
@@ -209,7 +209,7 @@ class Variables:
             name: name of the stream. If there is no such stream, `params` is used.
 
         Returns:
-            A key, which depends on the stream's key, the module's path and the number of keys drawn
+            A key that depends on the stream's key, the module's path and the number of keys drawn
             so far.
 
         Raises:
@@ -218,7 +218,7 @@ class Variables:
         return self._bound("Can't use RNGs").make_rng(name)
 
     def is_initializing(self) -> bool:
-        """Tell whether the module is running under `init`."""
+        """Tell whether the module is being initialized, that is, called by `init`."""
         return self._bound("Can't check if running under init()").get_flag("initializing", False)
 
     def sow(
@@ -231,7 +231,7 @@ class Variables:
     ) -> bool:
         """Store a value in a collection if the collection is mutable.
 
-        Several values can be stored under one name. By default, they are collected in a tuple.
+        By default, all values that are stored under one name are collected in a tuple.
 
         Args:
             col: name of the collection, usually `intermediates`.
@@ -267,11 +267,11 @@ class Variables:
         return True
 
     def perturb(self, name: str, value: Any, collection: str = "perturbations") -> Any:
-        """Add a zero variable to a value, to make the gradient with respect to the value available.
+        """Add a zero-valued variable to a value, which makes the gradient of the value available.
 
-        `init` creates the variable. The gradient with respect to the variable is the gradient with
-        respect to the value. If the variables passed to `apply` do not include the collection, the
-        value is returned unchanged.
+        `init` creates the variable. The gradient with respect to the variable equals the gradient
+        with respect to the value. If the variables passed to `apply` do not include `collection`,
+        the value is returned unchanged.
 
         Args:
             name: name of the variable.

@@ -107,17 +107,17 @@ class BatchNorm(Module):
     """Normalizes each feature over the batch, and keeps running averages for evaluation.
 
     In training, the layer normalizes with the mean and the variance of the batch and updates their
-    running averages in the collection `batch_stats`, which requires `mutable=["batch_stats"]`. In
-    evaluation, it normalizes with the running averages and does not change them. `init` does not
-    update them either.
+    running averages in the collection `batch_stats`; this requires `mutable=["batch_stats"]`. In
+    evaluation, the layer normalizes with the running averages and does not change them. `init` does
+    not update them either.
 
     The result has the shape of the input. The parameters `scale` and `bias` and the running
-    averages `mean` and `var` have the sizes of the axes `axis`.
+    averages `mean` and `var` have the sizes of the axes in `axis`.
 
     Args:
         use_running_average: whether to normalize with the running averages instead of the
-            statistics of the batch: True in evaluation, False in training. Pass it either here or
-            to the call.
+            statistics of the batch: True in evaluation, False in training. Pass this option either
+            here or in the call.
         axis: axis or axes of the features; the statistics are taken over all other axes.
         momentum: decay rate of the running averages, the fraction of the old value that each update
             keeps.
@@ -128,12 +128,12 @@ class BatchNorm(Module):
         use_scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        axis_name: name of an axis of `vmap` or `pmap` over which the statistics are also taken, so
-            that several devices share their statistics; None for no mapped axis.
+        axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
+            taken, so that all devices use the same statistics; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             None means a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
-            faster but less accurate than `E[(x - E[x])²]`.
+            faster but less accurate than computing `E[(x - E[x])²]`.
         force_float32_reductions: whether to compute the statistics in at least float32.
 
     Raises:
@@ -175,11 +175,11 @@ class BatchNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array that includes the feature axes.
-            use_running_average: whether to normalize with the running averages, if this is not set
-                as a field of the layer.
-            mask: array that broadcasts to the shape of `x`. Only elements for which it is true are
-                included in the statistics. None includes all elements.
+            x: array that has the feature axes.
+            use_running_average: whether to normalize with the running averages; None means the
+                layer's field.
+            mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
+                true are included in the statistics. None includes all elements.
 
         Returns:
             An array of the shape of `x`.
@@ -220,8 +220,9 @@ class BatchNorm(Module):
 class LayerNorm(Module):
     """Normalizes each example over its features.
 
-    The result has the shape of the input, with mean 0 and variance 1 over `reduction_axes` before
-    the scale and the bias. The parameters `scale` and `bias` have the sizes of `feature_axes`.
+    The result has the shape of the input. Before the scale and the bias are applied, it has mean 0
+    and variance 1 over `reduction_axes`. The parameters `scale` and `bias` have the sizes of
+    `feature_axes`.
 
     Args:
         epsilon: small number that is added to the variance to avoid division by zero.
@@ -233,12 +234,12 @@ class LayerNorm(Module):
         scale_init: initializer of the scale.
         reduction_axes: axis or axes over which the statistics are taken.
         feature_axes: axis or axes along which the scale and the bias vary.
-        axis_name: name of an axis of `vmap` or `pmap` over which the statistics are also taken;
-            None for no mapped axis.
+        axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
+            taken; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             None means a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
-            faster but less accurate than `E[(x - E[x])²]`.
+            faster but less accurate than computing `E[(x - E[x])²]`.
         force_float32_reductions: whether to compute the statistics in at least float32.
 
     >>> import toile.linen as nn
@@ -270,9 +271,9 @@ class LayerNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array that includes the axes `reduction_axes` and `feature_axes`.
-            mask: array that broadcasts to the shape of `x`. Only elements for which it is true are
-                included in the statistics. None includes all elements.
+            x: array that has the axes `reduction_axes` and `feature_axes`.
+            mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
+                true are included in the statistics. None includes all elements.
 
         Returns:
             An array of the shape of `x`.
@@ -297,8 +298,8 @@ class RMSNorm(Module):
         scale_init: initializer of the scale.
         reduction_axes: axis or axes over which the mean square is taken.
         feature_axes: axis or axes along which the scale varies.
-        axis_name: name of an axis of `vmap` or `pmap` over which the mean square is also taken;
-            None for no mapped axis.
+        axis_name: name of an axis mapped by `vmap` or `pmap` over which the mean square is also
+            taken; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has a separate mean
             square. None means a single group.
         use_fast_variance: not used, since the mean is not subtracted.
@@ -331,9 +332,9 @@ class RMSNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array that includes the axes `reduction_axes` and `feature_axes`.
-            mask: array that broadcasts to the shape of `x`. Only elements for which it is true are
-                included in the mean square. None includes all elements.
+            x: array that has the axes `reduction_axes` and `feature_axes`.
+            mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
+                true are included in the mean square. None includes all elements.
 
         Returns:
             An array of the shape of `x`.
@@ -346,14 +347,14 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalizes each group of channels of each example over all axes except the batch axis.
+    """Normalizes groups of channels in each example, over all axes except the batch axis.
 
     The first axis is the batch axis, and the last axis contains the channels. The result has the
     shape of the input. The parameters `scale` and `bias` have shape (channels,).
 
     Args:
-        num_groups: number of groups; None if `group_size` is given.
-        group_size: number of channels in a group; None if `num_groups` is given.
+        num_groups: number of groups; must be None if `group_size` is given.
+        group_size: number of channels in each group; must be None if `num_groups` is given.
         epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
@@ -362,19 +363,19 @@ class GroupNorm(Module):
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
         reduction_axes: axes over which the statistics are taken, which must include the last axis.
-            None means all axes except the first. It is required for inputs with several batch axes.
-        axis_name: name of an axis of `vmap` or `pmap` over which the statistics are also taken;
-            None for no mapped axis.
+            None means all axes except the first. Set it for inputs with several batch axes.
+        axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
+            taken; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             None means a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
-            faster but less accurate than `E[(x - E[x])²]`.
+            faster but less accurate than computing `E[(x - E[x])²]`.
         force_float32_reductions: whether to compute the statistics in at least float32.
 
     Raises:
         ValueError: both or neither of `num_groups` and `group_size` are given, the number of
-            channels is not a multiple of the given one, or `reduction_axes` does not include the
-            last axis.
+            channels is not a multiple of the argument that is given, or `reduction_axes` does not
+            include the last axis.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (3, 4, 5, 6))
@@ -407,9 +408,9 @@ class GroupNorm(Module):
 
         Args:
             x: array of shape (batch, ..., channels).
-            mask: array that broadcasts to the shape of `x` and has the same last axis. Only
-                elements for which it is true are included in the statistics. None includes all
-                elements.
+            mask: array that broadcasts to the shape of `x`; its last axis must have the size of the
+                last axis of `x`. Only elements for which the mask is true are included in the
+                statistics. None includes all elements.
 
         Returns:
             An array of the shape of `x`.
@@ -438,7 +439,7 @@ class GroupNorm(Module):
 
 
 class InstanceNorm(Module):
-    """Normalizes each channel of each example over all other axes.
+    """Normalizes each channel of each example over all axes except the batch and channel axes.
 
     The first axis of the input is the batch axis. The result has the shape of the input. The
     parameters `scale` and `bias` have the sizes of `feature_axes`.
@@ -453,12 +454,12 @@ class InstanceNorm(Module):
         scale_init: initializer of the scale.
         feature_axes: axis or axes of the channels; the statistics are taken over all other axes
             except the first.
-        axis_name: name of an axis of `vmap` or `pmap` over which the statistics are also taken;
-            None for no mapped axis.
+        axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
+            taken; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             None means a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
-            faster but less accurate than `E[(x - E[x])²]`.
+            faster but less accurate than computing `E[(x - E[x])²]`.
         force_float32_reductions: whether to compute the statistics in at least float32.
 
     Raises:
@@ -492,9 +493,9 @@ class InstanceNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array of shape (batch, ...) that includes the axes `feature_axes`.
-            mask: array that broadcasts to the shape of `x`. Only elements for which it is true are
-                included in the statistics. None includes all elements.
+            x: array of shape (batch, ...) that has the axes `feature_axes`.
+            mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
+                true are included in the statistics. None includes all elements.
 
         Returns:
             An array of the shape of `x`.

@@ -63,7 +63,7 @@ UNSHARDED = RulesFallback.AXIS_IS_UNSHARDED
 
 @struct.dataclass
 class AxisMetadata:
-    """The names of the axes of a variable, stored in the structure of a tree.
+    """The axis names of a variable, stored in the structure of a tree rather than in its leaves.
 
     Args:
         names: tuple with the logical name of each axis, or a tree of such tuples.
@@ -109,7 +109,7 @@ def param_with_axes(
     module: Module | None = None,
     **init_kwargs: object,
 ) -> Any:
-    """Declare a parameter of a module with logical axis names, and return its value.
+    """Declare a module parameter whose axes have logical names, and return its value.
 
     The names are stored in the collection `params_axes`.
 
@@ -121,7 +121,7 @@ def param_with_axes(
         module: the module; None for the module whose method is running.
 
     Returns:
-        The value. If there are rules and a mesh, its sharding is constrained by the names.
+        The value. If there are rules and a mesh, the names constrain its sharding.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning
@@ -199,7 +199,7 @@ def variable_with_axes(
     fallback: RulesFallback = UNSHARDED,
     **init_kwargs: object,
 ) -> PartitionedVariable:
-    """Declare a variable of a module with logical axis names.
+    """Declare a module variable whose axes have logical names.
 
     The names are stored in the collection `<collection>_axes`.
 
@@ -246,8 +246,8 @@ def get_axis_names(axes_metadata: FrozenDict | dict[str, Any]) -> FrozenDict:
         axes_metadata: collection such as `params_axes`.
 
     Returns:
-        A tree with the structure of the variables, and a `PartitionSpec` of logical names for each
-        variable.
+        A tree with the structure of the variables that contains, for each variable, a
+        `PartitionSpec` of logical names.
 
     >>> from toile.linen import partitioning
     >>> names = {"scale_axes": partitioning.AxisMetadata(("embed",))}
@@ -329,17 +329,17 @@ def scan_with_axes(
     data_transform: Callable[..., Any] | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Any:
-    """Transform a module like `nn.scan`, and name the scanned axis in the stacked variables.
+    """Transform a module as `nn.scan` does, and name the scanned axis in the stacked variables.
 
     Args:
         target: a module class, or a function whose first argument is a module.
         variable_axes, variable_broadcast, variable_carry, split_rngs: as in `nn.scan`.
         in_axes, out_axes, length, reverse, unroll, data_transform, methods: as in `nn.scan`.
         axis_name: logical name of the scanned axis.
-        axes_collections: collections to whose axis names `axis_name` is added.
+        axes_collections: names of the collections in which `axis_name` is added to the axis names.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`.
+        A class if `target` is a class; otherwise, a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning
@@ -377,7 +377,7 @@ def vmap_with_axes(
     spmd_axis_name: str | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Any:
-    """Transform a module like `nn.vmap`, and name the mapped axis in its variables.
+    """Transform a module as `nn.vmap` does, and name the mapped axis in its variables.
 
     Args:
         target: a module class, or a function whose first argument is a module.
@@ -387,7 +387,7 @@ def vmap_with_axes(
         spmd_axis_name, methods: as in `nn.vmap`.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`.
+        A class if `target` is a class; otherwise, a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning
@@ -429,13 +429,14 @@ def core_remat_static(
 
     Args:
         fn: function `f(scope, *args)`.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
         concrete: must be False; use `static_argnums` instead.
-        prevent_cse: whether to prevent the compiler from merging the recomputation with the first
-            computation.
-        static_argnums: positions of arguments that are not traced; the argument after the scope has
-            position 0.
+        prevent_cse: whether to prevent the compiler from merging the recomputation with the
+            original computation.
+        static_argnums: positions of arguments that are not traced; the first argument after the
+            scope has position 0.
         policy: function that selects the intermediate results to keep; None keeps no results.
 
     Returns:
@@ -479,23 +480,24 @@ def remat(
 ) -> Any:
     """Recompute a module in the backward pass instead of storing its intermediate results.
 
-    Unlike in `nn.remat`, the positions of arguments do not count the module.
+    Unlike in `nn.remat`, the positions in `static_argnums` do not count the module.
 
     Args:
         target: a module class, or a function whose first argument is a module.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
         concrete: must be False; use `static_argnums` instead.
-        prevent_cse: whether to prevent the compiler from merging the recomputation with the first
-            computation.
-        static_argnums: positions of arguments that are not traced, which need not be hashable; the
-            argument after the module has position 0.
+        prevent_cse: whether to prevent the compiler from merging the recomputation with the
+            original computation.
+        static_argnums: positions of arguments that are not traced; the first argument after the
+            module has position 0. These arguments need not be hashable.
         policy: function that selects the intermediate results to keep; None keeps no results.
         methods: names of the methods to transform, or a dict that maps each name to the options for
             that method. None means `__call__`.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`.
+        A class if `target` is a class; otherwise, a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning

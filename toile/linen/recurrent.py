@@ -36,11 +36,11 @@ def _given(option: bool | None, default: bool) -> bool:
 
 
 class RNN(Module):
-    """Runs a recurrent cell over a sequence. All steps share the cell's parameters.
+    """Runs a recurrent cell over a sequence, using the same parameters in all steps.
 
-    Inputs have shape (*batch, time, *features), or (time, *batch, *features) with `time_major`. The
-    outputs have the same axes, but the sizes of the feature axes are those of the cell. The
-    parameters are those of the cell, under `cell`.
+    Inputs have shape (*batch, time, *features), or (time, *batch, *features) if `time_major` is
+    True. The outputs have the same axes, but the cell determines the sizes of their feature axes.
+    The parameters are those of the cell, under `cell`.
 
     Args:
         cell: a cell, such as `LSTMCell(64)`.
@@ -48,16 +48,16 @@ class RNN(Module):
         return_carry: whether to return the pair `(last carry, outputs)` instead of the outputs.
         reverse: whether the cell runs from the last element to the first. The outputs are in the
             order in which they are computed, unless `keep_order` is True.
-        keep_order: whether the outputs are in the order of the inputs if `reverse` is True.
+        keep_order: whether the outputs are in the order of the inputs even if `reverse` is True.
         unroll: number of steps that one iteration of the loop computes.
-        variable_axes: dict that maps each collection that has a time axis to that axis; see
-            `nn.scan`.
+        variable_axes: dict that maps each collection whose variables have a time axis to that axis;
+            see `nn.scan`.
         variable_broadcast: filter that selects the collections that are the same in every step; by
             default, the parameters.
-        variable_carry: filter that selects the collections that each step may change for the next
-            one.
+        variable_carry: filter that selects the collections that each step may change and pass on to
+            the next step.
         split_rngs: dict that maps each random stream that the cell uses to True if every step gets
-            a different key, or to False if all get the same key.
+            a different key, or to False if all steps get the same key.
 
     >>> import toile.linen as nn
     >>> x = jnp.ones((10, 50, 32))
@@ -93,21 +93,21 @@ class RNN(Module):
         reverse: bool | None = None,
         keep_order: bool | None = None,
     ) -> Output | tuple[Carry, Output]:
-        """Run the cell over `inputs`. Options that are passed here replace the fields.
+        """Run the cell over `inputs`. Options that are passed here override the fields.
 
         Args:
             inputs: sequences, padded at the end if they have different lengths.
-            initial_carry: carry before the first step; None means the result of the cell's
-                `initialize_carry`, which is zero for most cells.
+            initial_carry: carry that is passed to the first step; None means the result of the
+                cell's `initialize_carry`, which is zero for most cells.
             init_key: key for `initialize_carry`; None means `random.key(0)`.
-            seq_lengths: array of shape (*batch,) with the length of each sequence without padding.
-                The returned carry is then the carry after each sequence's last element. The outputs
-                at padded positions are not zero. None if there is no padding.
-            return_carry, time_major, reverse, keep_order: like the fields of the same names; None
-                means the value of the field.
+            seq_lengths: array of shape (*batch,) with the length of each sequence without padding;
+                None if there is no padding. The returned carry is the carry after each sequence's
+                last element. The outputs at padded positions are not zero.
+            return_carry, time_major, reverse, keep_order: override the fields of the same names;
+                None means the value of the field.
 
         Returns:
-            The outputs, or the pair `(carry, outputs)` with `return_carry`.
+            The outputs; if `return_carry` is True, the pair `(carry, outputs)`.
         """
         return_carry = _given(return_carry, self.return_carry)
         time_major = _given(time_major, self.time_major)
@@ -169,7 +169,7 @@ def flip_sequences(
     """Reverse sequences in time, but keep their padding at the end.
 
     Args:
-        inputs: array of shape (*batch, time, ...), or (time, *batch, ...) with `time_major`.
+        inputs: array of shape (*batch, time, ...), or (time, *batch, ...) if `time_major` is True.
         seq_lengths: array of shape (*batch,) with the length of each sequence without padding; None
             reverses the whole time axis.
         num_batch_dims: number of batch axes.
@@ -200,7 +200,7 @@ def flip_sequences(
 
 
 def _concatenate(a: Array, b: Array) -> Array:
-    """The features of both directions, concatenated."""
+    """Concatenate the outputs of both directions along the last axis."""
     return jnp.concatenate([a, b], axis=-1)
 
 
@@ -224,9 +224,9 @@ class RNNBase(Protocol):
 class Bidirectional(Module):
     """Runs two recurrent networks over a sequence, one forward and one backward.
 
-    Inputs have shape (*batch, time, *features), or (time, *batch, *features) with `time_major`. The
-    outputs of both networks are put in the order of the inputs and combined by `merge_fn`. The
-    parameters are those of the networks, under `forward_rnn` and `backward_rnn`.
+    Inputs have shape (*batch, time, *features), or (time, *batch, *features) if `time_major` is
+    True. The outputs of both networks are put in the order of the inputs and combined by
+    `merge_fn`. The parameters are those of the networks, under `forward_rnn` and `backward_rnn`.
 
     Args:
         forward_rnn: network that runs from the first element to the last.
@@ -270,18 +270,19 @@ class Bidirectional(Module):
 
         Args:
             inputs: sequences, padded at the end if they have different lengths.
-            initial_carry: pair of the carries before the first step; None means that the networks
-                make them.
-            init_key: key that is split between the networks, for their initial carries.
+            initial_carry: pair of the carries that are passed to the first step of each network;
+                None means that the networks create them.
+            init_key: key that is split into one key for each network, to create the initial
+                carries. None means that the networks use their default key.
             seq_lengths: array of shape (*batch,) with the length of each sequence without padding;
                 None if there is no padding.
-            return_carry, time_major: like the fields of the same names; None means the value of the
-                field.
+            return_carry, time_major: override the fields of the same names; None means the value of
+                the field.
             reverse, keep_order: not used.
 
         Returns:
-            The merged outputs, or the pair `((forward carry, backward carry), outputs)` with
-            `return_carry`.
+            The merged outputs; if `return_carry` is True, the pair
+            `((forward carry, backward carry), outputs)`.
         """
         return_carry = _given(return_carry, self.return_carry)
         keys = (None, None) if init_key is None else random.split(init_key)

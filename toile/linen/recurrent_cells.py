@@ -1,8 +1,8 @@
 """Recurrent cells, which compute one time step: (carry, input) -> (new carry, output).
 
-In the names of the parameters, the first letter is `i` for kernels of the input and `h` for kernels
-of the hidden state, and the second letter is the gate. Where two projections are added, only one
-has a bias. `RNN` in `recurrent` runs a cell over a sequence.
+In the names of the parameters, the first letter is `i` for kernels applied to the input and `h` for
+kernels applied to the hidden state, and the second letter names the gate. Where two projections are
+added, only one has a bias. `RNN` in `recurrent` runs a cell over a sequence.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,8 +33,8 @@ Carry = Any
 class RNNCellBase(Module):
     """Base class of recurrent cells. Subclass it to define your own cell.
 
-    A cell is called with a carry and the input of one step, and returns the new carry and the
-    output. `RNN` runs it over a sequence.
+    A cell is called with a carry and the input to one step, and returns the new carry and the
+    output. `RNN` runs a cell over a sequence.
 
     >>> import toile.linen as nn
     >>> class Average(nn.RNNCellBase):
@@ -59,11 +59,11 @@ class RNNCellBase(Module):
 
     @nowrap
     def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> Carry:
-        """Make the carry before the first step.
+        """Create the initial carry, which is passed to the first step.
 
         Args:
             rng: key for initializers that use random numbers.
-            input_shape: shape of the input of one step, with batch and feature axes but without the
+            input_shape: shape of the input to one step, with batch and feature axes but without the
                 time axis.
 
         Returns:
@@ -93,11 +93,11 @@ class _VectorCell(RNNCellBase):
 
     @nowrap
     def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> Array:
-        """Make the state before the first step.
+        """Create the initial state, which is passed to the first step.
 
         Args:
             rng: key for `carry_init`.
-            input_shape: shape of the input of one step, (*batch, n).
+            input_shape: shape of the input to one step, (*batch, input_size).
 
         Returns:
             An array of shape (*batch, features).
@@ -139,7 +139,7 @@ def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., 
 
 
 class LSTMCell(_GatedCell):
-    """Long short-term memory (LSTM) cell, whose gates control the access to a memory.
+    """Long short-term memory (LSTM) cell, in which gates control access to a memory.
 
     A step computes the new state `h'` and the new memory `c'` from `h`, `c` and the input `x`:
 
@@ -150,10 +150,10 @@ class LSTMCell(_GatedCell):
         c' = f * c + i * g
         h' = o * activation_fn(c')
 
-    Inputs have shape (*batch, n). The carry is the pair `(c, h)` of arrays of shape (*batch,
-    features), and the output is `h'`. The parameters are `ii`, `if`, `ig` and `io`, each with a
-    `kernel` of shape (n, features), and `hi`, `hf`, `hg` and `ho`, each with a `kernel` of shape
-    (features, features) and a `bias` of shape (features,).
+    Inputs have shape (*batch, input_size). The carry is the pair `(c, h)` of arrays of shape
+    (*batch, features), and the output is `h'`. The parameters are `ii`, `if`, `ig` and `io`, each
+    with a `kernel` of shape (input_size, features), and `hi`, `hf`, `hg` and `ho`, each with a
+    `kernel` of shape (features, features) and a `bias` of shape (features,).
 
     Args:
         features: number of features of the state and the memory.
@@ -184,7 +184,7 @@ class LSTMCell(_GatedCell):
 
         Args:
             carry: the pair `(c, h)`.
-            inputs: array of shape (*batch, n).
+            inputs: array of shape (*batch, input_size).
 
         Returns:
             The new carry `(c', h')` and the output `h'`.
@@ -206,21 +206,21 @@ class LSTMCell(_GatedCell):
 
     @nowrap
     def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """Make the memory and the state before the first step.
+        """Create the initial memory and the initial state, which are passed to the first step.
 
         Args:
             rng: key for `carry_init`.
-            input_shape: shape of the input of one step.
+            input_shape: shape of the input to one step.
 
         Returns:
-            The pair `(c, h)` of arrays of the shape of the input, but with the last size
-            `features`.
+            The pair `(c, h)`. Both arrays have the shape of the input, but with `features` as the
+            size of the last axis.
         """
         return _two_states(self, rng, input_shape)
 
 
 class DenseParams(Module):
-    """A module with the parameters of a `Dense` layer, which returns them instead of using them.
+    """A module that declares the parameters of a `Dense` layer and returns them.
 
     Args:
         features: number of output features.
@@ -248,7 +248,7 @@ class DenseParams(Module):
         """Declare the parameters.
 
         Args:
-            inputs: array of shape (..., n).
+            inputs: array of shape (..., n); only `n` matters.
 
         Returns:
             The kernel, of shape (n, features), and the bias, of shape (features,), or None.
@@ -257,11 +257,11 @@ class DenseParams(Module):
 
 
 class OptimizedLSTMCell(_GatedCell):
-    """LSTM cell with the parameters of `LSTMCell` that computes all gates by two matrix products.
+    """Variant of `LSTMCell` that computes all gates in two matrix products.
 
-    Inputs have shape (*batch, n). The carry is the pair `(c, h)` of arrays of shape (*batch,
-    features), and the output is the new `h`. The equations and the parameters are those of
-    `LSTMCell`. The kernels of the four gates are concatenated for the products.
+    Inputs have shape (*batch, input_size). The carry is the pair `(c, h)` of arrays of shape
+    (*batch, features), and the output is the new `h`. The equations and the parameters are those of
+    `LSTMCell`. For the matrix products, the kernels of the four gates are concatenated.
 
     Args:
         features: number of features of the state and the memory.
@@ -294,7 +294,7 @@ class OptimizedLSTMCell(_GatedCell):
 
         Args:
             carry: the pair `(c, h)`.
-            inputs: array of shape (*batch, n).
+            inputs: array of shape (*batch, input_size).
 
         Returns:
             The new carry `(c', h')` and the output `h'`.
@@ -332,9 +332,10 @@ class OptimizedLSTMCell(_GatedCell):
 class SimpleCell(_VectorCell):
     """Plain recurrent cell: `h' = activation_fn(W x + b + U h)`.
 
-    Inputs have shape (*batch, n). The carry is the state `h` of shape (*batch, features), and the
-    output is the new state. The parameters are `i`, with a `kernel` of shape (n, features) and a
-    `bias` of shape (features,), and `h`, with a `kernel` of shape (features, features).
+    Inputs have shape (*batch, input_size). The carry is the state `h` of shape (*batch, features),
+    and the output is the new state. The parameters are `i`, with a `kernel` of shape (input_size,
+    features) and a `bias` of shape (features,), and `h`, with a `kernel` of shape (features,
+    features).
 
     Args:
         features: number of features of the state.
@@ -345,7 +346,7 @@ class SimpleCell(_VectorCell):
         dtype: dtype to compute in; None for the dtype that the arrays promote to.
         param_dtype: dtype of the parameters and the initial carry when they are created.
         carry_init: initializer of the initial carry; by default, zeros.
-        residual: whether to add `h` before `activation_fn` is applied.
+        residual: whether to add `h` to the argument of `activation_fn`.
 
     >>> import toile.linen as nn
     >>> x, layer = jnp.ones((2, 3)), nn.SimpleCell(features=4)
@@ -374,7 +375,7 @@ class SimpleCell(_VectorCell):
 
         Args:
             carry: the state `h`.
-            inputs: array of shape (*batch, n).
+            inputs: array of shape (*batch, input_size).
 
         Returns:
             The new state and the output, which is also the new state.
@@ -389,7 +390,7 @@ class SimpleCell(_VectorCell):
 
 
 class GRUCell(_GatedCell):
-    """Gated recurrent unit (GRU), whose gates control how much of the state is replaced.
+    """Gated recurrent unit (GRU) cell, in which gates control how much of the state is replaced.
 
     A step computes the new state `h'` from `h` and the input `x`:
 
@@ -398,10 +399,10 @@ class GRUCell(_GatedCell):
         n = activation_fn(W_n x + b_n + r * (U_n h + d_n))      candidate
         h' = (1 - z) * n + z * h
 
-    Inputs have shape (*batch, n). The carry is `h`, of shape (*batch, features), and the output is
-    `h'`. The parameters are `ir`, `iz` and `in`, each with a `kernel` of shape (n, features) and a
-    `bias` of shape (features,), and `hr`, `hz` and `hn`, each with a `kernel` of shape (features,
-    features). `hn` also has a `bias`.
+    Inputs have shape (*batch, input_size). The carry is `h`, of shape (*batch, features), and the
+    output is `h'`. The parameters are `ir`, `iz` and `in`, each with a `kernel` of shape
+    (input_size, features) and a `bias` of shape (features,), and `hr`, `hz` and `hn`, each with a
+    `kernel` of shape (features, features). `hn` also has a `bias`.
 
     Args:
         features: number of features of the state.
@@ -432,7 +433,7 @@ class GRUCell(_GatedCell):
 
         Args:
             carry: the state `h`.
-            inputs: array of shape (*batch, n).
+            inputs: array of shape (*batch, input_size).
 
         Returns:
             The new state and the output, which is also the new state.
@@ -450,7 +451,7 @@ class GRUCell(_GatedCell):
 
 
 class MGUCell(_VectorCell):
-    """Minimal gated unit (arXiv:1603.09420): a gated recurrent unit with one gate instead of two.
+    """Minimal gated unit cell (arXiv:1603.09420): a gated recurrent unit with only one gate.
 
     A step computes the new state `h'` from `h` and the input `x`:
 
@@ -458,10 +459,10 @@ class MGUCell(_VectorCell):
         n = activation_fn(W_n x + b_n + f * (U_n h + d_n))
         h' = (1 - f) * n + f * h
 
-    Inputs have shape (*batch, n). The carry is `h`, of shape (*batch, features), and the output is
-    `h'`. The parameters are `if` and `in`, each with a `kernel` of shape (n, features) and a `bias`
-    of shape (features,), and `hf` and `hn`, each with a `kernel` of shape (features, features).
-    With `reset_gate`, `hn` also has a `bias`.
+    Inputs have shape (*batch, input_size). The carry is `h`, of shape (*batch, features), and the
+    output is `h'`. The parameters are `if` and `in`, each with a `kernel` of shape (input_size,
+    features) and a `bias` of shape (features,), and `hf` and `hn`, each with a `kernel` of shape
+    (features, features). If `reset_gate` is True, `hn` also has a `bias`.
 
     Args:
         features: number of features of the state.
@@ -471,7 +472,7 @@ class MGUCell(_VectorCell):
         recurrent_kernel_init: initializer of the recurrent kernels; by default, orthogonal.
         forget_bias_init: initializer of the gate's bias; by default, ones, so that an untrained
             cell keeps most of its state.
-        activation_bias_init: initializer of the biases of `n`.
+        activation_bias_init: initializer of the candidate's biases.
         dtype: dtype to compute in; None for the dtype that the arrays promote to.
         param_dtype: dtype of the parameters and the initial carry when they are created.
         carry_init: initializer of the initial carry; by default, zeros.
@@ -508,7 +509,7 @@ class MGUCell(_VectorCell):
 
         Args:
             carry: the state `h`.
-            inputs: array of shape (*batch, n).
+            inputs: array of shape (*batch, input_size).
 
         Returns:
             The new state and the output, which is also the new state.
@@ -527,17 +528,17 @@ class MGUCell(_VectorCell):
 class ConvLSTMCell(RNNCellBase):
     """LSTM cell whose projections are convolutions, for sequences of images.
 
-    Inputs have shape (*batch, *space, n). The carry is the pair `(c, h)` of arrays of shape
-    (*batch, *space, features), and the output is the new `h`. The parameters are `ih`, with a
-    `kernel` of shape (*kernel_size, n, 4 * features), and `hh`, with a `kernel` of shape
-    (*kernel_size, features, 4 * features). Each also has a `bias` of shape (4 * features,). The
+    Inputs have shape (*batch, *space, input_size). The carry is the pair `(c, h)` of arrays of
+    shape (*batch, *space, features), and the output is the new `h`. The parameters are `ih`, with a
+    `kernel` of shape (*kernel_size, input_size, 4 * features), and `hh`, with a `kernel` of shape
+    (*kernel_size, features, 4 * features). Both also have a `bias` of shape (4 * features,). The
     forget gate is `sigmoid(... + 1)`, so that an untrained cell keeps most of its memory.
 
     Args:
         features: number of features of the state and the memory.
         kernel_size: size of the kernels along each spatial axis.
-        strides: strides of both convolutions; None means 1. With other strides, the sizes of the
-            state and the projections do not match.
+        strides: strides of both convolutions; None means 1. Other strides usually fail, because the
+            projections would then be smaller than the state.
         padding: padding of both convolutions, as in `Conv`.
         use_bias: whether both convolutions have a bias.
         dtype: dtype to compute in; None for the dtype that the arrays promote to.
@@ -570,7 +571,7 @@ class ConvLSTMCell(RNNCellBase):
 
         Args:
             carry: the pair `(c, h)`.
-            inputs: array of shape (*batch, *space, n).
+            inputs: array of shape (*batch, *space, input_size).
 
         Returns:
             The new carry `(c', h')` and the output `h'`.

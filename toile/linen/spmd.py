@@ -2,7 +2,7 @@
 
 `LogicallyPartitioned` boxes store logical names in a model's variables, `logical_to_mesh` converts
 the names to mesh axes, and `with_logical_constraint` shards a value by them. The current rules are
-in `toile.core.spmd`. On one device, a constraint is checked but changes nothing.
+in `toile.core.spmd`. On one device, a constraint is checked but has no other effect.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ def logical_to_mesh_axes(
 
     Args:
         array_dim_names: for each axis of the array, its logical name, or None for an axis that is
-            not split. None for an array without names.
+            not split. The argument itself is None for an array without names.
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
             or None. Earlier pairs take precedence. None means the current rules.
 
     Returns:
-        A `PartitionSpec` that contains mesh axes, and None where no rule matches. The result is
-        None if `array_dim_names` is None.
+        A `PartitionSpec` of mesh axes, with None for each axis that no rule matches. If
+        `array_dim_names` is None, the result is None.
 
     Raises:
         ValueError: a name occurs twice, or `rules` is not a list or tuple.
@@ -120,7 +120,7 @@ def _is_spec(x: Any) -> bool:
 
 
 def logical_to_mesh(tree: PyTree, rules: LogicalRules | None = None) -> PyTree:
-    """Replace logical names by mesh axes in a tree of `PartitionSpec` objects.
+    """Replace logical names with mesh axes in a tree of `PartitionSpec` objects.
 
     Args:
         tree: tree of `PartitionSpec` objects with logical names, such as the result of
@@ -167,7 +167,7 @@ def logical_to_mesh_sharding(
 
 
 class RulesFallback(enum.Enum):
-    """How a constraint handles a logical name that no rule matches.
+    """Ways in which a constraint can handle a logical name that no rule matches.
 
     `AXIS_IS_UNSHARDED` does not split the axis, `RAISE_ERROR` raises a ValueError, and
     `NO_CONSTRAINT` does not constrain the value at all.
@@ -216,14 +216,15 @@ def with_logical_constraint(
     mesh: Mesh | None = None,
     fallback: RulesFallback = RulesFallback.AXIS_IS_UNSHARDED,
 ) -> PyTree:
-    """Constrain how arrays inside a model are split over a mesh, by logical names of their axes.
+    """Constrain how arrays inside a model are split over a mesh, using logical names of their axes.
 
-    Without rules, without a mesh, or if the names are None, the arrays are returned unchanged.
+    If there are no rules, there is no mesh, or the names are None, the arrays are returned
+    unchanged.
 
     Args:
         x: tree of arrays.
-        logical_axis_resources: logical names, as a tree that is a prefix of `x` and contains tuples
-            or `PartitionSpec` objects.
+        logical_axis_resources: logical names: a tree of tuples or `PartitionSpec` objects that is a
+            prefix of `x`.
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
             or None. Earlier pairs take precedence. None means the current rules.
         mesh: the mesh; None for the current mesh.
@@ -246,10 +247,10 @@ def with_logical_constraint(
 
 
 class LogicallyPartitioned(meta.Partitioned):
-    """A box around an array that stores a logical name for each axis.
+    """A box that contains an array and a logical name for each axis.
 
-    Initializers wrapped by `with_logical_partitioning` make such boxes, and `get_partition_spec`
-    reads them from variables. Modules see the array inside.
+    Initializers wrapped by `with_logical_partitioning` create such boxes, and `get_partition_spec`
+    reads the names from them. Modules see only the array.
 
     Args:
         value: the array.
@@ -274,7 +275,7 @@ class LogicallyPartitioned(meta.Partitioned):
         return NotImplemented
 
     def unbox(self, apply_constraint: bool = True) -> Any:
-        """Return the array, with a constraint on its sharding if there is a mesh.
+        """Return the array; if there is a mesh, constrain the array's sharding.
 
         Args:
             apply_constraint: whether to apply the constraint.
@@ -288,7 +289,7 @@ class LogicallyPartitioned(meta.Partitioned):
         return with_logical_constraint(self.value, spec, rules=self.rules, mesh=self.mesh)
 
     def to_nnx_metadata(self) -> dict[str, Any]:
-        """Return a dict of the fields under the names that Flax's NNX uses."""
+        """Return a dict of the box's fields under the names that Flax's NNX uses."""
         metadata = dict(vars(self))
         metadata["out_sharding"] = metadata.pop("names")
         metadata["sharding_rules"] = metadata.pop("rules")
@@ -296,7 +297,7 @@ class LogicallyPartitioned(meta.Partitioned):
 
     @classmethod
     def from_nnx_metadata(cls, metadata: dict[str, Any]) -> LogicallyPartitioned:
-        """Make a box from a dict of fields under NNX's names; unknown entries are ignored."""
+        """Create a box from a dict of fields under NNX's names; unknown entries are ignored."""
         fields = {f.name for f in dataclasses.fields(cls)}
         renamed = {"out_sharding": "names", "sharding_rules": "rules"}
         given = {renamed.get(k, k): v for k, v in metadata.items()}
@@ -315,10 +316,11 @@ def with_logical_partitioning(
         fn: the initializer.
         names: for each axis, its logical name, or None for an axis that is not split.
         mesh: mesh over which the arrays are split; None for the current mesh.
-        rules: rules for the names; None for the current rules.
+        rules: (logical name, mesh axes) pairs, as in `logical_to_mesh_axes`; None means the current
+            rules.
 
     Returns:
-        An initializer.
+        An initializer with the arguments of `fn`.
 
     >>> import toile.linen as nn
     >>> init = nn.with_logical_partitioning(nn.initializers.ones, (None, "data"))

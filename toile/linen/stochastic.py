@@ -14,16 +14,18 @@ __all__ = ["Dropout"]
 
 
 class Dropout(Module):
-    """Sets elements to zero with probability `rate`, and divides the others by `1 - rate`.
+    """Sets each element to zero with probability `rate`, and divides the others by `1 - rate`.
 
-    The expected value of the result is the input. In evaluation, with `deterministic=True`, the
-    input is returned unchanged. In training, the layer needs a key:
-    `apply(..., rngs={"dropout": key})`. There are no parameters.
+    The expected value of the result is the input. For evaluation, `deterministic=True` returns the
+    input unchanged. For training, the layer needs a key: `apply(..., rngs={"dropout": key})`. The
+    layer has no parameters.
 
     Args:
         rate: probability that an element is dropped.
-        broadcast_dims: axes along which either all elements are dropped or none.
-        deterministic: whether to return the input unchanged. Pass it either here or to the call.
+        broadcast_dims: axes along which all elements share one mask value, so that either all of
+            them are dropped or none are.
+        deterministic: whether to return the input unchanged. Pass this option either here or in the
+            call.
         rng_collection: name of the random stream from which the keys are drawn.
 
     >>> import toile.linen as nn
@@ -52,8 +54,7 @@ class Dropout(Module):
 
         Args:
             inputs: array of any shape.
-            deterministic: whether to return the input unchanged, if this is not set as a field of
-                the layer.
+            deterministic: whether to return the input unchanged; None means the layer's field.
             rng: key to use; None means the next key of the random stream.
 
         Returns:

@@ -1,6 +1,6 @@
-"""Summaries of modules: `tabulate`, which makes a table of calls, parameters, bytes and FLOPs.
+"""Summaries of modules: `tabulate`, which creates a table of calls, parameters, bytes and FLOPs.
 
-`init` runs on shapes only (`eval_shape`) while the calls of modules are recorded. Each call is a
+`init` runs on shapes only (`eval_shape`) while the calls to modules are recorded. Each call is a
 row, in the order in which the calls began. FLOPs are counted in the program of each call and of its
 vector-Jacobian product. Module loads this file when it needs a summary. This file does not import
 Module.
@@ -137,7 +137,7 @@ def _cell(value: Any) -> str:
 
 @dataclass
 class Row:
-    """One call of a module: its path, its module, its arguments and its cost.
+    """One call to a module: the module and its path, the arguments and the cost.
 
     `module_variables` are the variables of the module, without those of submodules that have rows.
     `counted_variables` are the variables that this row counts, which include those of submodules
@@ -154,11 +154,11 @@ class Row:
     vjp_flops: int
 
     def size_and_bytes(self, collections: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """The numbers of elements and bytes of the counted variables, by collection."""
+        """The number of elements and the size in bytes of the counted variables, by collection."""
         return {col: dataclasses.astuple(self.counted_size(col)) for col in collections}
 
     def counted_size(self, collection: str) -> SizeBytes:
-        """The numbers of elements and bytes of the counted variables of one collection."""
+        """The number of elements and the size in bytes of one collection's counted variables."""
         return SizeBytes.from_any(self.counted_variables.get(collection, {}))
 
 
@@ -171,7 +171,7 @@ class Table(list[Row]):
         self.collections = collections
 
     def total(self, collection: str) -> SizeBytes:
-        """The numbers of elements and bytes of a collection in all rows."""
+        """The number of elements and the size in bytes of a collection in all rows."""
         return sum((row.counted_size(collection) for row in self), SizeBytes(0, 0))
 
     def _repr_html_(self) -> str:
@@ -387,15 +387,15 @@ def tabulate(
     compute_vjp_flops: bool = False,
     **kwargs: PyTree,
 ) -> Callable[..., str]:
-    """Make a function that summarizes a module in a table. Only shapes are computed.
+    """Return a function that summarizes a module in a table, computing only shapes.
 
     Args:
         module: the module.
-        rngs: one key, for the stream `params`, or a dict of keys by stream name.
+        rngs: one key for the stream `params`, or a dict that maps stream names to keys.
         depth: number of levels of submodules that have rows; None for all levels. The variables of
-            deeper submodules are counted in the lowest row above them.
-        show_repeated: whether every call of a module has a row; if False, only the first call has
-            one.
+            a deeper submodule are counted in the row of its closest ancestor that has a row.
+        show_repeated: if True, every call to a module has a row; if False, only the first call has
+            a row.
         mutable: filter that selects the collections to create; by default, all except
             `intermediates`.
         console_kwargs: options for `rich.console.Console`.

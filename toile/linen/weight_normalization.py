@@ -33,18 +33,18 @@ def _l2_normalize(x: Any, axis: Any = None, eps: float = 1e-12) -> Any:
 
 
 class SpectralNorm(Module):
-    """Wraps a layer so that each of its kernels is divided by its largest singular value.
+    """Wraps a layer so that each kernel is divided by its largest singular value.
 
-    The singular value is approximated by power iteration: each call takes `n_steps` steps from the
-    last stored vector `u`. For each kernel, the vector `u` of shape (1, features) and the singular
-    value `sigma`, a scalar, are stored in the collection `batch_stats`. The parameters are those of
-    the layer, under `layer_instance`, and are stored without the division. Vectors and scalars,
-    such as biases, are not changed.
+    The singular value is approximated by power iteration: each call performs `n_steps` iterations,
+    starting from the stored vector `u`. For each kernel, the vector `u` of shape (1, features) and
+    the singular value `sigma`, a scalar, are stored in the collection `batch_stats`. The parameters
+    are those of the layer, under `layer_instance`. The stored kernels are not divided. Parameters
+    that are vectors or scalars, such as biases, are never divided.
 
     Args:
         layer_instance: the layer to wrap.
-        n_steps: number of power iteration steps in each call; 0 for no normalization.
-        epsilon: small number that is added under the square root in norms.
+        n_steps: number of power iterations in each call; 0 for no normalization.
+        epsilon: small number that is added to the sum of squares before its square root is taken.
         dtype: dtype of the normalized kernels; None for the dtype that the kernels and the
             statistics promote to.
         param_dtype: dtype of the statistics when they are created.
@@ -81,8 +81,8 @@ class SpectralNorm(Module):
 
         Args:
             *args, **kwargs: arguments of the layer.
-            update_stats: whether to store the new `u` and `sigma`, which requires
-                `mutable=["batch_stats"]`: True in training, False in evaluation.
+            update_stats: whether to store the new `u` and `sigma`. Use True in training, which
+                requires `mutable=["batch_stats"]`, and False in evaluation.
 
         Returns:
             The result of the layer.
@@ -134,13 +134,13 @@ class SpectralNorm(Module):
 class WeightNorm(Module):
     """Wraps a layer so that its kernels are normalized for each feature and multiplied by a scale.
 
-    The parameters are those of the layer, under `layer_instance`, and a trainable scale for each
-    normalized kernel, which has the sizes of `feature_axes`. The kernels are stored without
-    normalization.
+    The parameters are those of the layer, under `layer_instance`, and one trainable scale for each
+    normalized kernel. The scale has the sizes of the axes `feature_axes`. The kernels are stored
+    without normalization.
 
     Args:
         layer_instance: the layer to wrap.
-        epsilon: small number that is added under the square root in norms.
+        epsilon: small number that is added to the sum of squares before its square root is taken.
         dtype: dtype of the normalized kernels; None for the dtype that the kernels and the scales
             promote to.
         param_dtype: dtype of the scales when they are created.
@@ -149,8 +149,8 @@ class WeightNorm(Module):
         feature_axes: axis or axes of the features; the norms are taken over all other axes. None
             means a single norm for the whole kernel.
         variable_filter: set of strings, by default `{"kernel"}`. A parameter is normalized if its
-            path, such as `layer_instance/kernel`, contains one of them. If this is None or empty,
-            all parameters are normalized.
+            path, such as `layer_instance/kernel`, contains one of these strings. If the set is
+            empty or None, all parameters are normalized.
 
     >>> import toile.linen as nn
     >>> model, x = nn.WeightNorm(nn.Dense(4)), jnp.ones((1, 3))

@@ -2,8 +2,9 @@
 
 Each device of a run has an `Exchange`. All of them share a `World`, in which the devices of a group
 synchronize: the last device to arrive combines the values of all. Sums are computed in the order of
-devices, so all devices get the same bits. When a device fails, `stop` wakes the others. If a device
-has finished while others wait for it, an error is raised. May import the engine.
+devices, so the results are bit-for-bit identical on all devices. When a device fails, `stop` wakes
+the others. If a device has finished while others wait for it, an error is raised. May import the
+engine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Meshes: devices arranged along named axes, with or without the devices themselves.
 
-A `Mesh` has devices, an `AbstractMesh` only has sizes. The current mesh (`set_mesh`) is part of the
+A `Mesh` has devices; an `AbstractMesh` has only sizes. The current mesh (`set_mesh`) is part of the
 context, so jitted functions are traced again when it changes. Equal meshes are the same object. May
 import the engine.
 """
@@ -25,9 +25,9 @@ from toile.engine.trace import state
 
 
 class AxisType(enum.Enum):
-    """The types of mesh axes, which say who decides how arrays are divided along an axis.
+    """The types of mesh axes. A type says who decides how arrays are divided along an axis.
 
-    `Auto`: the compiler decides. `Explicit`: the type of each array includes its division.
+    `Auto`: the compiler decides. `Explicit`: the type of each array says how the array is divided.
     `Manual`: the user decides, inside `shard_map`.
     """
 
@@ -44,7 +44,7 @@ AxisTypes: TypeAlias = AxisType | Sequence[AxisType]  # one for all axes, or one
 
 @dataclass(frozen=True)
 class AbstractDevice:
-    """The description of a device, which need not exist.
+    """The description of a device that need not exist.
 
     Args:
         device_kind: model of the device, such as "cpu".
@@ -66,12 +66,12 @@ class AbstractDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class ManualAxisType:
-    """How a value inside `shard_map` depends on the manual axes of the mesh.
+    """A description of how a value inside `shard_map` depends on the mesh's manual axes.
 
     Args:
-        varying: names of the axes along which devices have different values.
-        unreduced: names of the axes along which the values still have to be summed.
-        reduced: names of the axes along which the cotangent is unreduced.
+        varying: names of the axes along which the value differs between devices.
+        unreduced: names of the axes along which the devices' values still have to be summed.
+        reduced: names of the axes along which the cotangent still has to be summed.
 
     >>> toile.sharding.ManualAxisType(varying=frozenset({"x"})).empty
     False
@@ -116,7 +116,7 @@ class _Named:
 
     @property
     def shape_tuple(self) -> tuple[tuple[Any, int], ...]:
-        """Pairs (name, size), one for each axis."""
+        """The (name, size) pairs of the axes."""
         return tuple(zip(self.axis_names, self.axis_sizes, strict=True))
 
     @property
@@ -166,15 +166,15 @@ _lock = shared_lock()
 
 
 class Mesh(_Named):
-    """Devices that are arranged as an array with named axes.
+    """Devices arranged in an array with named axes.
 
     Shardings refer to the names: `NamedSharding(mesh, P("x"))` divides the first axis of an array
     along axis `"x"` of the mesh. When a mesh is used as a context manager, `shard_map` and specs
-    use it inside the block. Equal meshes are the same object.
+    refer to it inside the block. Equal meshes are the same object.
 
     Args:
-        devices: the devices, such as `toile.devices()`, in an array or nested sequence. The number
-            of its axes must be the number of names.
+        devices: the devices, such as `toile.devices()`, in an array or a nested sequence, which
+            must have one axis for each name.
         axis_names: name of each axis, or one string for a single axis.
         axis_types: `AxisType` of each axis, or one type for all; None for `Auto`.
 
@@ -226,7 +226,7 @@ class Mesh(_Named):
 
     @property
     def is_scalar(self) -> bool:
-        """Always False; exists for code written for JAX."""
+        """Always False; this attribute exists for compatibility with JAX."""
         return False
 
     @property
@@ -287,7 +287,7 @@ class Mesh(_Named):
 
 
 class AbstractMesh(_Named):
-    """A mesh without devices, with which functions can be traced for another machine.
+    """A mesh without devices, for tracing functions that will run on another machine.
 
     Args:
         axis_sizes: size of each axis.
@@ -346,7 +346,7 @@ class AbstractMesh(_Named):
         )
 
     def update_axis_types(self, name_to_type: dict[Any, AxisType]) -> AbstractMesh:
-        """Return a mesh with new types for the named axes."""
+        """Return a mesh with new types for some axes, which are given by name."""
         types = [name_to_type.get(n, t)
                  for n, t in zip(self.axis_names, self.axis_types, strict=True)]
         return self.update(axis_types=tuple(types))
@@ -382,10 +382,10 @@ def get_mesh() -> Mesh:
     """Return the mesh that `set_mesh` has set.
 
     Returns:
-        The mesh; if none is set, a mesh without axes.
+        The mesh, or a mesh without axes if no mesh is set.
 
     Raises:
-        ValueError: the function is called inside a jitted function; use `get_abstract_mesh` there.
+        ValueError: the function is called inside a jitted function. Use `get_abstract_mesh` there.
 
     >>> toile.sharding.get_mesh().empty
     True
@@ -404,10 +404,10 @@ def mesh_set() -> Mesh:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """Return the current mesh without its devices; this also works inside jitted functions.
+    """Return the current mesh without its devices, even inside jitted functions.
 
     Returns:
-        The abstract mesh; if no mesh is set, a mesh without axes.
+        The abstract mesh, or a mesh without axes if no mesh is set.
 
     >>> with toile.set_mesh(toile.make_mesh((1,), ("x",))):
     ...     print(toile.sharding.get_abstract_mesh().shape)
@@ -426,10 +426,10 @@ def mesh_in_force() -> Any:
 
 
 class set_mesh:
-    """Set the current mesh permanently or, as a context manager, until the end of the block.
+    """Set the current mesh permanently or, if used as a context manager, until the block ends.
 
-    If there is a current mesh, `P("x")` can be used instead of a sharding, and `shard_map` needs no
-    mesh.
+    While there is a current mesh, `P("x")` can be used instead of a sharding, and `shard_map` can
+    be called without a mesh.
 
     Args:
         mesh: the mesh to set; None for no current mesh.
@@ -459,10 +459,10 @@ class set_mesh:
 
 
 class use_abstract_mesh:
-    """Set the mesh that `get_abstract_mesh` returns in a `with` block.
+    """Set the mesh that `get_abstract_mesh` returns inside a `with` block.
 
     Args:
-        mesh: mesh without devices.
+        mesh: the mesh, which has no devices.
 
     >>> with toile.sharding.use_abstract_mesh(toile.sharding.AbstractMesh((4,), ("x",))):
     ...     print(toile.sharding.get_abstract_mesh().shape)
@@ -489,13 +489,14 @@ def make_mesh(
     axis_shapes: Sequence[int], axis_names: Sequence[str], axis_types: AxisTypes | None = None, *,
     devices: Sequence[Any] | None = None,
 ) -> Mesh:
-    """Make a mesh of devices with axes of given sizes.
+    """Create a mesh of devices with axes of the given sizes.
 
     Args:
         axis_shapes: size of each axis.
         axis_names: name of each axis.
         axis_types: `AxisType` of each axis, or one type for all; None for `Explicit`.
-        devices: devices from which the first ones are used; None for `toile.devices()`.
+        devices: list of devices; the mesh uses as many as it needs, starting with the first. None
+            means `toile.devices()`.
 
     Returns:
         The mesh.

@@ -108,8 +108,7 @@ class _Overlap:
 
 
 def overlapped(program: Program) -> Program:
-    """The Program with all-reduces begun early and ended late; for running, not for transforming.
-    """
+    """The Program with all-reduces that begin early and end late; only for running it."""
     program = inline_calls(program)
     if all(e.op.together is None for e in program.equations):
         return program

@@ -47,7 +47,7 @@ class Partition:
                 for o, s in zip(outs, self.named, strict=True)]
 
     def describe(self) -> list[str]:
-        """Text on the devices, the collectives of a call, and the operands that are gathered."""
+        """A description of the devices, a call's collectives and the gathered operands."""
         mesh = self.op.grid.mesh
         sizes = ", ".join(f"{n!r}: {s}" for n, s in mesh.shape_tuple)
         found = collectives(in_buckets(self.program))

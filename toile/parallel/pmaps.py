@@ -2,8 +2,8 @@
 
 The mapped function is traced once, for the slice of one device, and its Program runs on every
 device at the same time (`parallel.spmd`). The results are sharded arrays, which can be passed to
-the next call without a copy. The mapped axis has at most as many entries as there are devices. May
-import staging and below.
+the next call without a copy. The mapped axis can have at most as many entries as there are devices.
+May import staging and below.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def pmap(
 ) -> PmapFunction:
     """Run a function on several devices at once, each with one slice of the arguments.
 
-    Like `vmap`, it maps over an axis, but each slice is computed on its own device, so the axis can
-    have at most as many entries as there are devices. New code should use `jit` with shardings, or
-    `shard_map`.
+    Like `vmap`, `pmap` maps over an axis. However, each slice is computed on a separate device, so
+    the axis can have at most as many entries as there are devices. New code should use `jit` with
+    shardings, or `shard_map`.
 
     Args:
         fun: the function, which is called with one slice of each argument.
@@ -54,20 +54,20 @@ def pmap(
             argument to each device. Keyword arguments are mapped over their first axis.
         out_axes: position of the mapped axis in each result; None for a result that is the same on
             all devices.
-        static_broadcasted_argnums: positions of arguments that are constants for tracing; they must
-            be hashable.
-        devices: devices to use, one for each slice; None for the default devices.
+        static_broadcasted_argnums: positions of arguments that are constants in the trace; they
+            must be hashable.
+        devices: the devices, one for each slice; None for the default devices.
         backend: platform whose devices are used, such as "cpu"; None for the default platform.
-        axis_size: number of slices; None for the size of the mapped axis of the arguments.
-        donate_argnums: positions of arguments whose memory may be reused for results. These
-            arguments cannot be used after the call.
+        axis_size: number of slices; None means the size of the arguments' mapped axis.
+        donate_argnums: positions of arguments whose memory may be reused for results. Do not use
+            these arguments after the call.
 
     Returns:
-        A function with the same arguments, but mapped arguments have an additional axis. Its
-        results are sharded over the devices.
+        A function with the arguments of `fun`, in which mapped arguments have an additional axis.
+        Its results are sharded over the devices.
 
     Raises:
-        ValueError: when called, if there are more slices than devices.
+        ValueError: in a call, there are more slices than devices.
 
     >>> normalize = toile.pmap(lambda x: x / lax.psum(x, "i"), axis_name="i")
     >>> normalize(jnp.array([[2.0, 4.0]]))  # one slice, for one device

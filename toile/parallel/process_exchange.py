@@ -4,7 +4,7 @@ The devices of a process that belong to a group synchronize as threads do. The f
 exchanges messages with the other processes and distributes the result. Sums are computed in the
 order of devices within a process, then in the order of processes. A common result is either
 computed in one place and sent, or computed everywhere from the same numbers in the same order, so
-that all devices have the same bits. May import the engine and parallel.exchange.
+the results are bit-for-bit identical on all devices. May import the engine and parallel.exchange.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""shard_map, which calls a function on each device of a mesh with its parts of the arguments.
+"""shard_map, which calls a function on each device of a mesh with that device's arguments.
 
 Arguments are divided along mesh axes by `in_specs`, and results are joined by `out_specs`. Inside
 the function, collectives can use the names of the mesh axes. If the mesh has devices, one Program
@@ -56,33 +56,34 @@ def shard_map(
     mesh: Mesh | AbstractMesh | None = None, axis_names: Set[Hashable] = frozenset(),
     check_vma: bool = True,
 ) -> Callable[..., Any]:
-    """Run a function on each device of a mesh, with the parts of the arguments on that device.
+    """Run a function on each device of a mesh, with that device's parts of the arguments.
 
     The arguments are divided over the devices, and the results are joined. Inside the function,
     collectives such as `lax.psum` communicate along the axes of the mesh. With an abstract mesh,
-    the same results are computed without such devices. Without `f`, `shard_map` returns a
+    the same results are computed without the devices. If `f` is omitted, `shard_map` returns a
     decorator.
 
     Args:
-        f: the function, which is called with parts of the arguments.
-        out_specs: a tree that is a prefix of the results, with a `PartitionSpec` for each of them,
-            which names the mesh axes along which parts are joined. Along the other mesh axes,
-            results must be the same on all devices.
-        in_specs: a tuple, or a tree with the structure of the arguments, with a `PartitionSpec` for
-            each argument, which names the mesh axes along which the argument is divided. None
-            passes an argument unchanged. By default, arguments are divided as they are already
-            placed on the devices.
+        f: the function, which is called on each device with that device's parts of the arguments.
+        out_specs: a tree of `PartitionSpec` objects that is a prefix of the results. Each spec
+            names the mesh axes along which the parts of a result are joined. Along the other mesh
+            axes, the result must be the same on all devices.
+        in_specs: a tuple, or a tree with the structure of the arguments, that contains a
+            `PartitionSpec` for each argument. The spec names the mesh axes along which the argument
+            is divided. None passes an argument unchanged. By default, arguments are divided
+            according to their current shardings.
         mesh: mesh to map over; None for the current mesh.
-        axis_names: names of the mesh axes to map over; an empty set for all.
-        check_vma: whether to check that results are the same on all devices if `out_specs` requires
-            it.
+        axis_names: names of the mesh axes to map over; an empty set means all axes.
+        check_vma: whether to check, where `out_specs` requires it, that results are the same on all
+            devices.
 
     Returns:
-        A function of whole arrays that returns whole arrays.
+        A function whose arguments and results are whole arrays.
 
     Raises:
-        ValueError: there is no mesh; or, when called, if the size of an axis is not a multiple of
-            the number of parts, or if `check_vma` finds a result that may differ between devices.
+        ValueError: there is no mesh; in a call, the size of an axis is not a multiple of the number
+            of parts; or `check_vma` is True, and a result may differ between devices where
+            `out_specs` forbids it.
 
     >>> from toile.sharding import AbstractMesh, P
     >>> mesh = AbstractMesh((4,), ("x",))
@@ -156,21 +157,22 @@ def smap(
     f: Callable[..., Any] | None = None, /, *, in_axes: PyTree = Infer, out_axes: PyTree,
     axis_name: Hashable
 ) -> Callable[..., Any]:
-    """Run a function on each device along one axis of the current mesh, with its parts of arrays.
+    """Run a function on each device along a mesh axis, with that device's parts of the arguments.
 
-    This is `shard_map` with array axes instead of specs. Without `f`, it returns a decorator.
+    `smap` is `shard_map` over one axis of the current mesh, with array axes instead of specs. If
+    `f` is omitted, `smap` returns a decorator.
 
     Args:
-        f: the function, which is called with parts of the arguments.
-        in_axes: a tuple, or a tree with the structure of the arguments, with the axis of each
-            argument that is divided. None passes the whole argument to each device. By default,
-            arguments are divided as they are already placed on the devices.
-        out_axes: axis of each result along which parts are joined; None for a result that is the
-            same on all devices.
+        f: the function, which is called on each device with that device's parts of the arguments.
+        in_axes: a tuple, or a tree with the structure of the arguments, that contains the axis
+            along which each argument is divided. None passes the whole argument to each device. By
+            default, arguments are divided according to their current shardings.
+        out_axes: axis along which the parts of each result are joined; None for a result that is
+            the same on all devices.
         axis_name: name of the mesh axis.
 
     Returns:
-        A function of whole arrays that returns whole arrays.
+        A function whose arguments and results are whole arrays.
 
     >>> f = toile.smap(lambda x: x.sum(keepdims=True), in_axes=0, out_axes=0, axis_name="x")
     >>> with toile.sharding.use_abstract_mesh(toile.sharding.AbstractMesh((4,), ("x",))):

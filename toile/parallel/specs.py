@@ -48,14 +48,14 @@ def _canonical(entry: Any) -> Any:
 
 
 class PartitionSpec:
-    """How an array is divided over a mesh, given as the names of mesh axes for each array axis.
+    """A description of how an array is divided over a mesh: the mesh axes for each array axis.
 
     Args:
         partitions: one entry for each axis of the array: the name of the mesh axis that divides it,
             a tuple of several names, None for an axis that is not divided, or `P.UNCONSTRAINED` if
             the compiler may choose. Axes without an entry are not divided.
-        unreduced: set of the mesh axes along which the array has not been summed yet.
-        reduced: set of the mesh axes along which the cotangent is unreduced.
+        unreduced: set of the mesh axes along which the devices' parts still have to be summed.
+        reduced: set of the mesh axes along which the cotangent still has to be summed.
 
     >>> from toile.sharding import P
     >>> P("data", None, ("x", "y"))
@@ -90,11 +90,11 @@ class PartitionSpec:
         )
 
     def to_tangent_spec(self) -> PartitionSpec:
-        """Return the spec of a tangent: the spec itself."""
+        """Return the spec for tangents, which is this spec itself."""
         return self
 
     def to_ct_spec(self) -> PartitionSpec:
-        """Return the spec of a cotangent, with unreduced and reduced axes swapped."""
+        """Return the spec for cotangents, in which unreduced and reduced axes are swapped."""
         return self.update(unreduced=self.reduced, reduced=self.unreduced)
 
     def index(self, value: Any) -> int:
@@ -102,7 +102,7 @@ class PartitionSpec:
         return self._partitions.index(_canonical(value))
 
     def count(self, value: Any) -> int:
-        """Return how many entries are equal to `value`."""
+        """Return the number of entries that are equal to `value`."""
         return self._partitions.count(_canonical(value))
 
     def __getitem__(self, i: Any) -> Any:
@@ -185,16 +185,16 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
 
 
 class NamedSharding(Sharding):
-    """How an array is placed on a mesh of devices, given by a PartitionSpec.
+    """A sharding that places an array on a mesh of devices according to a `PartitionSpec`.
 
     Args:
-        mesh: mesh of devices. With an abstract mesh, the sharding describes the parts, but arrays
-            cannot be placed with it.
+        mesh: mesh of devices. If the mesh is abstract, the sharding describes the parts, but it
+            cannot be used to place arrays.
         spec: for each axis of the array, the mesh axes that divide it.
-        memory_kind: the kind of memory on the devices; None for the default one.
+        memory_kind: the kind of memory on the devices; None for the default kind.
 
     Raises:
-        ValueError: the spec names an axis that the mesh does not have, or an axis twice.
+        ValueError: the spec names an axis that the mesh does not have, or names an axis twice.
 
     >>> from toile.sharding import NamedSharding, P
     >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))

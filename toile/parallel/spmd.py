@@ -108,7 +108,7 @@ class bound_axes:
 
 @dataclass(frozen=True)
 class Grid:
-    """The axes that a Program is mapped over, and the mesh that its results are laid out on.
+    """The axes over which a Program is mapped, and the mesh over which its results are laid out.
 
     In pmap both belong to this process. If its only axis extends over other processes, `owners` has
     the process of each index along it, and `everyone` the device. A mesh with devices of other

@@ -45,7 +45,7 @@ MAX_CHUNK_SIZE = 2**30
 
 
 def to_bytes(target: PyTree) -> bytes:
-    """Turn a tree into bytes, in Flax's msgpack format.
+    """Convert a tree to bytes in Flax's msgpack format.
 
     Args:
         target: tree of dicts, lists, tuples, named tuples, `toile.struct` dataclasses and
@@ -65,16 +65,16 @@ def to_bytes(target: PyTree) -> bytes:
 def from_bytes(
     target: PyTree, encoded_bytes: bytes, *, check_shapes: bool = True, check_dtypes: bool = True
 ) -> PyTree:
-    """Restore a tree from bytes that `to_bytes` made.
+    """Restore a tree from bytes that `to_bytes` returned.
 
     Args:
-        target: a tree of the same structure, such as newly initialized parameters.
+        target: a tree with the structure of the saved tree, such as newly initialized parameters.
         encoded_bytes: the bytes.
         check_shapes: whether each array must have the shape of the corresponding array in `target`.
         check_dtypes: whether each array must have the dtype of the corresponding array in `target`.
 
     Returns:
-        A copy of `target` with the values from the bytes. Its arrays are NumPy arrays.
+        A copy of `target` with the decoded values. Its arrays are NumPy arrays.
 
     Raises:
         ValueError: the structure differs, or some arrays have the wrong shape or dtype. The message
@@ -94,19 +94,19 @@ def from_bytes(
 
 
 def msgpack_serialize(pytree: PyTree, in_place: bool = False) -> bytes:
-    """Turn nested dicts and lists of arrays and Python values into bytes, in Flax's msgpack format.
+    """Convert nested dicts and lists of arrays and Python values to bytes in Flax's msgpack format.
 
     Args:
-        pytree: the tree; it is not changed.
-        in_place: whether the keys of dicts are written in their current order; if False, they are
-            written in sorted order.
+        pytree: the tree, which is not changed.
+        in_place: if True, the keys of dicts are written in their current order; if False, in sorted
+            order.
 
     Returns:
         The bytes, from which `msgpack_restore` restores the tree.
 
     Raises:
-        TypeError: the tree contains a value of another type, such as a tuple. `to_bytes` accepts
-            more types.
+        TypeError: the tree contains a value of an unsupported type, such as a tuple. `to_bytes`
+            accepts more types.
 
     >>> from toile import serialization
     >>> serialization.msgpack_restore(serialization.msgpack_serialize({"a": [1, 2.5]}))
@@ -125,7 +125,7 @@ def msgpack_serialize(pytree: PyTree, in_place: bool = False) -> bytes:
 
 
 def msgpack_restore(encoded_pytree: bytes) -> PyTree:
-    """Restore nested dicts and lists from bytes that `msgpack_serialize` or `to_bytes` made.
+    """Restore nested dicts and lists from bytes that `msgpack_serialize` or `to_bytes` returned.
 
     Args:
         encoded_pytree: the bytes.

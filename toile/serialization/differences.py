@@ -1,4 +1,4 @@
-"""Finding the differences between two state dicts, and filling in one from the other.
+"""Finding the differences between two state dicts, and filling one with values from the other.
 
 A state dict is a nested dict with leaves. A path consists of keys joined by slashes. A leaf of the
 target restricts the values that fit only if it is an array or another object with a shape and a
@@ -20,13 +20,13 @@ from toile.engine.records import dataclass
 class Differences:
     """The differences between a state dict and a target: missing, unexpected and misshaped entries.
 
-    The object is true if there is any difference, and `str` lists all of them.
+    An object of this class is true if there is any difference, and `str` lists all differences.
 
     Args:
-        missing: paths of entries that only the target has.
-        unexpected: paths of entries that only the state dict has.
-        misshaped: one line for each array whose shape or dtype differs, with its path, the shape
-            and dtype in the target, and those in the state dict.
+        missing: paths of entries that exist only in the target.
+        unexpected: paths of entries that exist only in the state dict.
+        misshaped: one line for each array whose shape or dtype differs. The line contains the path,
+            the shape and dtype in the target, and those in the state dict.
         restored: number of entries that fit the target.
     """
 

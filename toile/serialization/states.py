@@ -55,10 +55,10 @@ def _entered(name: str) -> Iterator[None]:
 def current_path() -> str:
     """Return the path of the entry that is being restored.
 
-    Functions passed to `register_serialization_state` can use it in their error messages.
+    Functions passed to `register_serialization_state` can use this path in their error messages.
 
     Returns:
-        The keys joined by "/"; an empty string if nothing is being restored.
+        The keys joined by "/", or an empty string if nothing is being restored.
     """
     return "/".join(_context.path)
 
@@ -76,7 +76,7 @@ def _kind(x: Any) -> type:
 
 
 def to_state_dict(target: PyTree) -> PyTree:
-    """Turn a tree into a state dict: nested dicts with string keys, the form in which it is saved.
+    """Convert a tree to a state dict: nested dicts with string keys, the form in which it is saved.
 
     Args:
         target: tree of dicts, lists, tuples, named tuples, `toile.struct` dataclasses and
@@ -110,14 +110,14 @@ def from_state_dict(
     """Restore a tree from a state dict.
 
     Args:
-        target: a tree of the same structure as the tree from which the state dict was made.
+        target: a tree with the same structure as the tree from which the state dict was created.
         state: the state dict.
-        name: name of this part in error messages. Functions that restore a registered type pass
-            the name of each part.
+        name: name of this part of the tree in error messages. Functions that restore a registered
+            type pass the name of each part that they restore.
         check_shapes: whether each array must have the shape of the corresponding array in `target`.
         check_dtypes: whether each array must have the dtype of the corresponding array in `target`.
-            Unlike in `from_bytes` and `restore_checkpoint`, the default is False, since a state
-            dict made by hand often contains float64 where the parameters are float32.
+            Unlike in `from_bytes` and `restore_checkpoint`, the default is False, because state
+            dicts written by hand often contain float64 arrays where the parameters are float32.
 
     Returns:
         A copy of `target` with the values of `state`.
@@ -183,18 +183,18 @@ def _note_other_differences(error: ValueError, target: Any, state: Any) -> None:
 def restore_partially(
     target: PyTree, state: PyTree, *, check_shapes: bool = True, check_dtypes: bool = True
 ) -> tuple[PyTree, Differences]:
-    """Restore a tree from the values of a state dict that fit it, and ignore the others.
+    """Restore a tree from those values of a state dict that fit it, ignoring all others.
 
     Args:
-        target: the tree. It supplies the values that the state dict lacks.
-        state: the state dict. It may lack entries and may contain unknown ones.
+        target: the tree. It provides the values that are missing from the state dict.
+        state: the state dict, in which entries may be missing or unknown.
         check_shapes: whether an array fits only if it has the shape of the corresponding array in
             `target`.
         check_dtypes: whether an array fits only if it has the dtype of the corresponding array in
             `target`.
 
     Returns:
-        A copy of `target` with the values that fit, and the differences.
+        A pair of a copy of `target` with the values that fit, and the `Differences`.
 
     >>> from toile import serialization
     >>> tree, found = serialization.restore_partially({"a": 0, "b": 0}, {"b": 1, "c": 2})
@@ -208,7 +208,7 @@ def restore_partially(
 
 
 def is_serializable(target: object) -> bool:
-    """Tell whether functions to convert objects of a type to a state dict are registered.
+    """Tell whether functions that convert objects of a type to a state dict are registered.
 
     Args:
         target: a type, or an object of that type.
@@ -223,7 +223,7 @@ def is_serializable(target: object) -> bool:
 def register_serialization_state(
     ty: type, ty_to_state_dict: ToState, ty_from_state_dict: FromState, override: bool = False
 ) -> None:
-    """Define how objects of a type are turned into a state dict and restored from one.
+    """Define how objects of a type are converted to a state dict and restored from a state dict.
 
     Args:
         ty: the type.

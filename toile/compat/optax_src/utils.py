@@ -52,7 +52,7 @@ def check_rank(array: Any, rank: int) -> None:
 
 
 def set_diags(a: Any, new_diags: Any) -> Any:
-    """Replace the diagonals of matrices (N, D, D) by the rows of an array (N, D)."""
+    """Replace the diagonals of a stack of matrices (N, D, D) with the rows of an array (N, D)."""
     for name, x, rank, kind in (("a", a, 3, "3D tensor"), ("new_diags", new_diags, 2, "2D array")):
         if jnp.ndim(x) != rank:
             raise ValueError(

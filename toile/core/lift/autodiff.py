@@ -38,22 +38,24 @@ def vjp(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute the value of a function of a scope, and a function that computes its gradients.
+    """Return the value of a function of a scope, and a function that computes its gradients.
 
     Args:
         fn: function `f(scope, *primals)`.
         scope: the scope.
         *primals: arguments of `fn`, trees of arrays.
-        has_aux: whether `fn` returns a pair `(value, aux)`, in which `aux` is not differentiated.
+        has_aux: whether `fn` returns a pair `(value, aux)`; `aux` is not differentiated.
         reduce_axes: must be empty.
         vjp_variables: filter that selects the collections to differentiate with respect to.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
 
     Returns:
-        The pair `(value, pull_back)`, or `(value, pull_back, aux)` with `has_aux`. Call `pull_back`
-        with a cotangent that has the shape of the value. It returns a tuple of the gradients of the
-        variables, by collection, and the gradient of each argument.
+        The pair `(value, pull_back)`; if `has_aux` is True, the tuple `(value, pull_back, aux)`.
+        Call `pull_back` with a cotangent that has the shape of the value. It returns a tuple that
+        contains the gradients of the variables, by collection, followed by the gradient of each
+        argument.
     """
     refuse_reduce_axes(reduce_axes, "vjp")
     return _vjp("vjp", fn, scope, primals, has_aux, vjp_variables, variables, rngs)
@@ -99,14 +101,15 @@ def value_and_grad(
         fn: function `f(scope, *primals)` that returns a scalar.
         scope: the scope.
         *primals: arguments of `fn`, trees of arrays.
-        has_aux: whether `fn` returns a pair `(scalar, aux)`, in which `aux` is not differentiated.
+        has_aux: whether `fn` returns a pair `(scalar, aux)`; `aux` is not differentiated.
         reduce_axes: must be empty.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
 
     Returns:
-        The pair `(value, gradients)`, or `(value, aux, gradients)` with `has_aux`. The gradients
-        are a tuple with one gradient for each argument.
+        The pair `(value, gradients)`; if `has_aux` is True, the tuple `(value, aux, gradients)`.
+        The gradients are a tuple with one gradient for each argument.
     """
     refuse_reduce_axes(reduce_axes, "value_and_grad")
     y, pull_back, *aux = _vjp("value_and_grad", fn, scope, primals, has_aux, False, variables, rngs)
@@ -123,7 +126,7 @@ def jvp(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> tuple[Any, Any]:
-    """Compute the value of a function of a scope and its derivative in one direction.
+    """Compute the value and the directional derivative of a function of a scope.
 
     Args:
         fn: function `f(scope, *primals)`.
@@ -132,8 +135,9 @@ def jvp(
         tangents: tuple of the tangents of the arguments, which have the same shapes.
         variable_tangents: tangents of the variables, by collection. Collections without an entry
             are constant.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
 
     Returns:
         The pair `(value, derivative)`.
@@ -169,15 +173,15 @@ def custom_vjp(
 
     Args:
         fn: function `f(scope, *args)`.
-        forward_fn: function of the same arguments that returns the pair `(result, residuals)`. It
+        forward_fn: function with the same arguments that returns the pair `(result, residuals)`. It
             is called instead of `fn` when gradients are computed. The residuals may contain the
             function that `vjp` returns.
         backward_fn: function `f(*nondiff_args, residuals, ct)`, where `nondiff_args` are the
             arguments at `nondiff_argnums` and `ct` is the cotangent of the result. It returns a
-            tuple of the gradients of the variables in `grad_vars`, by collection, and the gradient
-            of each argument.
+            tuple that contains the gradients of the variables in `grad_vars`, by collection,
+            followed by the gradient of each argument.
         grad_vars: filter that selects the collections to differentiate with respect to.
-        nondiff_argnums: positions of the arguments that are not differentiated and are passed to
+        nondiff_argnums: positions of the arguments that are not differentiated but are passed to
             `backward_fn`; the scope has position 0.
 
     Returns:

@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class In(Generic[T]):
-    """Marks a collection that is only an input, and is sliced along an axis.
+    """Marks a collection as input-only; it is sliced along an axis.
 
-    Use it as a value in the `variable_axes` argument of `nn.vmap` and `nn.scan`.
+    Use this class as a value in the `variable_axes` argument of `nn.vmap` and `nn.scan`.
 
     Args:
-        axis: the axis. For `nn.vmap`, None means that all indices share the collection.
+        axis: the axis. For `nn.vmap`, None means that the whole collection is used for all indices.
 
     >>> from toile.core.lift import In
     >>> In(0)
@@ -33,9 +33,9 @@ class In(Generic[T]):
 
 @dataclass(frozen=True)
 class Out(Generic[T]):
-    """Marks a collection that is only an output, and is stacked along an axis.
+    """Marks a collection as output-only; it is stacked along an axis.
 
-    Use it as a value in the `variable_axes` argument of `nn.vmap` and `nn.scan`.
+    Use this class as a value in the `variable_axes` argument of `nn.vmap` and `nn.scan`.
 
     Args:
         axis: the axis.

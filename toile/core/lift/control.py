@@ -40,12 +40,13 @@ def while_loop(
             and dtypes.
         scope: the scope.
         init: initial carry, a tree of arrays.
-        carry_variables: filter that selects the collections that each step may change for the next
-            one.
-        broadcast_variables: filter that selects the collections that can only be read; True selects
-            all others.
+        carry_variables: filter that selects the collections that each step may change and pass on
+            to the next step.
+        broadcast_variables: filter that selects the collections that the loop can only read; True
+            selects all others.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
-            to False if all get the same key. Streams that are not listed are not visible.
+            to False if all steps get the same key. Streams that are not listed are not visible
+            inside the loop.
 
     Returns:
         The last carry.
@@ -99,8 +100,9 @@ def cond(
             return the same shapes and dtypes, and create and change the same variables.
         scope: the scope.
         *operands: arguments of both functions, trees of arrays.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
 
     Returns:
         The result of the function that is called.
@@ -123,14 +125,15 @@ def switch(
     """Call one of several functions of a scope, selected by an integer.
 
     Args:
-        index: integer scalar, which is clamped to the range of valid indices of `branches`.
+        index: integer scalar. An index out of range is clamped to the first or last branch.
         branches: functions `f(scope, *operands)`. All of them must return the same shapes and
-            dtypes, and create and change the same variables. If each branch uses different
-            variables, call all branches once under `init`.
+            dtypes, and create and change the same variables. If the branches use different
+            variables, call all of them once directly when the variables are being initialized.
         scope: the scope.
         *operands: arguments of the functions, trees of arrays.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
 
     Returns:
         The result of the function that is called.

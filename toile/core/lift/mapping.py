@@ -37,24 +37,26 @@ def vmap(
 ) -> Callable[..., Any]:
     """Vectorize a function of a scope over an additional axis of its arguments and variables.
 
-    Collections of variables and random streams that are not listed are not visible inside.
+    Collections of variables and random streams that are not listed are not visible inside the
+    transform.
 
     Args:
         fn: function `f(scope, *args)`.
-        variable_axes: dict that maps each collection to the axis to map its variables over, or to
-            None if all indices share them. The keys are collection names or other filters.
+        variable_axes: dict that maps each collection to the axis of its variables to map over, or
+            to None if the same variables are used for all indices. The keys are collection names or
+            other filters.
         split_rngs: dict that maps each random stream to True if every index gets a different key,
-            or to False if all get the same key.
-        in_axes: axis of each argument to map over. This is one entry for all arguments, or a tuple
-            with an entry or a tree of entries for each argument. An entry is an int, or None for
-            arguments that are not mapped.
+            or to False if all indices get the same key.
+        in_axes: axis of each argument to map over: one entry for all arguments, or a tuple with an
+            entry or a tree of entries for each argument. An entry is an int, or None for arguments
+            that are not mapped.
         out_axes: position of the mapped axis in each result, in the same form as `in_axes`.
         axis_size: size of the mapped axis; required only if no argument and no variable has this
             axis.
         axis_name: name of the mapped axis, by which collectives such as `toile.lax.pmean` refer to
             it.
         spmd_axis_name: name of the mesh axis along which the mapped axis is split.
-        metadata_params: information about the new axis, which is passed to the boxes around
+        metadata_params: information about the new axis that is passed to the boxes around
             variables.
 
     Returns:
@@ -103,19 +105,19 @@ def scan(
 
     The function has the form `(scope, carry, *xs) -> (carry, ys)`. Each step gets a slice of `xs`,
     and the results `ys` are stacked. Collections of variables and random streams that are not
-    listed are not visible inside.
+    listed are not visible inside the transform.
 
     Args:
         fn: function `f(scope, carry, *xs)`.
         variable_axes: dict that maps each collection to the axis along which each step reads and
             writes its slice of the variables. The keys are collection names or other filters.
         variable_broadcast: filter that selects the collections that are the same in every step.
-        variable_carry: filter that selects the collections that each step may change for the next
-            one.
+        variable_carry: filter that selects the collections that each step may change and pass on to
+            the next step.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
-            to False if all get the same key.
-        in_axes: axis of each of `xs` to loop over. This is one int for all of them, or a tuple with
-            an entry or a tree of entries for each. The entry `broadcast` passes the same value to
+            to False if all steps get the same key.
+        in_axes: axis of each of `xs` to loop over: one int for all of them, or a tuple with an
+            entry or a tree of entries for each. The entry `broadcast` passes the same value to
             every step.
         out_axes: axis along which each of `ys` is stacked, in the same form as `in_axes`.
         length: number of steps; required only if no argument is sliced.
@@ -123,10 +125,10 @@ def scan(
         unroll: number of steps that one iteration of the compiled loop computes.
         data_transform: function `f(variables, rngs)` that returns the variables and random streams
             that each step sees; None leaves them unchanged.
-        metadata_params: information about the new axis, which is passed to the boxes around
+        metadata_params: information about the new axis that is passed to the boxes around
             variables.
-        check_constancy_invariants: whether to raise an error if variables of `variable_broadcast`
-            depend on the step.
+        check_constancy_invariants: whether to raise an error if variables selected by
+            `variable_broadcast` depend on the step.
 
     Returns:
         A function `f(scope, carry, *xs)` that returns the pair `(last carry, stacked ys)`.
@@ -183,7 +185,7 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {True: 0},
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {True: True},
 ) -> Callable[..., Any]:
-    """Call a function `prod(lengths)` times, in nested loops whose steps are recomputed.
+    """Call a function `prod(lengths)` times in nested loops, recomputing steps for the gradient.
 
     With `d` nested loops and `n` calls in total, computing gradients stores about
     `d * n ** (1 / d)` intermediate results instead of `n`.
@@ -194,12 +196,12 @@ def remat_scan(
         policy: function that selects the intermediate results to keep, such as one of
             `toile.checkpoint_policies`; None keeps no results.
         variable_broadcast: filter that selects the collections that are the same in every step.
-        variable_carry: filter that selects the collections that each step may change for the next
-            one.
+        variable_carry: filter that selects the collections that each step may change and pass on to
+            the next step.
         variable_axes: dict that maps each collection to the axis along which each step reads and
             writes its slice of the variables. By default, this is axis 0 for all collections.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
-            to False if all get the same key. By default, all streams are split.
+            to False if all steps get the same key. By default, all streams are split.
 
     Returns:
         A function `f(scope, carry)` that returns the last carry.

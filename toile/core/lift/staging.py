@@ -40,17 +40,19 @@ def checkpoint(
     static_argnums: int | tuple[int, ...] = (),
     policy: Callable[..., bool] | None = None,
 ) -> Callable[..., Any]:
-    """Recompute a function of a scope in the backward pass, to save memory.
+    """Recompute a function of a scope in the backward pass instead of storing intermediate results.
 
     Args:
         fn: function `f(scope, *args)`.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
         concrete: must be False; use `static_argnums` instead.
-        prevent_cse: whether to prevent the compiler from merging the recomputation with the first
-            computation. It can be False inside `scan`.
-        static_argnums: positions of arguments that are not traced; the argument after the scope has
-            position 0.
+        prevent_cse: whether to prevent the compiler from merging the recomputation with the
+            original computation. Inside `scan`, this protection is not needed, so `prevent_cse` can
+            be False.
+        static_argnums: positions of arguments that are not traced; the first argument after the
+            scope has position 0.
         policy: function that selects the intermediate results to keep, such as one of
             `toile.checkpoint_policies`; None keeps no results.
 
@@ -140,16 +142,17 @@ def jit(
     device: Device | None = None,
     backend: str | None = None,
 ) -> Callable[..., Any]:
-    """Compile a function of a scope, which is traced once for each set of shapes and dtypes.
+    """Compile a function of a scope, tracing it once for each set of shapes and dtypes.
 
     Args:
         fn: function `f(scope, key, *args)`, where `key` is hashable. A different key causes a new
             trace.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
-        static_argnums: positions of arguments that are constants of the trace; the scope has
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
+        static_argnums: positions of arguments that are constants in the trace; the scope has
             position 0, and the key is not counted.
-        static_argnames: names of keyword arguments that are constants of the trace.
+        static_argnames: names of keyword arguments that are constants in the trace.
         donate_argnums: positions of arguments whose memory may be reused, counted as in
             `static_argnums`.
         device: device to run on; None means the default device.
@@ -210,8 +213,9 @@ def fold_rngs(
 
     Args:
         fn: function `f(scope, key, *args)`, where `key` is hashable.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
 
     Returns:
         A function with the arguments of `fn`.

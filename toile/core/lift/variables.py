@@ -33,20 +33,21 @@ def map_variables(
     rngs: PRNGSequenceFilter = True,
     variables: CollectionFilter = True,
 ) -> Callable[..., Any]:
-    """Transform the variables that a function of a scope sees, and those that it stores.
+    """Convert a scope's variables between the form that is stored and the form that `fn` uses.
 
     Args:
         fn: function `f(scope, *args)`.
-        mapped_collections: filter that selects the collections to transform.
-        map_in_fn: function `f(collections)` that turns the stored collections, a dict, into those
-            that `fn` sees.
-        map_out_fn: function `f(collections)` that turns the collections that `fn` leaves behind
-            into those to store.
-        init: whether to run `fn` an additional time beforehand to create the variables, if they can
-            be created.
-        mutable: whether `fn` may change the transformed collections.
-        rngs: filter that selects the random streams visible inside; True selects all.
-        variables: filter that selects the collections visible inside; True selects all.
+        mapped_collections: filter that selects the collections to convert.
+        map_in_fn: function `f(collections)` that converts the dict of stored collections to the
+            dict of collections that `fn` uses.
+        map_out_fn: function `f(collections)` that converts the dict of collections that `fn`
+            created or changed to the dict of collections to store.
+        init: whether to run `fn` an additional time beforehand to create its variables. This run
+            takes place only if some of the converted collections are mutable.
+        mutable: whether `fn` may change the converted collections.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
 
     Returns:
         A function with the arguments of `fn`.
@@ -80,7 +81,7 @@ def _can_create(scope: Scope, collections: CollectionFilter) -> bool:
 
 
 def swap_collection(fn: Callable[..., Any], col_a: str, col_b: str) -> Callable[..., Any]:
-    """Exchange two collections of variables inside a function of a scope.
+    """Swap the names of two collections of variables inside a function of a scope.
 
     Args:
         fn: function `f(scope, *args)`.

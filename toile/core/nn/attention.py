@@ -52,7 +52,8 @@ def dot_product_attention(
     """Compute attention: `softmax(query @ key / sqrt(channels) + bias) @ value`.
 
     Args:
-        scope: scope that provides the random stream `dropout` if weights are dropped.
+        scope: scope that provides the random stream `dropout`; it is used only if weights are
+            dropped.
         query: array of shape (batch, *positions, heads, channels).
         key: array of shape (batch, *positions, heads, channels).
         value: array of shape (batch, *positions, heads, channels). Its number of channels may
@@ -64,10 +65,11 @@ def dot_product_attention(
         dropout_rng: key for dropout; None means the next key of the stream `dropout`.
         dropout_rate: probability that a weight is dropped.
         deterministic: whether to disable dropout.
-        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
+            default.
 
     Returns:
-        An array of the shape of `query`, but with the number of channels of `value`.
+        An array with the shape of `query`, but with the number of channels of `value`.
 
     >>> from toile.core import apply, nn
     >>> q, kv = jnp.ones((2, 3, 4, 8)), jnp.ones((2, 5, 4, 8))
@@ -138,34 +140,37 @@ def multi_head_dot_product_attention(
     bias: bool = True,
     attention_fn: Callable[..., Array] = dot_product_attention,
 ) -> Array:
-    """Apply multi-head attention, including the projections of its inputs and result.
+    """Apply multi-head attention, including the projections of the inputs and the result.
 
-    With `cache`, each call decodes one position. The first call stores a function in the collection
-    `cache`. The caller must call this function with the shape of the batch and the positions, and
-    replace it by its result, a `CacheEntry`.
+    If `cache` is True, each call decodes one position. The first call stores a function in the
+    collection `cache`. The caller must call that function with the shape of the batch and position
+    axes, and replace it with its result, a `CacheEntry`.
 
     Args:
-        scope: scope of the projections `query`, `key`, `value` and `out`.
+        scope: scope that contains the projections `query`, `key`, `value` and `out`.
         inputs_q: array of shape (batch, *positions, features) from which the queries are computed.
         inputs_kv: array from which the keys and values are computed; None means `inputs_q`.
         num_heads: number of heads.
         dtype: dtype to compute in.
-        qkv_features: total number of features of all heads; None means that of `inputs_q`.
-        out_features: number of features of the result; None means that of `inputs_q`.
+        qkv_features: total number of features of all heads; None means the number of features of
+            `inputs_q`.
+        out_features: number of features of the result; None means the number of features of
+            `inputs_q`.
         attention_axis: position axes to attend over; None means all position axes.
-        causal_mask: whether each query attends only to its own and earlier positions.
+        causal_mask: whether each query attends only to its own position and earlier positions.
         padding_mask: array that is 0 at the query positions to mask out; None for no mask.
         key_padding_mask: array that is 0 at the key positions to mask out; None means
             `padding_mask`.
-        segmentation: segment number of each query position. Queries attend only to keys of the same
-            segment. None means a single segment.
+        segmentation: segment number of each query position; None means a single segment. Queries
+            attend only to keys in the same segment.
         key_segmentation: segment number of each key position; None means `segmentation`.
-        cache: whether to cache keys and values, to decode one position at a time.
+        cache: whether to decode one position at a time and cache keys and values.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
         dropout_rng: key for dropout; None means the next key of the stream `dropout`.
         dropout_rate: probability that a weight is dropped.
         deterministic: whether to disable dropout.
-        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
+            default.
         kernel_init: initializer of the kernels.
         bias_init: initializer of the biases.
         bias: whether the projections have a bias.

@@ -1,6 +1,6 @@
 """Linear maps, convolutions and embeddings as functions of a Scope.
 
-Parameters are created in float32, the default of the initializers, and converted to `dtype` for the
+Parameters are created in float32, the initializers' default dtype, and converted to `dtype` for the
 computation. The layers of `toile.linen.linear` and `toile.linen.convolution` also use the parts
 that are not functions of a Scope.
 """
@@ -108,23 +108,24 @@ def dense_general(
     bias_init: Callable[..., Any] = initializers.zeros,
     precision: PrecisionLike = None,
 ) -> Any:
-    """Apply a linear map that replaces some axes of the input by new axes at the end.
+    """Apply a linear map that sums over some axes of the input and appends new axes at the end.
 
     Args:
-        scope: scope of the parameters `kernel` and `bias`.
-        inputs: array that includes the axes `axis` and `batch_dims`.
+        scope: scope that contains the parameters `kernel` and `bias`.
+        inputs: array that has the axes `axis` and `batch_dims`.
         features: size of the new axis, or the sizes of several new axes.
         axis: axis or axes of the input to sum over.
-        batch_dims: leading axes that have a separate kernel and bias for each index. All of these
-            start with the same values.
+        batch_dims: leading axes with a separate kernel and bias for each index. All of these
+            kernels start with the same values.
         bias: whether to add a bias.
         dtype: dtype to compute in.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
-        precision: precision of the product (see `toile.lax.Precision`); None means the default.
+        precision: precision of the matrix product (see `toile.lax.Precision`); None means the
+            default.
 
     Returns:
-        An array with the batch axes, the remaining axes of the input and the axes of `features`.
+        An array with the batch axes, the remaining axes of the input and the new axes.
 
     >>> from toile.core import init, nn
     >>> x = jnp.ones((2, 3, 4))
@@ -161,13 +162,14 @@ def dense(
     """Apply a linear map over the last axis of the input: `inputs @ kernel + bias`.
 
     Args:
-        scope: scope of the parameters `kernel`, of shape (n, features), and `bias`, of shape
-            (features,).
+        scope: scope that contains the parameters `kernel`, of shape (n, features), and `bias`, of
+            shape (features,).
         inputs: array of shape (..., n).
         features: number of output features.
         bias: whether to add a bias.
         dtype: dtype to compute in.
-        precision: precision of the product (see `toile.lax.Precision`); None means the default.
+        precision: precision of the matrix product (see `toile.lax.Precision`); None means the
+            default.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -220,11 +222,11 @@ def conv(
     kernel_init: Callable[..., Any] = default_kernel_init,
     bias_init: Callable[..., Any] = initializers.zeros,
 ) -> Any:
-    """Convolve an input with a kernel over its spatial axes.
+    """Convolve an input with a kernel over the spatial axes.
 
     Args:
-        scope: scope of the parameters `kernel`, of shape (*kernel_size, n / feature_group_count,
-            features), and `bias`, of shape (features,).
+        scope: scope that contains the parameters `kernel`, of shape (*kernel_size, n /
+            feature_group_count, features), and `bias`, of shape (features,).
         inputs: array of shape (batch, *space, n).
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis.
@@ -237,7 +239,7 @@ def conv(
         feature_group_count: number of groups into which the input and output features are divided.
         bias: whether to add a bias.
         dtype: dtype to compute in.
-        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -276,21 +278,22 @@ def conv_transpose(
     kernel_init: Callable[..., Any] = default_kernel_init,
     bias_init: Callable[..., Any] = initializers.zeros,
 ) -> Any:
-    """Apply a transposed convolution, which enlarges the spatial axes by the strides.
+    """Apply a transposed convolution, which upsamples each spatial axis by its stride.
 
     Args:
-        scope: scope of the parameters `kernel`, of shape (*kernel_size, n, features), and `bias`,
-            of shape (features,).
+        scope: scope that contains the parameters `kernel`, of shape (*kernel_size, n, features),
+            and `bias`, of shape (features,).
         inputs: array of shape (batch, *space, n).
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis.
-        strides: distance between elements of the input along each spatial axis; None means 1.
+        strides: factor by which each spatial axis is upsampled; None means 1. Zeros are inserted
+            between the elements of the input.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
         kernel_dilation: distance between elements of the kernel along each spatial axis; None means
             1.
         bias: whether to add a bias.
         dtype: dtype to compute in.
-        precision: precision of the products (see `toile.lax.Precision`); None means the default.
+        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -314,16 +317,16 @@ def conv_transpose(
 
 @struct.dataclass
 class Embedding:
-    """A table of vectors that `embedding` makes.
+    """A table of vectors; the function `embedding` returns such tables.
 
     Args:
-        table: array of shape (vectors, features).
+        table: array of shape (num_embeddings, features).
     """
 
     table: Array
 
     def lookup(self, indices: Array) -> Array:
-        """Return an array with one vector for each of the integer `indices`."""
+        """Return an array that contains one vector for each integer in `indices`."""
         if indices.dtype not in (jnp.int32, jnp.int64, jnp.uint32, jnp.uint64):
             raise ValueError(
                 "Embedding.lookup: Input type must be an integer or unsigned integer of 32 or 64 "
@@ -332,7 +335,7 @@ class Embedding:
         return self.table[indices]
 
     def attend(self, query: ArrayLike) -> Array:
-        """Return the inner products of all vectors with the queries along the last axis."""
+        """Return the inner products of the queries, along their last axis, with all vectors."""
         return jnp.dot(query, self.table.T)
 
 
@@ -340,10 +343,10 @@ def embedding(
     scope: Scope, num_embeddings: int, features: int,
     init_fn: Callable[..., Any] = default_embed_init,
 ) -> Embedding:
-    """Make a table of trainable vectors.
+    """Create a table of trainable vectors.
 
     Args:
-        scope: scope of the parameter `table`, of shape (num_embeddings, features).
+        scope: scope that contains the parameter `table`, of shape (num_embeddings, features).
         num_embeddings: number of vectors.
         features: length of a vector.
         init_fn: initializer of the table.

@@ -153,12 +153,12 @@ def batch_norm(
     axis_index_groups: Sequence[Sequence[int]] | None = None,
     kind: str = "batch_stats",
 ) -> Array:
-    """Normalize each feature with the statistics of the batch, or with their running averages.
+    """Normalize each feature with the statistics of the batch or with their running averages.
 
     Args:
-        scope: scope of the parameters `scale` and `bias` and of the running averages `mean` and
-            `var`. All of them have the sizes of the feature axes.
-        x: array that includes the feature axes.
+        scope: scope that contains the parameters `scale` and `bias` and the running averages `mean`
+            and `var`. All of them have the sizes of the feature axes.
+        x: array that has the feature axes.
         use_running_average: whether to normalize with the running averages instead of the
             statistics of the batch. If False, each call updates the averages, except the call that
             creates them.
@@ -174,6 +174,7 @@ def batch_norm(
         axis_name: name of a mapped axis over which the statistics are also taken; None for no
             mapped axis.
         axis_index_groups: groups of indices of the mapped axis; each group has separate statistics.
+            None means a single group.
         kind: name of the collection that stores the running averages.
 
     Returns:
@@ -218,7 +219,8 @@ def layer_norm(
     """Normalize each example over its last axis.
 
     Args:
-        scope: scope of the parameters `scale` and `bias`, which have the size of the last axis.
+        scope: scope that contains the parameters `scale` and `bias`, which have the size of the
+            last axis.
         x: array with at least one axis.
         epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the scale and the bias in the computation.
@@ -260,10 +262,11 @@ def group_norm(
     """Normalize each group of channels over all axes except the batch axis.
 
     Args:
-        scope: scope of the parameters `scale` and `bias`, of shape (1, ..., 1, channels).
+        scope: scope that contains the parameters `scale` and `bias`, of shape (1, ..., 1,
+            channels).
         x: array of shape (batch, ..., channels).
-        num_groups: number of groups; None if `group_size` is given.
-        group_size: number of channels in a group; None if `num_groups` is given.
+        num_groups: number of groups; must be None if `group_size` is given.
+        group_size: number of channels in each group; if it is given, `num_groups` must be None.
         epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result.
         bias: whether to add a bias.

@@ -1,7 +1,7 @@
 """Pooling: the sum, mean, maximum or minimum of windows over the axes between batch and features.
 
-Each function is a call of `lax.reduce_window`. Inputs have shape (*batch, *space, features), and
-there may be no batch axis.
+Each function calls `lax.reduce_window`. Inputs have shape (*batch, *space, features), and there may
+be no batch axis.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ def pool(
     strides: Sequence[int] | None,
     padding: str | Sequence[tuple[int, int]],
 ) -> Array:
-    """Reduce every window over the spatial axes.
+    """Reduce every window over the spatial axes to one value.
 
     Inputs have shape (*batch, *space, features), with one spatial axis for each entry of
     `window_shape`. The number of batch axes is arbitrary and may be zero.
 
     Args:
         inputs: array to pool.
-        init: initial value of each window, which must be the identity element of `reduce_fn`.
+        init: value with which the reduction of each window starts; it must be the identity element
+            of `reduce_fn`.
         reduce_fn: function `f(x, y)` that combines two values, such as `toile.lax.add`.
         window_shape: size of the window along each spatial axis.
         strides: step between windows along each spatial axis; None means 1.
@@ -80,7 +81,7 @@ def avg_pool(
     padding: str | Sequence[tuple[int, int]] = "VALID",
     count_include_pad: bool = True,
 ) -> Array:
-    """Take the mean of every window over the spatial axes.
+    """Compute the mean of every window over the spatial axes.
 
     Inputs have shape (*batch, *space, features), with one spatial axis for each entry of
     `window_shape`. The number of batch axes is arbitrary and may be zero.
@@ -115,7 +116,7 @@ def max_pool(
     strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "VALID",
 ) -> Array:
-    """Take the maximum of every window over the spatial axes.
+    """Compute the maximum of every window over the spatial axes.
 
     Inputs have shape (*batch, *space, features), with one spatial axis for each entry of
     `window_shape`. The number of batch axes is arbitrary and may be zero.
@@ -143,7 +144,7 @@ def min_pool(
     strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "VALID",
 ) -> Array:
-    """Take the minimum of every window over the spatial axes.
+    """Compute the minimum of every window over the spatial axes.
 
     Inputs have shape (*batch, *space, features), with one spatial axis for each entry of
     `window_shape`. The number of batch axes is arbitrary and may be zero.

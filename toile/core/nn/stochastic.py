@@ -14,7 +14,7 @@ __all__ = ["dropout"]
 
 
 def drop(key: Any, x: Any, rate: float, broadcast_dims: Sequence[int] = ()) -> Any:
-    """Set elements to zero with probability `rate`, and divide the others by `1 - rate`.
+    """Set each element to zero with probability `rate`, and divide the others by `1 - rate`.
 
     All elements along `broadcast_dims` are dropped together."""
     keep = 1.0 - rate
@@ -39,7 +39,7 @@ def dropout(
     scope: Scope, inputs: Array, rate: float, deterministic: bool = False,
     rng: Array | None = None,
 ) -> Array:
-    """Set elements to zero with probability `rate`, and divide the others by `1 - rate`.
+    """Set each element to zero with probability `rate`, and divide the others by `1 - rate`.
 
     Args:
         scope: scope that provides the random stream `dropout`.

@@ -12,7 +12,7 @@ __all__ = ["reset_cache", "set_cache_dir"]
 def set_cache_dir(path: str | os.PathLike[str]) -> None:
     """Record a folder for compiled programs in `toile.config`, without any other effect.
 
-    toile stores compiled kernels in another folder. To change that folder, set the environment
+    toile stores compiled kernels in a different folder. To change that folder, set the environment
     variable TOILE_CACHE_DIR before Python starts.
 
     Args:
@@ -22,4 +22,4 @@ def set_cache_dir(path: str | os.PathLike[str]) -> None:
 
 
 def reset_cache() -> None:
-    """Do nothing; in JAX, the function makes the next compilation look up the folder again."""
+    """Do nothing; in JAX, this function makes the next compilation look up the folder again."""

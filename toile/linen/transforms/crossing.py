@@ -60,7 +60,7 @@ def _map_fields(
 
 
 class Crossing:
-    """One call of a transformed method: its inputs, and the modules built inside.
+    """One call to a transformed method: its inputs, and the modules built inside.
 
     `cls` is the class of the module inside. By default, it is the class of the module outside."""
 

@@ -46,32 +46,34 @@ def vmap(
 ) -> Target:
     """Vectorize a module over an additional axis of its arguments and variables.
 
-    The result is a class or function that computes in one pass what a loop over the axis would
-    compute. Collections of variables and random streams that are not listed are not visible inside.
+    The resulting class or function computes in one pass what a loop over the axis would compute.
+    Collections of variables and random streams that are not listed are not visible inside the
+    transform.
 
     Args:
         target: a module class, whose `methods` are transformed, or a function whose first argument
             is a module.
-        variable_axes: dict that maps each collection to the axis to map its variables over, or to
-            None if all indices share them. The keys are collection names or other filters.
+        variable_axes: dict that maps each collection to the axis of its variables to map over, or
+            to None if the same variables are used for all indices. The keys are collection names or
+            other filters.
         split_rngs: dict that maps each random stream to True if every index gets a different key,
-            or to False if all get the same key.
-        in_axes: axis of each argument to map over. This is one entry for all arguments, or a tuple
-            with an entry or a tree of entries for each argument. An entry is an int, or None for
-            arguments that are not mapped.
+            or to False if all indices get the same key.
+        in_axes: axis of each argument to map over: one entry for all arguments, or a tuple with an
+            entry or a tree of entries for each argument. An entry is an int, or None for arguments
+            that are not mapped.
         out_axes: position of the mapped axis in each result, in the same form as `in_axes`.
         axis_size: size of the mapped axis; required only if no argument and no variable has this
             axis.
         axis_name: name of the mapped axis, by which collectives such as `toile.lax.pmean` refer to
             it.
         spmd_axis_name: name of the mesh axis along which the mapped axis is split.
-        metadata_params: information about the new axis, which is passed to the boxes around
-            variables, such as `{nn.PARTITION_NAME: "layers"}`.
+        metadata_params: information about the new axis, such as `{nn.PARTITION_NAME: "layers"}`,
+            that is passed to the boxes around variables.
         methods: names of the methods to transform, or a dict that maps each name to the options for
             that method. None means `__call__`.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`.
+        A class if `target` is a class; otherwise, a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> Dense3 = nn.vmap(nn.Dense, variable_axes={"params": 0}, split_rngs={"params": True})
@@ -96,7 +98,7 @@ def jit(
     backend: str | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Compile a module, which is traced again only for new fields, shapes or dtypes.
+    """Compile a module, tracing it again only for new fields, shapes or dtypes.
 
     Usually, the whole training step is compiled with `toile.jit` instead. Use `nn.jit` for a part
     of a model that occurs many times, since equal modules share one trace.
@@ -104,11 +106,12 @@ def jit(
     Args:
         target: a module class, whose `methods` are transformed, or a function whose first argument
             is a module.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
-        static_argnums: positions of arguments that are constants of the trace; the module has
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
+        static_argnums: positions of arguments that are constants in the trace; the module has
             position 0.
-        static_argnames: names of keyword arguments that are constants of the trace.
+        static_argnames: names of keyword arguments that are constants in the trace.
         donate_argnums: positions of arguments whose memory may be reused; the module has position
             0.
         device: device to run on; None means the default device.
@@ -117,7 +120,7 @@ def jit(
             that method. None means `__call__`.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`. The
+        A class if `target` is a class; otherwise, a function with the arguments of `target`. The
         method `why()` of the function, or of the transformed method of the class, lists the cause
         of each trace.
 
@@ -147,11 +150,13 @@ def checkpoint(
     Args:
         target: a module class, whose `methods` are transformed, or a function whose first argument
             is a module.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
         concrete: must be False; use `static_argnums` instead.
-        prevent_cse: whether to prevent the compiler from merging the recomputation with the first
-            computation. It can be False inside `scan`.
+        prevent_cse: whether to prevent the compiler from merging the recomputation with the
+            original computation. Inside `scan`, this protection is not needed, so `prevent_cse` can
+            be False.
         static_argnums: positions of arguments that are not traced; the module has position 0.
         policy: function that selects the intermediate results to keep, such as one of
             `toile.checkpoint_policies`; None keeps no results.
@@ -159,7 +164,7 @@ def checkpoint(
             that method. None means `__call__`.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`.
+        A class if `target` is a class; otherwise, a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> class Model(nn.Module):
@@ -185,7 +190,7 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = FrozenDict({True: 0}),
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict({True: True}),
 ) -> Target:
-    """Apply a module `prod(lengths)` times, in nested loops whose steps are recomputed.
+    """Apply a module `prod(lengths)` times in nested loops, recomputing steps for the gradient.
 
     With `d` nested loops and `n` calls in total, computing gradients stores about
     `d * n ** (1 / d)` intermediate results instead of `n`. The module must have one argument, the
@@ -197,15 +202,15 @@ def remat_scan(
         policy: function that selects the intermediate results to keep, such as one of
             `toile.checkpoint_policies`; None keeps no results.
         variable_broadcast: filter that selects the collections that are the same in every step.
-        variable_carry: filter that selects the collections that each step may change for the next
-            one.
+        variable_carry: filter that selects the collections that each step may change and pass on to
+            the next step.
         variable_axes: dict that maps each collection to the axis along which each step reads and
             writes its slice of the variables. By default, this is axis 0 for all collections.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
-            to False if all get the same key. By default, all streams are split.
+            to False if all steps get the same key. By default, all streams are split.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`.
+        A class if `target` is a class; otherwise, a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> Deep = nn.remat_scan(nn.Dense, lengths=(3, 4))
@@ -238,9 +243,9 @@ def scan(
     """Call a module in a loop that passes a carry from step to step.
 
     The method of the module must have the form `(carry, *xs) -> (carry, ys)`. The loop slices `xs`
-    and the variables along an axis, and stacks the results `ys`. In this way, a deep stack of equal
+    and the variables along an axis, and stacks the results `ys`. As a result, a deep stack of equal
     layers is traced and compiled only once. Collections of variables and random streams that are
-    not listed are not visible inside.
+    not listed are not visible inside the transform.
 
     Args:
         target: a module class, whose `methods` are transformed, or a function whose first argument
@@ -248,28 +253,28 @@ def scan(
         variable_axes: dict that maps each collection to the axis along which each step reads and
             writes its slice of the variables. The keys are collection names or other filters.
         variable_broadcast: filter that selects the collections that are the same in every step.
-        variable_carry: filter that selects the collections that each step may change for the next
-            one.
+        variable_carry: filter that selects the collections that each step may change and pass on to
+            the next step.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
-            to False if all get the same key.
-        in_axes: axis of each of `xs` to loop over. This is one int for all of them, or a tuple with
-            an entry or a tree of entries for each. The entry `nn.broadcast` passes the same value
-            to every step.
+            to False if all steps get the same key.
+        in_axes: axis of each of `xs` to loop over: one int for all of them, or a tuple with an
+            entry or a tree of entries for each. The entry `nn.broadcast` passes the same value to
+            every step.
         out_axes: axis along which each of `ys` is stacked, in the same form as `in_axes`.
         length: number of steps; required only if no argument is sliced.
         reverse: whether the loop runs from the last slice to the first.
         unroll: number of steps that one iteration of the compiled loop computes.
         data_transform: function `f(variables, rngs)` that returns the variables and random streams
             that each step sees; None leaves them unchanged.
-        metadata_params: information about the new axis, which is passed to the boxes around
-            variables, such as `{nn.PARTITION_NAME: "layers"}`.
+        metadata_params: information about the new axis, such as `{nn.PARTITION_NAME: "layers"}`,
+            that is passed to the boxes around variables.
         methods: names of the methods to transform, or a dict that maps each name to the options for
             that method. None means `__call__`.
-        check_constancy_invariants: whether to raise an error if variables of `variable_broadcast`
-            depend on the step.
+        check_constancy_invariants: whether to raise an error if variables selected by
+            `variable_broadcast` depend on the step.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`. A call
+        A class if `target` is a class; otherwise, a function with the arguments of `target`. A call
         returns the pair `(last carry, stacked ys)`.
 
     >>> import toile.linen as nn
@@ -300,29 +305,30 @@ def map_variables(
     variables: CollectionFilter = True,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Transform the variables that a module sees, and those that it stores.
+    """Convert a module's variables between the form that is stored and the form that it uses.
 
-    The variables are stored in one form and used in another. `trans_in_fn` converts the stored form
-    to the form that the module sees, and `trans_out_fn` does the reverse.
+    `trans_in_fn` converts the stored form to the form that the module uses, and `trans_out_fn` does
+    the reverse.
 
     Args:
         target: a module class, whose `methods` are transformed, or a function whose first argument
             is a module.
-        mapped_collections: filter that selects the collections to transform.
-        trans_in_fn: function `f(collections)` that turns the stored collections, a dict, into those
-            that the module sees.
-        trans_out_fn: function `f(collections)` that turns the collections that the module leaves
-            behind into those to store.
-        init: whether to run the module an additional time beforehand to create the variables, if
-            they can be created.
-        mutable: whether the module may change the transformed collections.
-        rngs: filter that selects the random streams visible inside; True selects all.
-        variables: filter that selects the collections visible inside; True selects all.
+        mapped_collections: filter that selects the collections to convert.
+        trans_in_fn: function `f(collections)` that converts the dict of stored collections to the
+            dict of collections that the module uses.
+        trans_out_fn: function `f(collections)` that converts the dict of collections that the
+            module created or changed to the dict of collections to store.
+        init: whether to run the module an additional time beforehand to create its variables. This
+            run takes place only if some of the converted collections are mutable.
+        mutable: whether the module may change the converted collections.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
         methods: names of the methods to transform, or a dict that maps each name to the options for
             that method. None means `__call__`.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`.
+        A class if `target` is a class; otherwise, a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> transposed = lambda xs: toile.tree.map(jnp.transpose, xs)
@@ -351,7 +357,7 @@ def while_loop(
     """Repeat `c = body_fn(mdl, c)` while `cond_fn(mdl, c)` is true.
 
     The loop cannot create variables. If the module needs variables, call it once before the loop
-    under `init`.
+    when the model is being initialized.
 
     Args:
         cond_fn: function `f(mdl, carry)` that returns a Boolean scalar.
@@ -359,12 +365,13 @@ def while_loop(
             dtypes.
         mdl: the module.
         init: initial carry, a tree of arrays.
-        carry_variables: filter that selects the collections that each step may change for the next
-            one.
-        broadcast_variables: filter that selects the collections that can only be read; True selects
-            all others.
+        carry_variables: filter that selects the collections that each step may change and pass on
+            to the next step.
+        broadcast_variables: filter that selects the collections that the loop can only read; True
+            selects all others.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
-            to False if all get the same key. Streams that are not listed are not visible.
+            to False if all steps get the same key. Streams that are not listed are not visible
+            inside the loop.
 
     Returns:
         The last carry.
@@ -399,7 +406,7 @@ def cond(
     """Call one of two functions of a module, selected by a Boolean.
 
     Both functions must create and change the same variables. If they use different submodules, call
-    both functions under `init`, after the test `if self.is_initializing():`.
+    both of them directly under `if self.is_initializing():`.
 
     Args:
         pred: Boolean scalar, which may be a traced value.
@@ -408,8 +415,9 @@ def cond(
             same shapes and dtypes.
         mdl: the module.
         *operands: arguments of both functions, trees of arrays.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
 
     Returns:
         The result of the function that is called.
@@ -443,15 +451,16 @@ def switch(
     """Call one of several functions of a module, selected by an integer.
 
     All functions must create and change the same variables. If they use different submodules, call
-    all of them under `init`, as in the example.
+    all of them directly under `if self.is_initializing():`, as in the example.
 
     Args:
-        index: integer scalar, which is clamped to the range of valid indices of `branches`.
+        index: integer scalar. An index out of range is clamped to the first or last branch.
         branches: functions `f(mdl, *operands)`, whose results must have the same shapes and dtypes.
         mdl: the module.
         *operands: arguments of the functions, trees of arrays.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
 
     Returns:
         The result of the function that is called.
@@ -478,7 +487,7 @@ def switch(
 
 
 def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[..., Any]:
-    """Label the operations of a method with the module's name in programs and profiles.
+    """Label the operations of a method with the module's name, which programs and profiles show.
 
     By default, all methods of modules are labeled, unless `disable_named_call` was called.
 
@@ -513,20 +522,20 @@ def add_metadata_axis(
     variable_axes: Mapping[CollectionFilter, InOutAxis] = FrozenDict(),
     metadata_params: Mapping[Any, Any] = {},
 ) -> Target:
-    """Add the name of an axis to the boxes around a module's variables.
+    """Add an axis name to the boxes around a module's variables.
 
-    Outside the module, boxes such as `nn.Partitioned` have a name for the axis. Inside, they do
-    not. Use this function if your code adds the axis itself, for example by `toile.vmap` around
-    `init`. `nn.vmap` and `nn.scan` name the axis themselves.
+    Outside the module, boxes such as `nn.Partitioned` name the axis. Inside the module, they do
+    not. Use this function if your code adds an axis to the variables, for example by applying
+    `toile.vmap` to `init`. `nn.vmap` and `nn.scan` already name the axes that they add.
 
     Args:
         target: a module class, or a function whose first argument is a module.
         variable_axes: dict that maps each collection to the position of the added axis.
-        metadata_params: information about the axis that is passed to the boxes, such as
-            `{nn.PARTITION_NAME: "layers"}`.
+        metadata_params: information about the axis, such as `{nn.PARTITION_NAME: "layers"}`, that
+            is passed to the boxes.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`.
+        A class if `target` is a class; otherwise, a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> Stacked = nn.add_metadata_axis(nn.Dense, {"params": 0}, {nn.PARTITION_NAME: "layers"})
@@ -560,11 +569,12 @@ def fold_rngs(
 
     Args:
         target: a module class, or a function whose first argument is a module.
-        variables: filter that selects the collections visible inside; True selects all.
-        rngs: filter that selects the random streams visible inside; True selects all.
+        variables: filter that selects the collections visible inside the transform; True selects
+            all.
+        rngs: filter that selects the random streams visible inside the transform; True selects all.
 
     Returns:
-        A class if `target` is a class, otherwise a function with the arguments of `target`.
+        A class if `target` is a class; otherwise, a function with the arguments of `target`.
 
     >>> import toile.linen as nn
     >>> folded = nn.fold_rngs(nn.Dense)(2).init(key(0), jnp.ones((1, 3)))

@@ -1,9 +1,8 @@
 """`jax.extend.core`: primitives defined outside JAX, as operations of toile.
 
 A `Primitive` has an implementation and a rule for its result types. Its derivative, transpose and
-batching rules are in the tables of `jax.interpreters`. Each call of `bind` makes a `Foreign`
-operation, whose methods look up those rules, so that toile's transforms treat it like any other
-operation.
+batching rules are in the tables of `jax.interpreters`. Each call to `bind` creates a `Foreign`
+operation. Its methods look up those rules, so toile's transforms treat it like any other operation.
 """
 
 from __future__ import annotations
