@@ -29,7 +29,6 @@ class LinearCall(Call):
     residuals: int = 0
 
     name = "linear_call"
-    is_inlined = False
 
     def with_program(self, program: Program) -> Call:
         return Call(program, self.label)  # other derived forms have no special transpose

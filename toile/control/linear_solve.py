@@ -34,11 +34,12 @@ class LinearSolve(Carrier):
     unknowns: int
 
     name = "custom_linear_solve"
+    is_inlined = True
     key_use = key_uses.uses_all
     can_make_nan = True
 
     def programs(self) -> Sequence[Program]:
-        every = (self.matvec, self.vecmat, self.solve, self.transpose_solve)
+        every = (self.solve, self.matvec, self.vecmat, self.transpose_solve)
         return [p for p in every if p is not None]
 
     def infer(self, *avals: Aval) -> list[Aval]:

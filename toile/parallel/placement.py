@@ -243,7 +243,7 @@ def _placing(program: Program) -> Any:
         if found is not None:
             return found()[0]
         if e.op.is_inlined:
-            (inner,) = e.op.programs()
+            inner = e.op.programs()[0]
             named = inner.memoized("placing", partial(_placing, inner))
             if named is not False:
                 return named

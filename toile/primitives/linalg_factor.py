@@ -39,6 +39,8 @@ _INT = np.dtype(np.int32)
 class Cholesky(MatrixOperation):
     """The lower triangular L with A = L Lᴴ; only the lower triangle of A is read."""
 
+    kernel_family = "matrices.cholesky"
+
     def specs(self, dtype: Any, *shapes: Shape) -> Specs:
         self.square(shapes[0])
         return [(shapes[0], dtype)]
@@ -88,6 +90,7 @@ class CholeskyUpdate(MatrixOperation):
 class Lu(MatrixOperation):
     """Packed factors of P A = L U, the row swaps, and P as a row order."""
 
+    kernel_family = "matrices.lu"
     multiple = True
 
     def specs(self, dtype: Any, *shapes: Shape) -> Specs:

@@ -74,6 +74,7 @@ class TriangularSolve(MatrixOperation):
     transpose_a: bool = False
     conjugate_a: bool = False
     unit_diagonal: bool = False
+    kernel_family = "matrices.triangular_solve"
     ranks = (2, 2)
     handles_zeros = True
 
@@ -187,6 +188,7 @@ class LuFactors(MatrixOperation):
     """Packed LU factors and row swaps, treated as constants: `FactoredSolve` differentiates in
     A."""
 
+    kernel_family = "matrices.lu"
     multiple = True
     handles_zeros = True
 
@@ -208,6 +210,7 @@ class FactoredSolve(MatrixOperation):
     """X with A X = B (or Aᵀ X = B), from A, its packed factors, its row swaps, and B."""
 
     transposed: bool = False
+    kernel_family = "matrices.factored_solve"
     ranks = (2, 2, 1, 2)
     handles_zeros = True
 
@@ -226,6 +229,9 @@ class FactoredSolve(MatrixOperation):
 
     def kernel(self, *xs: Any) -> tuple[Any, ...] | None:
         return lapack.lu_solve(self.transposed, *xs[1:])
+
+    def used_operands(self, *avals: Aval) -> Sequence[int]:
+        return 1, 2, 3  # the matrix itself is there for derivatives
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         a, packed, pivots, _ = primals

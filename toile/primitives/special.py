@@ -193,6 +193,7 @@ class BesselI0e(_Special):
     """exp(-|x|) I₀(x)."""
 
     eager = raw_function(raw.bessel_i0e)
+    lower = kernel_function("bessel_i0e")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (sub(bessel_i1e(x), mul(sign(x), y)),)
@@ -202,6 +203,7 @@ class BesselI1e(_Special):
     """exp(-|x|) I₁(x)."""
 
     eager = raw_function(raw.bessel_i1e)
+    lower = kernel_function("bessel_i1e")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         # i0e(x) - y (sign(x) + 1/x), which tends to 1/2 at 0

@@ -42,7 +42,7 @@ def _inline(program: Program, env: dict[Atom, Atom], equations: list[Equation],
     for e in program.equations:
         ins = [env.get(a, a) for a in e.ins]
         if e.op.is_inlined:
-            (called,) = e.op.programs()
+            called = e.op.programs()[0]
             if e.op.backend_chooses:
                 attends = True
                 called = choose(Equation(e.op, ins, e.outs, e.source, e.scope), equations)

@@ -1,10 +1,10 @@
-"""SciPy's BLAS, as symbols that kernels call.
+"""SciPy's BLAS and LAPACK, as symbols that kernels call.
 
-The addresses come from the public capsules of `scipy.linalg.cython_blas` (Fortran conventions,
-32-bit integers). The library must run on one thread, because toile's pool splits the products:
-SciPy's own copy is set so once; a copy that NumPy also uses is set around each run (`guard`). If
-the thread count cannot be set, `symbol` returns None, and toile's own kernels do all the work.
-SciPy is loaded at the first use.
+The addresses come from the public capsules of `scipy.linalg.cython_blas` and `cython_lapack`
+(Fortran conventions, 32-bit integers). The library must run on one thread, because toile's pool
+splits the work: SciPy's own copy is set so once; a copy that NumPy also uses is set around each run
+(`guard`). If the thread count cannot be set, `symbol` returns None, and toile's own kernels do all
+the work. SciPy is loaded at the first use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from toile.targets.llvm import native
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.product_types import Element
 
-ROUTINES = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")
+ROUTINES = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv", "strsm", "dtrsm")
+LAPACK = ("spotrf", "dpotrf", "sgetrf", "dgetrf")
 PREFIX = "toile_"
 # (get, set) of the thread count, under the names that different builds use.
 _SETTERS = (
@@ -67,10 +68,10 @@ class _Library:
                 counter.set(1)
 
 
-def _capsules() -> dict[str, Any]:
+def _capsules(module: str = "cython_blas") -> dict[str, Any]:
     """The table of pointers; empty without SciPy."""
     try:
-        return getattr(linalg_extension("cython_blas"), "__pyx_capi__", {})
+        return getattr(linalg_extension(module), "__pyx_capi__", {})
     except (ImportError, RuntimeError):  # SciPy refuses to load while the interpreter exits
         return {}
 
@@ -138,7 +139,25 @@ def library() -> _Library:
 def symbol(routine: str) -> str | None:
     """The name by which kernels call `routine`; None if toile's own kernels are used."""
     found = library()
+    if routine in LAPACK and found.counters and routine not in found.addresses:
+        _add_lapack(found)
     return PREFIX + routine if found.counters and found.addresses.get(routine) else None
+
+
+def _add_lapack(found: _Library) -> None:
+    """Add the routines of LAPACK, which few programs need, to those of BLAS."""
+    capsules = _capsules("cython_lapack")
+    with _lock:
+        for name in LAPACK:
+            found.addresses[name] = _address(capsules[name]) if name in capsules else 0
+            if found.addresses[name]:
+                native.add_symbol(PREFIX + name, found.addresses[name])
+
+
+def add_symbols(names: Iterable[str]) -> None:
+    """Add the routines that stored kernels call by these names."""
+    for name in names:
+        symbol(name.removeprefix(PREFIX))
 
 
 def guard() -> tuple[Callable[[], None], Callable[[], None]] | None:

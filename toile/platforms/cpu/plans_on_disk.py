@@ -43,8 +43,7 @@ class Place:
         except Damaged as problem:
             self.cache.refuse(self.key, str(problem))
             return None
-        if kept.symbols:
-            blas.library()  # adds its symbols
+        blas.add_symbols(kept.symbols)
         try:
             addresses = native.recalled(kept.kernels, kept.symbols)
         except RuntimeError as problem:  # LLVM cannot load one of the objects

@@ -11,6 +11,7 @@ from typing import Any
 
 from toile.compiler.scalar.builder import Arithmetic, Unsupported, Value, kind
 from toile.compiler.scalar.mathematics import (
+    bessel,
     complexes,
     error,
     exponential,
@@ -72,6 +73,8 @@ class Builder(Arithmetic):
     erf_inv = _function(error.erf_inv)
     lgamma = _function(gamma.lgamma)
     digamma = _function(gamma.digamma)
+    bessel_i0e = _function(bessel.bessel_i0e)
+    bessel_i1e = _function(bessel.bessel_i1e)
     pow = powers.pow_
     integer_pow = powers.integer_pow
     reduce_precision = powers.reduce_precision

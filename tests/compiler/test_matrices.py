@@ -1,0 +1,118 @@
+"""Factorizations and solves in compiled code: as outside jit, and without a step in Python."""
+
+import itertools
+from functools import partial
+
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from toile import lax
+from toile.lax import linalg
+from toile.scipy import linalg as scipy_linalg
+
+pytestmark = pytest.mark.cpu
+SIDES = (1, 2, 5, 16, 70)
+BATCHES = ((), (3,), (2, 2))
+
+
+def matrices(batch, n, dtype, kind="general", columns=None):
+    rng = np.random.default_rng([n, len(batch)])
+    x = rng.normal(size=(*batch, n, columns or n))
+    if kind == "general":
+        x = x / np.sqrt(n) + 2 * np.eye(n)
+    elif kind == "definite":
+        x = x @ np.swapaxes(x, -1, -2) / n + np.eye(n)
+    return jnp.asarray(x.astype(dtype))
+
+
+def close(f, *xs):
+    """Compare a function with its compiled form, of which no step runs in Python."""
+    assert "0 steps in Python" in str(toile.explain(lambda *xs: f(*xs))(*xs)).splitlines()[0]
+    want = toile.tree.leaves(f(*xs))
+    got = toile.tree.leaves(toile.jit(lambda *xs: f(*xs))(*xs))
+    for w, g in zip(want, got, strict=True):
+        w, g = np.asarray(w), np.asarray(g)
+        assert (w.shape, w.dtype) == (g.shape, g.dtype)
+        if w.dtype.kind != "f":
+            np.testing.assert_array_equal(g, w)
+            continue
+        largest = np.abs(w[np.isfinite(w)]).max(initial=1)
+        bound = (1e-11 if w.dtype == np.float64 else 3e-5) * largest
+        np.testing.assert_allclose(g, w, rtol=0, atol=bound)
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request):
+    with toile.enable_x64(request.param == "float64"):
+        yield request.param
+
+
+def cholesky(x):
+    return linalg.cholesky(x, symmetrize_input=False)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("n", SIDES)
+def test_factors(n, batch, dtype):
+    definite = matrices(batch, n, dtype, "definite")
+    close(cholesky, definite)
+    close(cholesky, -definite)  # has no factor: NaN in the lower triangle, zeros above
+    close(cholesky, definite.at[..., 0, 0].set(jnp.nan))
+    for columns in (n, n + 3):
+        wide = matrices(batch, n, dtype, "any", columns)
+        close(linalg.lu, wide)
+        close(linalg.lu, jnp.swapaxes(wide, -1, -2))
+    close(linalg.lu, jnp.zeros_like(definite))
+    close(lambda x: tuple(jnp.linalg.slogdet(x)), matrices(batch, n, dtype))
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("n", SIDES)
+def test_triangular_solves(n, batch, dtype):
+    a, b = matrices(batch, n, dtype), matrices(batch, n, dtype, "any", 200)
+    for left, lower, transposed, unit in itertools.product((False, True), repeat=4):
+        close(partial(linalg.triangular_solve, left_side=left, lower=lower, transpose_a=transposed,
+                      unit_diagonal=unit), a, b if left else jnp.swapaxes(b, -1, -2))
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("n", SIDES)
+def test_solves_and_their_gradients(n, batch, dtype):
+    a, b = matrices(batch, n, dtype), matrices(batch, n, dtype, "any", 130)
+    close(jnp.linalg.solve, a, b)
+    close(jnp.linalg.inv, a)
+    close(toile.grad(lambda a, b: (jnp.linalg.solve(a, b) ** 2).sum(), (0, 1)), a, b)
+    close(toile.grad(lambda a: (cholesky(a) ** 2).sum()), matrices(batch, n, dtype, "definite"))
+    close(lambda a, b: scipy_linalg.cho_solve((cholesky(a), True), b),
+          matrices(batch, n, dtype, "definite"), b)
+
+
+def test_in_loops_and_with_views():
+    """Operands and results that are slices of loops, transposed, repeated, or overwritten."""
+    xs = matrices((6,), 5, "float32", "definite")
+    close(lambda xs: lax.map(cholesky, xs), xs)
+    close(lambda xs: lax.map(lambda x: linalg.lu(x.T)[0].T, xs), xs)
+    close(lambda xs: lax.scan(lambda c, x: (jnp.linalg.solve(x, c), c.sum()), xs[0], xs), xs)
+    close(lambda xs: jnp.linalg.solve(xs[::2].swapaxes(1, 2), xs[::2]), xs)
+    close(lambda xs: linalg.triangular_solve(xs, jnp.broadcast_to(xs[0], xs.shape),
+                                             left_side=True, lower=True), xs)
+    close(lambda xs: toile.vmap(jnp.linalg.solve, (None, 0))(xs[0], xs), xs)
+    donated = toile.jit(cholesky, donate_argnums=0)
+    want = cholesky(xs)
+    for _ in range(4):
+        np.testing.assert_allclose(donated(jnp.array(xs)), want, rtol=1e-5, atol=1e-6)
+
+
+def test_threads_share_many_columns():
+    a, b = matrices((), 64, "float32"), matrices((), 64, "float32", "any", 3000)
+    close(jnp.linalg.solve, a, b)
+    close(lambda a, b: linalg.triangular_solve(a, b.T, lower=True), a, b)
+
+
+def test_empty_matrices():
+    for shape in ((0, 0), (3, 0, 0), (0, 4, 4)):
+        x = jnp.zeros(shape)
+        assert toile.jit(cholesky)(x).shape == shape
+        assert toile.jit(jnp.linalg.inv)(x).shape == shape

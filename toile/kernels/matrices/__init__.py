@@ -1,0 +1,1 @@
+"""Factorizations of matrices, and solutions of linear systems."""

@@ -1,0 +1,283 @@
+"""Cholesky and LU factors, and solutions from them, by calls of LAPACK and BLAS.
+
+Each unit of a launch is one matrix of a batch, or some columns of its right-hand sides. The
+libraries store matrices by columns: they see the transpose of a row-major matrix. A triangular
+solve and a Cholesky factor of the transpose are transposes of the wanted ones with the other
+triangle; LU factors are not, so matrices are transposed before and after.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.ir.geometry import in_place, permuted, room
+from toile.compiler.ir.operands import Args, Operand
+from toile.kernels.contraction import cpu_blas as blas
+from toile.kernels.copy.cpu import Reader
+from toile.targets.llvm import text as ir
+from toile.targets.llvm.launches import Launch
+
+_LETTERS = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
+_TYPES = {"s": ("float", 4, "0x7FF8000000000000"), "d": ("double", 8, "0x7FF8000000000000")}
+_COLUMNS = 64  # right-hand sides of a unit, if there are more
+_FLOPS = 2.0  # per nanosecond
+
+
+def _letter(x: Operand, *routines: str) -> str | None:
+    """The first letter of the routines for a dtype; None if one of them is missing."""
+    letter = _LETTERS.get(x.dtype)
+    if letter is None or any(blas.symbol(letter + r) is None for r in routines):
+        return None
+    return letter
+
+
+def _name(letter: str, routine: str) -> str:
+    found = blas.symbol(letter + routine)
+    assert found is not None
+    return found
+
+
+def _copied(plan: Any, target: Operand, source: Operand) -> None:
+    if not in_place(source, target):
+        plan.copy(target, source)
+
+
+def lower_cholesky(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
+    """Cholesky."""
+    (x,), (out,) = ins, outs
+    letter = _letter(x, "potrf")
+    if letter is None or not x.size:
+        return False
+    n = x.shape[-1]
+    _copied(plan, out, x)
+    plan.stage(Launch(_cholesky_text(letter), (out.ref, n), prod(x.shape[:-2]), 1, op.name,
+                      cost=_cost(n**3 / 3)))
+    return True
+
+
+def lower_lu(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
+    """Lu and LuFactors, which does not return the order of the rows."""
+    (x,), (packed, pivots, *order) = ins, outs
+    letter = _letter(x, "getrf")
+    if letter is None or not x.size:
+        return False
+    *batch, m, n = x.shape
+    swap = (*range(len(batch)), len(batch) + 1, len(batch))
+    columns = room(plan, (*batch, n, m), x.dtype)
+    plan.copy(columns, permuted(x, swap))
+    args: Args = (columns.ref, pivots.ref, order[0].ref if order else pivots.ref, m, n)
+    plan.stage(Launch(_lu_text(letter, bool(order)), args, prod(batch), 1, op.name,
+                      cost=_cost(max(m, n) * min(m, n) ** 2)))
+    plan.copy(packed, permuted(columns, swap))
+    return True
+
+
+def lower_triangular_solve(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
+    """TriangularSolve."""
+    (a, b), (out,) = ins, outs
+    letter = _letter(b, "trsm")
+    if letter is None or not b.size:
+        return False
+    a = plan.contiguous(a)
+    _copied(plan, out, b)
+    *batch, rows, columns = b.shape
+    n = a.shape[-1]
+    free = columns if op.left_side else rows
+    width = _width(free, prod(batch), plan.threads)
+    blocks = -(-free // width)
+    how = (op.left_side, op.lower, op.transpose_a, op.unit_diagonal)
+    args: Args = (a.ref, out.ref, n, rows, columns, width, blocks)
+    plan.stage(Launch(_triangular_text(letter, *how), args, prod(batch) * blocks, 1, op.name,
+                      cost=_cost(n * n * width)))
+    return True
+
+
+def lower_factored_solve(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
+    """FactoredSolve."""
+    (_, packed, pivots, b), (out,) = ins, outs
+    letter = _letter(b, "trsm")
+    if letter is None or not b.size:
+        return False
+    packed, pivots = plan.contiguous(packed), plan.contiguous(pivots)
+    _copied(plan, out, b)
+    *batch, n, columns = b.shape
+    width = _width(columns, prod(batch), plan.threads)
+    blocks = -(-columns // width)
+    args: Args = (packed.ref, pivots.ref, out.ref, n, columns, width, blocks)
+    plan.stage(Launch(_factored_text(letter, op.transposed), args, prod(batch) * blocks, 1, op.name,
+                      cost=_cost(2 * n * n * width)))
+    return True
+
+
+def _cost(flops: float) -> float:
+    return 500.0 + flops / _FLOPS
+
+
+def _width(columns: int, batch: int, threads: int) -> int:
+    """Right-hand sides of a unit: all of them, unless threads would have nothing to do."""
+    if batch >= threads or columns <= _COLUMNS:
+        return columns
+    return max(_COLUMNS, -(-columns // (4 * threads)))
+
+
+# ---------------------------------------------------------------------------------------- kernels
+
+
+class _Fortran:
+    """Arguments of Fortran routines, which are addresses."""
+
+    def __init__(self, f: ir.Function):
+        self.f = f
+
+    def word(self, value: str) -> str:
+        """The address of a 32-bit copy of an integer."""
+        return self.f.variable("i32", self.f.value(f"trunc i64 {value} to i32"))
+
+    def letter(self, value: str) -> str:
+        """The address of a letter."""
+        return self.f.variable("i8", ord(value))
+
+    def call(self, name: str, *pointers: str) -> None:
+        """Call a routine."""
+        self.f.do(f"call void @{name}({', '.join(f'ptr {p}' for p in pointers)})")
+
+
+def _module(f: ir.Function, **routines: int) -> str:
+    """The text of a kernel that calls routines of so many arguments."""
+    declared = [f"declare void @{name}({', '.join(['ptr'] * count)})\n"
+                for name, count in routines.items()]
+    return "".join(declared) + ir.module(f)
+
+
+@cache
+def _cholesky_text(letter: str) -> str:
+    """The factor replaces the matrix; above it are zeros, and NaN if there is no factor."""
+    type, size, nan = _TYPES[letter]
+    name = _name(letter, "potrf")
+    f = ir.kernel()
+    r, fortran = Reader(f), _Fortran(f)
+    x, n = r.buffer(), r.one()
+    upper, order, info = fortran.letter("U"), fortran.word(n), f.variable("i32", 0)
+    with f.loop("%lo", "%hi") as unit:
+        a = f.offset(x, f.mul(unit, f.mul(f.mul(n, n), size)))
+        fortran.call(name, upper, order, a, order, info)
+        failed = f.compare("ne", f.load("i32", info), 0, "i32")
+        with f.loop(0, n) as i:
+            row = f.offset(a, f.mul(i, f.mul(n, size)))
+            end = f.add(i, 1)
+            with f.loop(end, n) as j:
+                f.store(type, "0.0", f.at(row, j, type), size)
+            with f.when(failed):
+                with f.loop(0, end) as j:
+                    f.store(type, nan, f.at(row, j, type), size)
+    return _module(f, **{name: 5})
+
+
+@cache
+def _lu_text(letter: str, ordered: bool) -> str:
+    """The factors replace matrices that are stored by columns."""
+    size = _TYPES[letter][1]
+    name = _name(letter, "getrf")
+    f = ir.kernel()
+    r, fortran = Reader(f), _Fortran(f)
+    x, pivots, order, m, n = r.buffer(), r.buffer(), r.buffer(), r.one(), r.one()
+    rows, columns, info = fortran.word(m), fortran.word(n), f.variable("i32", 0)
+    count = f.smin(m, n)
+    with f.loop("%lo", "%hi") as unit:
+        a = f.offset(x, f.mul(unit, f.mul(f.mul(m, n), size)))
+        own = f.at(pivots, f.mul(unit, count), "i32")
+        fortran.call(name, rows, columns, a, rows, own, info)
+        with f.loop(0, count) as i:
+            place = f.at(own, i, "i32")
+            f.store("i32", f.value(f"sub i32 {f.load('i32', place)}, 1"), place)
+        if ordered:
+            to = f.at(order, f.mul(unit, m), "i32")
+            with f.loop(0, m) as i:
+                f.store("i32", f.value(f"trunc i64 {i} to i32"), f.at(to, i, "i32"))
+            with f.loop(0, count, vectorize=False) as i:
+                other = f.value(f"sext i32 {f.load('i32', f.at(own, i, 'i32'))} to i64")
+                here, there = f.at(to, i, "i32"), f.at(to, other, "i32")
+                one, two = f.load("i32", here), f.load("i32", there)
+                f.store("i32", two, here)
+                f.store("i32", one, there)
+    return _module(f, **{name: 6})
+
+
+def _solve(
+    fortran: _Fortran, name: str, letter: str, left: bool, lower: bool, transposed: bool,
+    unit: bool, sizes: tuple[str, str], a: str, lda: str, b: str, ldb: str,
+) -> None:
+    """Solve with a triangle of a row-major matrix; `sizes` are those of b as BLAS sees it."""
+    f = fortran.f
+    flags = [fortran.letter(c) for c in (
+        "R" if left else "L", "U" if lower else "L", "T" if transposed else "N",
+        "U" if unit else "N")]
+    one = f.variable(_TYPES[letter][0], "1.0")
+    fortran.call(name, *flags, *sizes, one, a, lda, b, ldb)
+
+
+@cache
+def _triangular_text(letter: str, left: bool, lower: bool, transposed: bool, unit: bool) -> str:
+    """The solution replaces the right-hand sides; a unit is a block of their free axis."""
+    size, name = _TYPES[letter][1], _name(letter, "trsm")
+    f = ir.kernel()
+    r, fortran = Reader(f), _Fortran(f)
+    a, b, n, rows, columns, width, blocks = (r.buffer(), r.buffer(), *r.many(5))
+    lda, ldb, count = fortran.word(n), fortran.word(columns), f.alloca("i32")
+    other = fortran.word(n)
+    with f.loop("%lo", "%hi") as piece:
+        matrix, block = f.divided(piece, blocks)
+        first = f.mul(block, width)
+        own = f.smin(width, f.sub(columns if left else rows, first))
+        f.store("i32", f.value(f"trunc i64 {own} to i32"), count)
+        start = first if left else f.mul(first, columns)
+        at = f.offset(b, f.mul(f.add(f.mul(matrix, f.mul(rows, columns)), start), size))
+        sizes = (count, other) if left else (other, count)
+        _solve(fortran, name, letter, left, lower, transposed, unit, sizes,
+               f.offset(a, f.mul(matrix, f.mul(f.mul(n, n), size))), lda, at, ldb)
+    return _module(f, **{name: 11})
+
+
+@cache
+def _factored_text(letter: str, transposed: bool) -> str:
+    """Row swaps and two triangular solves, or the transposes of these in the other order."""
+    type, size, _ = _TYPES[letter]
+    name = _name(letter, "trsm")
+    f = ir.kernel()
+    r, fortran = Reader(f), _Fortran(f)
+    packed, pivots, b, n, columns, width, blocks = (
+        r.buffer(), r.buffer(), r.buffer(), *r.many(4))
+    lda, ldb, count = fortran.word(n), fortran.word(columns), f.alloca("i32")
+    with f.loop("%lo", "%hi") as piece:
+        matrix, block = f.divided(piece, blocks)
+        first = f.mul(block, width)
+        own = f.smin(width, f.sub(columns, first))
+        f.store("i32", f.value(f"trunc i64 {own} to i32"), count)
+        at = f.offset(b, f.mul(f.add(f.mul(matrix, f.mul(n, columns)), first), size))
+        a = f.offset(packed, f.mul(matrix, f.mul(f.mul(n, n), size)))
+        swaps = f.at(pivots, f.mul(matrix, n), "i32")
+
+        def swap(backward: bool) -> None:
+            with f.loop(0, n) as k:
+                i = f.sub(f.sub(n, 1), k) if backward else k
+                j = f.value(f"sext i32 {f.load('i32', f.at(swaps, i, 'i32'))} to i64")
+                with f.when(f.compare("ne", i, j)):
+                    one, two = (f.at(at, f.mul(v, columns), type) for v in (i, j))
+                    with f.loop(0, own) as c:
+                        p, q = f.at(one, c, type), f.at(two, c, type)
+                        x, y = f.load(type, p, size), f.load(type, q, size)
+                        f.store(type, y, p, size)
+                        f.store(type, x, q, size)
+
+        if not transposed:
+            swap(False)
+        for lower in ((False, True) if transposed else (True, False)):
+            _solve(fortran, name, letter, True, lower, transposed, lower, (count, lda), a, lda, at,
+                   ldb)
+        if transposed:
+            swap(True)
+    return _module(f, **{name: 11})
