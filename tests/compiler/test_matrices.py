@@ -89,6 +89,34 @@ def test_solves_and_their_gradients(n, batch, dtype):
           matrices(batch, n, dtype, "definite"), b)
 
 
+@pytest.mark.parametrize("batch", [(), (3,), (2, 9)])
+@pytest.mark.parametrize("m, n", [(1, 1), (2, 2), (16, 16), (40, 40), (7, 3), (3, 7)])
+def test_orthogonal_decompositions(m, n, batch, dtype):
+    """Q, singular and eigenvectors have free signs: they must be those of the eager call."""
+    rng = np.random.default_rng([m, n, len(batch)])
+    x = jnp.asarray(rng.normal(size=(*batch, m, n)).astype(dtype))
+    bad = x.at[..., 0, 0].set(jnp.inf)  # has no singular values: NaN
+    for full in (False, True):
+        close(partial(linalg.qr, full_matrices=full), x)
+        close(partial(linalg.svd, full_matrices=full), x)
+        close(partial(linalg.svd, full_matrices=full), bad)
+    close(partial(linalg.svd, compute_uv=False), x)
+    if m == n:
+        for lower in (False, True):
+            eigh = partial(linalg.eigh, lower=lower, symmetrize_input=False)
+            close(eigh, x)  # one triangle is read
+            close(eigh, bad)
+
+
+def test_one_matrix_that_fails_does_not_spoil_the_others():
+    xs = matrices((9,), 6, "float32", "definite")
+    for f in (cholesky, partial(linalg.svd, full_matrices=False), linalg.eigh):
+        bad = xs.at[4].set(jnp.nan)
+        close(f, bad)
+        for leaf in toile.tree.leaves(toile.jit(lambda x: f(x))(bad)):  # noqa: B023
+            assert np.isfinite(np.delete(np.asarray(leaf), 4, 0)).all()
+
+
 def test_in_loops_and_with_views():
     """Operands and results that are slices of loops, transposed, repeated, or overwritten."""
     xs = matrices((6,), 5, "float32", "definite")
@@ -99,6 +127,8 @@ def test_in_loops_and_with_views():
     close(lambda xs: linalg.triangular_solve(xs, jnp.broadcast_to(xs[0], xs.shape),
                                              left_side=True, lower=True), xs)
     close(lambda xs: toile.vmap(jnp.linalg.solve, (None, 0))(xs[0], xs), xs)
+    close(lambda xs: lax.map(lambda x: linalg.eigh(x)[0] @ linalg.qr(x.T)[1], xs), xs)
+    close(toile.grad(lambda xs: (jnp.linalg.svd(xs)[1] ** 2).sum()), xs)
     donated = toile.jit(cholesky, donate_argnums=0)
     want = cholesky(xs)
     for _ in range(4):

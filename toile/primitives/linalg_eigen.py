@@ -63,6 +63,7 @@ class Eigh(MatrixOperation):
     lower: bool = True
     sort_eigenvalues: bool = True
     subset_by_index: tuple[int, int] | None = None
+    kernel_family = "matrices.eigh"
     multiple = True
 
     def specs(self, dtype: Any, *shapes: Shape) -> Specs:
@@ -232,6 +233,7 @@ class Svd(MatrixOperation):
     compute_uv: bool = True
     subset_by_index: tuple[int, int] | None = None
     algorithm: str = "default"
+    kernel_family = "matrices.svd"
     multiple = True
 
     def specs(self, dtype: Any, *shapes: Shape) -> Specs:

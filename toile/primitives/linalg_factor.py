@@ -208,6 +208,7 @@ class Qr(MatrixOperation):
 
     pivoting: bool = False
     full_matrices: bool = True
+    kernel_family = "matrices.qr"
     multiple = True
 
     def specs(self, dtype: Any, *shapes: Shape) -> Specs:

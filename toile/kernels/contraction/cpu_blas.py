@@ -24,7 +24,8 @@ from toile.targets.llvm import text as ir
 from toile.targets.llvm.product_types import Element
 
 ROUTINES = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv", "strsm", "dtrsm")
-LAPACK = ("spotrf", "dpotrf", "sgetrf", "dgetrf")
+LAPACK = tuple(letter + name for letter in "sd" for name in (
+    "potrf", "getrf", "geqrf", "orgqr", "syevd", "gesdd"))
 PREFIX = "toile_"
 # (get, set) of the thread count, under the names that different builds use.
 _SETTERS = (

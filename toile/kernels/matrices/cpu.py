@@ -1,9 +1,10 @@
-"""Cholesky and LU factors, and solutions from them, by calls of LAPACK and BLAS.
+"""Decompositions of matrices, and solutions from their factors, by calls of LAPACK and BLAS.
 
 Each unit of a launch is one matrix of a batch, or some columns of its right-hand sides. The
 libraries store matrices by columns: they see the transpose of a row-major matrix. A triangular
 solve and a Cholesky factor of the transpose are transposes of the wanted ones with the other
-triangle; LU factors are not, so matrices are transposed before and after.
+triangle; other factors are not, so matrices are transposed before and after. Where a decomposition
+fails, its results are NaN.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from toile.compiler.ir.geometry import in_place, permuted, room
 from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.contraction import cpu_blas as blas
 from toile.kernels.copy.cpu import Reader
+from toile.primitives.arrays import lapack
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch
 
@@ -66,14 +68,99 @@ def lower_lu(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
     if letter is None or not x.size:
         return False
     *batch, m, n = x.shape
-    swap = (*range(len(batch)), len(batch) + 1, len(batch))
-    columns = room(plan, (*batch, n, m), x.dtype)
-    plan.copy(columns, permuted(x, swap))
+    columns = _by_columns(plan, x)
     args: Args = (columns.ref, pivots.ref, order[0].ref if order else pivots.ref, m, n)
     plan.stage(Launch(_lu_text(letter, bool(order)), args, prod(batch), 1, op.name,
                       cost=_cost(max(m, n) * min(m, n) ** 2)))
-    plan.copy(packed, permuted(columns, swap))
+    plan.copy(packed, _transposed(columns))
     return True
+
+
+def lower_qr(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
+    """Qr without pivoting."""
+    (x,) = ins
+    letter = None if op.pivoting else _letter(x, "geqrf", "orgqr")
+    if letter is None or not x.size:
+        return False
+    q, r = outs
+    *batch, m, n = x.shape
+    k = q.shape[-1]
+    columns, wide = _by_columns(plan, x), room(plan, (*batch, k, m), x.dtype)
+    work = lapack.qr_work(m, n, k, x.dtype)
+    units, size = prod(batch), x.dtype.itemsize
+    grain, chunks = _chunks(units, plan.threads)
+    args: Args = (columns.ref, wide.ref, r.ref, plan.scratch(chunks * work * size),
+                  plan.scratch(chunks * min(m, n) * size), m, n, k, work, grain)
+    plan.stage(Launch(_qr_text(letter), args, units, grain, op.name,
+                      cost=_cost(4 * m * n * min(m, n))))
+    plan.copy(q, _transposed(wide))
+    return True
+
+
+def lower_eigh(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
+    """Eigh of whole matrices."""
+    (x,), (vectors, values) = ins, outs
+    n = x.shape[-1]
+    letter = _letter(x, "syevd") if op.subset_by_index in (None, (0, n)) else None
+    if letter is None or not x.size:
+        return False
+    columns = _by_columns(plan, x)
+    work, integers = lapack.eigh_work(op.lower, n, x.dtype)
+    units = prod(x.shape[:-2])
+    grain, chunks = _chunks(units, plan.threads)
+    args: Args = (columns.ref, values.ref, plan.scratch(chunks * work * x.dtype.itemsize),
+                  plan.scratch(4 * chunks * integers), n, work, integers, grain)
+    plan.stage(Launch(_eigh_text(letter, op.lower), args, units, grain, op.name,
+                      cost=_cost(9 * n**3)))
+    plan.copy(vectors, _transposed(columns))
+    return True
+
+
+def lower_svd(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
+    """Svd by divide and conquer."""
+    (x,), (values, *vectors) = ins, outs
+    *batch, m, n = x.shape
+    small = min(m, n)
+    whole = op.subset_by_index in (None, (0, small)) and op.algorithm != "qr"
+    letter = _letter(x, "gesdd") if whole else None
+    if letter is None or not x.size:
+        return False
+    columns = _by_columns(plan, x)
+    k, j = (m, n) if op.full_matrices else (small, small)
+    left, right = (room(plan, (*batch, k, m), x.dtype), room(plan, (*batch, n, j), x.dtype)) \
+        if vectors else (columns, columns)
+    (work,) = lapack.svd_work("gesdd", op.full_matrices, bool(vectors), m, n, x.dtype)
+    units = prod(batch)
+    grain, chunks = _chunks(units, plan.threads)
+    args: Args = (columns.ref, values.ref, left.ref, right.ref,
+                  plan.scratch(chunks * work * x.dtype.itemsize),
+                  plan.scratch(32 * chunks * small), m, n, k, j, work, grain)
+    job = "N" if not vectors else "A" if op.full_matrices else "S"
+    plan.stage(Launch(_svd_text(letter, job), args, units, grain, op.name,
+                      cost=_cost(20 * m * n * small)))
+    for target, source in zip(vectors, (left, right), strict=False):
+        plan.copy(target, _transposed(source))
+    return True
+
+
+def _transposed(x: Operand) -> Operand:
+    """The transposes of matrices."""
+    rank = len(x.shape)
+    return permuted(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def _by_columns(plan: Any, x: Operand) -> Operand:
+    """Matrices stored by columns, in scratch memory."""
+    *batch, m, n = x.shape
+    made = room(plan, (*batch, n, m), x.dtype)
+    plan.copy(made, _transposed(x))
+    return made
+
+
+def _chunks(units: int, threads: int) -> tuple[int, int]:
+    """Units of a chunk, and the number of chunks, each of which has its own workspace."""
+    grain = max(1, -(-units // (4 * threads)))
+    return grain, -(-units // grain)
 
 
 def lower_triangular_solve(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
@@ -205,6 +292,120 @@ def _lu_text(letter: str, ordered: bool) -> str:
                 f.store("i32", two, here)
                 f.store("i32", one, there)
     return _module(f, **{name: 6})
+
+
+def _is_finite(f: ir.Function, type: str, a: str, count: str) -> str:
+    """Whether all of so many numbers are finite."""
+    total = f.variable(type, "0.0")
+    with f.loop(0, count) as i:
+        x = f.load(type, f.at(a, i, type))
+        zero = f.value(f"fsub {type} {x}, {x}")  # NaN for infinities and NaN
+        f.store(type, f.value(f"fadd {type} {f.load(type, total)}, {zero}"), total)
+    return f.value(f"fcmp oeq {type} {f.load(type, total)}, 0.0")
+
+
+def _filled(f: ir.Function, type: str, nan: str, *arrays: tuple[str, str]) -> None:
+    """Fill arrays, given by address and number of elements, with NaN."""
+    for a, count in arrays:
+        with f.loop(0, count) as i:
+            f.store(type, nan, f.at(a, i, type))
+
+
+@cache
+def _qr_text(letter: str) -> str:
+    """R row by row, and Q by columns, of matrices that are stored by columns."""
+    type, size, nan = _TYPES[letter]
+    factor, product = _name(letter, "geqrf"), _name(letter, "orgqr")
+    f = ir.kernel()
+    r, fortran = Reader(f), _Fortran(f)
+    x, q, upper, work, taus = (r.buffer() for _ in range(5))
+    m, n, k, length, grain = r.many(5)
+    small = f.smin(m, n)
+    chunk = f.udiv("%lo", grain)
+    work = f.at(work, f.mul(chunk, length), type)
+    taus = f.at(taus, f.mul(chunk, small), type)
+    rows, columns, wide, count, room_ = (fortran.word(v) for v in (m, n, k, small, length))
+    info = f.variable("i32", 0)
+    with f.loop("%lo", "%hi") as unit:
+        a = f.at(x, f.mul(unit, f.mul(m, n)), type)
+        own = f.at(q, f.mul(unit, f.mul(m, k)), type)
+        above = f.at(upper, f.mul(unit, f.mul(k, n)), type)
+        fortran.call(factor, rows, columns, a, rows, taus, work, room_, info)
+        first = f.compare("ne", f.load("i32", info), 0, "i32")
+        with f.loop(0, k) as i:
+            row = f.at(above, f.mul(i, n), type)
+            with f.loop(0, f.smin(i, n)) as j:
+                f.store(type, "0.0", f.at(row, j, type))
+            with f.loop(i, n) as j:
+                f.store(type, f.load(type, f.at(a, f.add(f.mul(j, m), i), type)),
+                        f.at(row, j, type))
+        copied = f.smin(k, n)
+        f.copy(own, a, f.mul(f.mul(copied, m), size))
+        with f.loop(f.mul(copied, m), f.mul(k, m)) as i:
+            f.store(type, "0.0", f.at(own, i, type))
+        fortran.call(product, rows, wide, count, own, rows, taus, work, room_, info)
+        second = f.compare("ne", f.load("i32", info), 0, "i32")
+        with f.when(f.value(f"or i1 {first}, {second}")):
+            _filled(f, type, nan, (own, f.mul(m, k)), (above, f.mul(k, n)))
+    return _module(f, **{factor: 8, product: 9})
+
+
+@cache
+def _eigh_text(letter: str, lower: bool) -> str:
+    """The eigenvectors replace matrices that are stored by columns."""
+    type, _, nan = _TYPES[letter]
+    name = _name(letter, "syevd")
+    f = ir.kernel()
+    r, fortran = Reader(f), _Fortran(f)
+    x, values, work, integers = (r.buffer() for _ in range(4))
+    n, length, more, grain = r.many(4)
+    chunk = f.udiv("%lo", grain)
+    work, integers = (f.at(work, f.mul(chunk, length), type),
+                      f.at(integers, f.mul(chunk, more), "i32"))
+    job, triangle = fortran.letter("V"), fortran.letter("L" if lower else "U")
+    order, room_, room_more = (fortran.word(v) for v in (n, length, more))
+    info = f.alloca("i32")
+    with f.loop("%lo", "%hi") as unit:
+        count = f.mul(n, n)
+        a, own = f.at(x, f.mul(unit, count), type), f.at(values, f.mul(unit, n), type)
+        f.store("i32", 1, info)
+        with f.when(_is_finite(f, type, a, count)):
+            fortran.call(name, job, triangle, order, a, order, own, work, room_, integers,
+                         room_more, info)
+        with f.when(f.compare("ne", f.load("i32", info), 0, "i32")):
+            _filled(f, type, nan, (a, count), (own, n))
+    return _module(f, **{name: 11})
+
+
+@cache
+def _svd_text(letter: str, job: str) -> str:
+    """Singular values and, unless the job is N, both kinds of vectors, stored by columns."""
+    type, _, nan = _TYPES[letter]
+    name = _name(letter, "gesdd")
+    f = ir.kernel()
+    r, fortran = Reader(f), _Fortran(f)
+    x, values, left, right, work, integers = (r.buffer() for _ in range(6))
+    m, n, k, j, length, grain = r.many(6)
+    small = f.smin(m, n)
+    chunk = f.udiv("%lo", grain)
+    work, integers = (f.at(work, f.mul(chunk, length), type),
+                      f.at(integers, f.mul(chunk, f.mul(small, 8)), "i32"))
+    what = fortran.letter(job)
+    rows, columns, inner, room_ = (fortran.word(v) for v in (m, n, j, length))
+    info = f.alloca("i32")
+    with f.loop("%lo", "%hi") as unit:
+        count, of_left, of_right = f.mul(m, n), f.mul(m, k), f.mul(j, n)
+        a, s = f.at(x, f.mul(unit, count), type), f.at(values, f.mul(unit, small), type)
+        u, v = (a, a) if job == "N" else (f.at(left, f.mul(unit, of_left), type),
+                                          f.at(right, f.mul(unit, of_right), type))
+        f.store("i32", 1, info)
+        with f.when(_is_finite(f, type, a, count)):
+            fortran.call(name, what, rows, columns, a, rows, s, u, rows, v, inner, work, room_,
+                         integers, info)
+        with f.when(f.compare("ne", f.load("i32", info), 0, "i32")):
+            more = () if job == "N" else ((u, of_left), (v, of_right))
+            _filled(f, type, nan, (s, small), *more)
+    return _module(f, **{name: 14})
 
 
 def _solve(

@@ -196,6 +196,24 @@ def qr(full: bool, pivoting: bool, a: Any) -> tuple[Any, ...] | None:
 # --------------------------------------------------------------------- eigenvalues, singular values
 
 
+def eigh_work(lower: bool, n: int, dtype: Any) -> list[int]:
+    """The workspace of `eigh`: numbers, integers and, for complex matrices, real numbers."""
+    return _sizes(_routine("syevd_lwork", dtype, "heevd_lwork"), n, lower=lower)
+
+
+def svd_work(name: str, full: bool, vectors: bool, m: int, n: int, dtype: Any) -> list[int]:
+    """The workspace of `svd` by a routine."""
+    options = {"compute_uv": vectors, "full_matrices": full}
+    return _sizes(_routine(f"{name}_lwork", dtype), m, n, **options)
+
+
+def qr_work(m: int, n: int, k: int, dtype: Any) -> int:
+    """The workspace of `geqrf` and of the product of the first k columns of its reflectors."""
+    first = _sizes(_routine("geqrf_lwork", dtype), m, n)[0]
+    wide, taus = np.zeros((m, k), dtype, order="F"), np.zeros(min(m, n), dtype)
+    return max(first, int(_routine("orgqr", dtype)(wide, taus, lwork=-1)[1][0]))
+
+
 def eigh(lower: bool, a: Any) -> tuple[Any, ...] | None:
     """Eigenvectors and ascending eigenvalues of a Hermitian matrix given by one triangle."""
     n = a.shape[-1]
@@ -203,7 +221,7 @@ def eigh(lower: bool, a: Any) -> tuple[Any, ...] | None:
         return a, np.zeros(n, a.real.dtype)
     if not _usable(a):
         return None
-    work = _sizes(_routine("syevd_lwork", a.dtype, "heevd_lwork"), n, lower=lower)
+    work = eigh_work(lower, n, a.dtype)
     routine = _routine("syevd", a.dtype, "heevd")
     names = ("lwork", "liwork", "lrwork")
     w, v, info = routine(_fortran(a), lower=lower, overwrite_a=1,
@@ -251,9 +269,8 @@ def svd(full: bool, vectors: bool, by_qr: bool, a: Any) -> tuple[Any, ...] | Non
     if not _usable(a):
         return None
     name = "gesvd" if by_qr else "gesdd"
-    options = {"compute_uv": vectors, "full_matrices": full}
-    work = _sizes(_routine(f"{name}_lwork", a.dtype), m, n, **options)
-    u, s, vh, info = _routine(name, a.dtype)(_fortran(a), *options.values(), *work, overwrite_a=1)
+    work = svd_work(name, full, vectors, m, n, a.dtype)
+    u, s, vh, info = _routine(name, a.dtype)(_fortran(a), vectors, full, *work, overwrite_a=1)
     if info:
         return None
     return (s, u, vh) if vectors else (s,)
