@@ -175,9 +175,10 @@ print(toile.jit(lambda x: jnp.where(x > 0, x, 0.0))(-2.0))
 # %% [markdown]
 # ## vmap: from one to many
 #
-# It is easier to write a function for one measurement than for eighty. `toile.vmap` turns the
-# former into the latter by adding an axis. For each argument, `in_axes` specifies which axis
-# contains the measurements, and `None` means that the argument is the same for all measurements.
+# It is easier to write a function for one measurement than for eighty. `toile.vmap` turns a
+# function for one measurement into a function for many by adding an axis. For each argument,
+# `in_axes` specifies which axis contains the measurements, and `None` means that the argument is
+# the same for all measurements.
 
 
 # %%

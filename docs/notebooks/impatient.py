@@ -49,8 +49,8 @@ h = jnp.ones(3, jnp.bfloat16)
 # %% [markdown]
 # ## Derivatives
 #
-# `grad` takes a function and returns a function that computes its gradient with respect to the
-# first argument. That argument may be an array or a tree: nested dicts, lists, tuples and
+# `grad` takes a function and returns a new function, which computes the gradient with respect to
+# the first argument. That argument may be an array or a tree: nested dicts, lists, tuples and
 # dataclasses that contain arrays.
 
 
@@ -136,9 +136,9 @@ toile.tree.map(jnp.shape, per_example(params, x, y))
 # %% [markdown]
 # ## pmap and several devices
 #
-# `pmap` maps a function over devices: each device gets one slice of the arguments. Collective
-# operations such as `pmean` combine values from all devices. The CPU can simulate several devices,
-# so you can develop and test such programs on any machine.
+# `pmap` maps a function over devices: each device gets one slice of each mapped argument.
+# Collective operations such as `pmean` combine values from all devices. The CPU can simulate
+# several devices, so you can develop and test such programs on any machine.
 
 # %%
 toile.config.update("jax_num_cpu_devices", 4)  # or TOILE_CPU_DEVICES=4 in the environment
@@ -297,7 +297,7 @@ toile.grad(bad)(0.0), toile.grad(good)(0.0)
 # **Measure the second call, and wait for its result.** The first call includes compilation, and on
 # a GPU, a call returns before the work is done. `block_until_ready()` waits for the result.
 #
-# The page [Common pitfalls](sharp-bits.md) describes more of them.
+# The page [Common pitfalls](sharp-bits.md) describes these and other pitfalls.
 #
 # ## What to read next
 #
