@@ -223,4 +223,4 @@ assert evaluate(restored) == results
 # `pip install -r requirements.txt` installs the packages that the program needs, and
 # `python -m mnist.main` runs it. (In a clone, `make mnist` does both.) [Customizing a training
 # loop](forking.md) shows how to change the program, and [modules](modules.md) and [the training
-# loop](training.md) explain the parts.
+# loop](training.md) explain its parts.

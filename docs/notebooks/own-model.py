@@ -239,7 +239,7 @@ print(f"{file.stat().st_size / 1e3:.0f} kB;", predict(held_out["x"][:3]).round(3
 # %% [markdown]
 # ## Where next
 #
-# [Modules](modules.md) describes what else modules can do, such as sharing layers, keeping running
-# statistics and having several methods. [Checkpoints](checkpoints.md) explains saving in the
-# background and what happens when a program is killed. The next notebook,
-# [Sequences](sequences.md), trains networks that read their input step by step.
+# [Modules](modules.md) explains, among other things, how to share layers, keep running statistics
+# and define several methods. [Checkpoints](checkpoints.md) explains how to save in the background
+# and what happens when a program is killed. The next notebook, [Sequences](sequences.md), trains
+# networks that read their input step by step.

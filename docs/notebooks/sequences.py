@@ -246,7 +246,7 @@ assert errors["network"] < errors["last value repeated"] / 2
 #
 # - `nn.RNN(..., return_carry=True)` with `seq_lengths=` returns the value carried after the last
 #   real element of each sequence. A sequence classifier needs this value. `nn.Bidirectional` reads
-#   in both directions.
+#   sequences in both directions.
 # - [Transformations](transformations.md#loops-and-branches) describes the other loops, such as
 #   `while_loop` and `fori_loop`.
 # - The examples [seq2seq](examples/seq2seq/README.md) and [lm1b](examples/lm1b/README.md) train
