@@ -218,8 +218,8 @@ assert evaluate(restored) == results
 # %% [markdown]
 # ## What to read next
 #
-# `my_project` contains a complete version of this program, with command-line flags, a progress bar,
-# TensorBoard logs and checkpoints from which a run resumes exactly.
+# `my_project` contains a complete version of this program, with command-line flags, a progress bar
+# and TensorBoard logs. It can also resume an interrupted run exactly.
 # `pip install -r requirements.txt` installs the packages that the program needs, and
 # `python -m mnist.main` runs it. (In a clone, `make mnist` does both.) [Customizing a training
 # loop](forking.md) shows how to change the program, and [modules](modules.md) and [the training
