@@ -48,8 +48,8 @@ print("label:", train["label"][0])
 
 # %% [markdown]
 # A `Loader` creates batches from arrays and uses a random key to shuffle the examples differently
-# in each epoch. `transform` runs in the loader's thread, so that the next batches are prepared
-# while the network trains.
+# in each epoch. `transform` runs in the loader's background thread, so the next batches are
+# prepared while the network trains.
 
 # %%
 from toile import random
@@ -116,7 +116,7 @@ print(logits.shape, f"loss {cross_entropy(logits, batch['label']).mean():.3f}")
 #
 # A `TrainState` contains the parameters, the optimizer state and a step counter in one tree. The
 # training step is a pure function of the state and a batch: it differentiates the loss, updates the
-# parameters with the optimizer, and returns the new state. `jit` compiles all of this as one
+# parameters with the optimizer, and returns the new state. `jit` compiles the whole step as one
 # program.
 
 # %%
@@ -141,8 +141,8 @@ state = TrainState.create(apply_fn=model.apply, params=params, tx=optim.adam(rat
 # ## Evaluation
 #
 # A metric is a small tree of arrays that accumulates values over batches. `last="pad"` pads the
-# last batch, so that all batches have the same shape and the step is compiled only once. It also
-# adds a `mask`, which keeps the padding out of the averages.
+# last batch, so that all batches have the same shape and the evaluation step is compiled only once.
+# It also adds a `mask`, which keeps the padding out of the averages.
 
 # %%
 from toile.training.metrics import Accuracy, Average, Collection
@@ -202,8 +202,8 @@ print(f"label {held_out['label'][worst]}, predicted {predicted[worst]} "
 # %% [markdown]
 # ## Save a checkpoint
 #
-# A checkpoint contains the whole state, so training can continue from it as if it had never
-# stopped. Checkpoints are in Flax's file format.
+# A checkpoint contains the whole state, so training can continue as if it had never stopped.
+# Checkpoints are in Flax's file format.
 
 # %%
 import tempfile
@@ -218,8 +218,9 @@ assert evaluate(restored) == results
 # %% [markdown]
 # ## What to read next
 #
-# `my_project` contains a complete version of this program, with command-line flags, a progress bar,
-# TensorBoard logs and exact resuming. `pip install -r requirements.txt` installs what it needs, and
+# `my_project` contains a complete version of this program, with command-line flags, a progress bar
+# and TensorBoard logs. It can also resume an interrupted run exactly.
+# `pip install -r requirements.txt` installs the packages that the program needs, and
 # `python -m mnist.main` runs it. (In a clone, `make mnist` does both.) [Customizing a training
-# loop](forking.md) shows how to change it, and [modules](modules.md) and [the training
-# loop](training.md) explain the parts.
+# loop](forking.md) shows how to change the program, and [modules](modules.md) and [the training
+# loop](training.md) explain its parts.

@@ -11,9 +11,9 @@
 #
 # ## The problem
 #
-# A sensor swings like a pendulum with friction: `a · exp(-d·t) · cos(w·t)`. We have 80 noisy
-# measurements, three of which are wrong, and look for the amplitude `a`, the damping `d` and the
-# frequency `w`.
+# A sensor swings like a pendulum with friction. Its position at time `t` is `a·exp(-d·t)·cos(w·t)`.
+# From 80 noisy measurements, three of which are wrong, we want to find the amplitude `a`, the
+# damping `d` and the frequency `w`.
 
 # %%
 import numpy as np
@@ -90,7 +90,7 @@ plot
 
 # %% [markdown]
 # The frequency is already close to 3.0; the amplitude and the damping need more steps. `grad` can
-# do more:
+# do more than this:
 #
 # - `toile.grad(f, argnums=1)` differentiates with respect to the second argument.
 # - `toile.grad(f, has_aux=True)` is for functions that return `(loss, something_else)`.
@@ -155,8 +155,8 @@ noisy_square(jnp.arange(3.0))
 noisy_square.why()
 
 # %% [markdown]
-# Because a tracer has no numbers, Python's `if` cannot test its value. Let the array function
-# `jnp.where` choose instead:
+# Because a tracer has no numbers, Python's `if` cannot test its value. Use the array function
+# `jnp.where` instead:
 
 
 # %%
@@ -175,9 +175,10 @@ print(toile.jit(lambda x: jnp.where(x > 0, x, 0.0))(-2.0))
 # %% [markdown]
 # ## vmap: from one to many
 #
-# It is easier to write a function for one measurement than for eighty. `toile.vmap` adds the
-# missing axis. For each argument, `in_axes` specifies which axis contains the measurements, and
-# `None` means that the argument is the same for all measurements.
+# It is easier to write a function for one measurement than for eighty. `toile.vmap` turns a
+# function for one measurement into a function for many by adding an axis. For each argument,
+# `in_axes` specifies which axis contains the measurements, and `None` means that the argument is
+# the same for all measurements.
 
 
 # %%
@@ -189,7 +190,7 @@ losses = toile.vmap(loss_of_one, in_axes=(None, 0, 0))(params, t, y)
 losses.shape
 
 # %% [markdown]
-# This is not a loop: each operation inside the function works on the whole axis at once.
+# `vmap` does not run a loop: each operation inside the function works on the whole axis at once.
 #
 # ## Together
 #
@@ -208,9 +209,9 @@ print("measurements that pull hardest:", suspicious)
 assert suspicious == [10, 33, 60]
 
 # %% [markdown]
-# We leave them out and fit again from many initial guesses at once. Fitting from one guess is a
-# loop, which `lax.fori_loop` keeps inside the compiled program. `vmap` runs this loop for 40
-# guesses of the frequency at the same time.
+# We leave these three out and fit the curve again, this time from many initial guesses at once. The
+# fit from one guess is a loop, and `lax.fori_loop` keeps this loop inside the compiled program.
+# `vmap` runs it for 40 guesses of the frequency at the same time.
 
 # %%
 from toile import lax
@@ -241,7 +242,7 @@ rounded({name: p[best] for name, p in fits.items()})
 assert abs(fits["w"][best] - 3.0) < 0.05 and abs(fits["a"][best] - 2.0) < 0.1
 
 # %% [markdown]
-# Guesses near 3 lead to the solution, and the others end in poor local minima. It was therefore
+# Guesses near 3 lead to the solution, and the others end in poor local minima. That is why it is
 # worthwhile to try many guesses.
 #
 # ## Where next

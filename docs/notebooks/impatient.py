@@ -5,12 +5,13 @@
 #
 # This page takes about ten minutes and goes from NumPy to compiled training on several devices. If
 # you know JAX, you can skip to [from Flax to toile](from-flax.md): almost all names on this page
-# are JAX's.
+# are the same as in JAX.
 
 # %% [markdown]
 # ## Arrays
 #
-# `toile.numpy` provides NumPy's functions for toile's arrays. By default, numbers have 32 bits.
+# `toile.numpy` provides NumPy's functions for toile's arrays. By default, integers and floats have
+# 32 bits.
 
 # %%
 import numpy as np
@@ -48,8 +49,9 @@ h = jnp.ones(3, jnp.bfloat16)
 # %% [markdown]
 # ## Derivatives
 #
-# `grad` turns a function into its gradient with respect to the first argument. That argument may be
-# an array or a tree: nested dicts, lists, tuples and dataclasses that contain arrays.
+# `grad` takes a function and returns a new function, which computes the gradient with respect to
+# the first argument. That argument may be an array or a tree: nested dicts, lists, tuples and
+# dataclasses that contain arrays.
 
 
 # %%
@@ -70,7 +72,8 @@ print(f"loss {value:.3f}, derivative with respect to b {grads['b']:.3f}")
 
 # %% [markdown]
 # A gradient is an ordinary function, so it can be differentiated again. `jvp` computes derivatives
-# in forward mode and `vjp` in reverse mode; `jacfwd`, `jacrev` and `hessian` are built from them.
+# in forward mode, and `vjp` in reverse mode; `jacfwd`, `jacrev` and `hessian` are built on these
+# two functions.
 
 # %%
 cube = lambda t: t**3
@@ -99,8 +102,8 @@ for _ in range(200):
 print(f"loss {loss(params, x, y):.3f}")
 
 # %% [markdown]
-# In a call with different shapes, dtypes or tree structure, the function is traced again. `why()`
-# tells you what was different each time:
+# If you call the function with different shapes, dtypes or tree structures, it is traced again.
+# `why()` tells you what was different each time:
 
 # %%
 step(params, x[:32], y[:32], 0.3)
@@ -108,8 +111,8 @@ step.why()
 
 # %% [markdown]
 # `toile.explain` shows the compiled kernels: the operations in each kernel, the source lines that
-# they come from, and the arrays that the kernel reads and writes. [Performance](performance.md)
-# explains how to read the output.
+# these operations come from, and the arrays that the kernel reads and writes.
+# [Performance](performance.md) explains how to read the output.
 
 # %%
 print(toile.explain(lambda p: toile.grad(loss)(p, x, y))(params))
@@ -133,9 +136,9 @@ toile.tree.map(jnp.shape, per_example(params, x, y))
 # %% [markdown]
 # ## pmap and several devices
 #
-# `pmap` maps a function over devices: each device gets one slice of the arguments. Collective
-# operations such as `pmean` combine values from all devices. The CPU can simulate several devices,
-# so you can develop and test such programs on any machine.
+# `pmap` maps a function over devices: each device gets one slice of each mapped argument.
+# Collective operations such as `pmean` combine values from all devices. The CPU can simulate
+# several devices, so you can develop and test such programs on any machine.
 
 # %%
 toile.config.update("jax_num_cpu_devices", 4)  # or TOILE_CPU_DEVICES=4 in the environment
@@ -160,8 +163,8 @@ after["w"]
 # ## Random keys
 #
 # There is no global random state. Random functions take a *key*, and the same key produces the same
-# numbers under every transformation and on every device. Use each key only once; `split` creates
-# new keys from a key.
+# numbers under every transformation and on every device. Use each key only once; `split` derives
+# new keys from an existing key.
 
 # %%
 from toile import random
@@ -176,8 +179,8 @@ random.normal(random.fold_in(key, 17))  # a key for step 17, made from the same 
 # %% [markdown]
 # ## Modules and a training loop
 #
-# `toile.linen` has the interface of Flax's `linen`: a module describes a network, and its
-# parameters are a separate tree of arrays. `toile.optim` has the interface of Optax.
+# `toile.linen` has the same interface as Flax's `linen`: a module describes a network, and the
+# network's parameters are a separate tree of arrays. `toile.optim` has the same interface as Optax.
 
 # %%
 from toile import linen as nn
@@ -256,8 +259,8 @@ except toile.errors.TracerBoolConversionError as error:
 toile.jit(lambda x: jnp.where(x > 0, 1, -1))(3.0)
 
 # %% [markdown]
-# **Shapes are static.** A function whose result has a shape that depends on values cannot be
-# traced. Pass a fixed size, or use a mask:
+# **Shapes are static.** A function cannot be traced if the shape of its result depends on the
+# values of its arguments. Pass a fixed size, or use a mask:
 
 # %%
 v = jnp.array([3, 0, 5, 7])
@@ -265,15 +268,16 @@ toile.jit(lambda v: jnp.nonzero(v, size=4, fill_value=-1)[0])(v)
 
 # %% [markdown]
 # **Out-of-range indices do not raise an error** if they are in an array, because a compiled program
-# cannot raise exceptions. Reading uses the nearest valid index, and writing to an invalid index
-# does nothing. A Python integer that is out of range does raise an error.
+# cannot raise exceptions. Reading at an invalid index uses the nearest valid index instead, and
+# writing to an invalid index does nothing. By contrast, a Python integer that is out of range does
+# raise an error.
 
 # %%
 print(v[jnp.array([0, 99])], v.at[jnp.array([0, 99])].set(1))
 
 # %% [markdown]
-# **64-bit numbers must be enabled**: with `toile.config.update("jax_enable_x64", True)` for the
-# whole program, or in a `with` block:
+# **64-bit numbers must be enabled.** Call `toile.config.update("jax_enable_x64", True)` to enable
+# them for the whole program, or enable them in a `with` block:
 
 # %%
 with toile.enable_x64():
@@ -293,11 +297,11 @@ toile.grad(bad)(0.0), toile.grad(good)(0.0)
 # **Measure the second call, and wait for its result.** The first call includes compilation, and on
 # a GPU, a call returns before the work is done. `block_until_ready()` waits for the result.
 #
-# [Common pitfalls](sharp-bits.md) describes more pitfalls.
+# The page [Common pitfalls](sharp-bits.md) describes these and other pitfalls.
 #
 # ## What to read next
 #
 # [Getting started: MNIST](getting-started.md) trains a network on real data. The guides cover
 # [modules](modules.md), [transformations](transformations.md), [training](training.md) and
-# [debugging](debugging.md). [Differences from JAX](compat.md) lists where toile and JAX behave
-# differently.
+# [debugging](debugging.md). [Differences from JAX](compat.md) lists the cases in which toile and
+# JAX behave differently.

@@ -3,14 +3,14 @@
 # %% [markdown]
 # # A model of your own, from module to checkpoint
 #
-# This page writes a layer, builds a network from it, trains the network, saves it, and continues
-# training from the file as if nothing had happened. The data is generated, so everything runs in a
-# few seconds.
+# On this page, we write a layer, build a network from it, train the network, save checkpoints, and
+# continue training from one of them as if training had never stopped. The data is generated, so
+# everything runs in a few seconds.
 #
 # ## Data: two spirals
 #
 # Two spirals are wound around each other, and the network has to decide which spiral a point
-# belongs to. No straight line separates them.
+# belongs to. No straight line separates the two spirals.
 
 # %%
 import numpy as np
@@ -44,9 +44,9 @@ draw(train["x"], train["label"])
 # ## A layer
 #
 # A module is a class whose fields are hyperparameters and whose method `__call__` defines the
-# computation. The arguments of `self.param` are a parameter's name, a function that draws its
-# initial value, and its shape. This layer multiplies its input by a matrix, as `nn.Dense` does, and
-# then scales each output by a learned number:
+# computation. The arguments of `self.param` are the parameter's name, a function that returns its
+# initial value, and its shape. This layer multiplies its input by a matrix, as `nn.Dense` does,
+# scales each output by a learned number, and adds a bias:
 
 # %%
 import toile
@@ -81,9 +81,9 @@ layer.apply(variables, jnp.array([[1.0, 2.0]])).shape
 # %% [markdown]
 # ## A network
 #
-# Modules can contain modules. `nn.Dropout` sets some of its inputs to zero, but only during
-# training. It therefore needs to know whether the model is being trained, and it needs random
-# numbers. The caller passes both.
+# Modules can contain modules. `nn.Dropout` sets randomly chosen elements of its input to zero, but
+# only during training. It therefore needs to know whether the model is being trained, and it needs
+# random numbers. The caller passes both.
 
 
 # %%
@@ -180,7 +180,8 @@ print(f"accuracy after training: {found:.1%}")
 assert found > 0.9
 
 # %% [markdown]
-# What has the network learned? This is the class that it predicts for each point of the plane:
+# What has the network learned? This picture shows the class that it predicts for each point of a
+# grid:
 
 # %%
 side = np.linspace(-1.7, 1.7, 21).astype("float32")
@@ -191,8 +192,8 @@ draw(grid, logits.argmax(axis=-1))
 # %% [markdown]
 # ## Continue from a checkpoint
 #
-# `restore_checkpoint` reads a checkpoint into a state of the same structure. A new state has this
-# structure, and its numbers are replaced by those in the checkpoint.
+# `restore_checkpoint` reads a checkpoint into a state of the same structure. Here, we pass a new
+# state, and the result contains the numbers from the checkpoint instead of the state's own.
 
 # %%
 print("checkpoints of the epochs", checkpoints.available_steps(folder))
@@ -200,7 +201,7 @@ restored = checkpoints.restore_checkpoint(folder, new_state(1), step=30)
 print("step", int(restored.step), f"accuracy {accuracy(restored, held_out):.1%}")
 
 # %% [markdown]
-# Now we repeat the last ten epochs, starting from the file. The order of the batches and the
+# Now we repeat the last ten epochs, starting from this checkpoint. The order of the batches and the
 # dropout masks depend only on the epoch and step numbers, so the result is bit-for-bit identical to
 # that of the first run:
 
@@ -219,8 +220,8 @@ assert all(toile.tree.leaves(same))
 # %% [markdown]
 # ## Use the network
 #
-# For predictions, the parameters are enough. `serialization` writes them without the optimizer's
-# state, and any program that defines the module can read the file:
+# For predictions, the parameters are enough. We use `serialization` to write them to a file,
+# without the optimizer's state. Any program that defines the module can read this file:
 
 # %%
 from pathlib import Path
@@ -238,7 +239,7 @@ print(f"{file.stat().st_size / 1e3:.0f} kB;", predict(held_out["x"][:3]).round(3
 # %% [markdown]
 # ## Where next
 #
-# [Modules](modules.md) describes what else modules can do, such as sharing layers, keeping running
-# statistics and having several methods. [Checkpoints](checkpoints.md) explains saving in the
-# background and what happens when a program is killed. The next notebook,
-# [Sequences](sequences.md), trains networks that read their input step by step.
+# [Modules](modules.md) explains, among other things, how to share layers, keep running statistics
+# and define several methods. [Checkpoints](checkpoints.md) explains how to save in the background
+# and what happens when a program is killed. The next notebook, [Sequences](sequences.md), trains
+# networks that read their input step by step.

@@ -10,8 +10,8 @@
 #
 # ## A loop that remembers
 #
-# A moving average is a small recurrent computation. It carries one number from step to step, and
-# each step updates the number and returns it:
+# A moving average is a small recurrent computation. It carries one number from step to step; each
+# step updates this number and returns it:
 
 # %%
 import numpy as np
@@ -65,8 +65,8 @@ plot
 
 # %% [markdown]
 # A scan can be differentiated and mapped like any other function. Here, the factor 0.9 becomes an
-# argument, `vmap` tries twenty factors at once, and we see which factor comes closest to the signal
-# without noise:
+# argument, `vmap` tries twenty factors at once, and we see for which factor the moving average is
+# closest to the noise-free signal:
 
 
 # %%
@@ -112,8 +112,8 @@ print({name: a.shape for name, a in train.items()}, "first lengths:", train["len
 # `nn.RNN` uses `scan` to run a cell over a sequence. For each value of the wave, our network
 # predicts the next value.
 #
-# `setup` names the layers, so that two methods can use them: `__call__` reads whole waves for
-# training, and `one_step` reads a single value. We need `one_step` later to continue a wave.
+# The layers are defined in `setup`, so that two methods can use them: `__call__` reads whole waves
+# for training, and `one_step` reads a single value. Later, we use `one_step` to continue a wave.
 
 # %%
 from toile import linen as nn
@@ -168,8 +168,8 @@ def train_step(params, state, batch):
 
 
 # %% [markdown]
-# Gradients of recurrent networks pass through every step of the sequence and can become very large
-# on the way. `clip_by_global_norm` scales down gradients that are too large.
+# In a recurrent network, gradients pass backward through every step of the sequence and can become
+# very large on the way. `clip_by_global_norm` scales down gradients that are too large.
 
 # %%
 from toile.training.loader import Loader
@@ -192,9 +192,10 @@ assert reached < 0.01
 # %% [markdown]
 # ## Continue a wave
 #
-# To forecast many values, the network reads a wave and then its own predictions: each prediction is
-# the next input. This is another scan, which carries the cell's state and the last value. It reads
-# no elements, so `xs` is None, and `length` sets the number of steps.
+# To forecast many values, the network first reads the beginning of a wave and then its own
+# predictions: each prediction becomes the next input. Reading the predictions is a second scan,
+# which carries the cell's state and the last prediction. It has no elements to read, so `xs` is
+# None, and `length` sets the number of steps.
 
 
 # %%
@@ -243,9 +244,9 @@ assert errors["network"] < errors["last value repeated"] / 2
 # %% [markdown]
 # ## Where next
 #
-# - `nn.RNN(..., return_carry=True)` with `seq_lengths=` returns the carried value after the last
-#   real element of each sequence, which a sequence classifier needs. `nn.Bidirectional` reads in
-#   both directions.
+# - `nn.RNN(..., return_carry=True)` with `seq_lengths=` returns the value carried after the last
+#   real element of each sequence. A sequence classifier needs this value. `nn.Bidirectional` reads
+#   sequences in both directions.
 # - [Transformations](transformations.md#loops-and-branches) describes the other loops, such as
 #   `while_loop` and `fori_loop`.
 # - The examples [seq2seq](examples/seq2seq/README.md) and [lm1b](examples/lm1b/README.md) train
