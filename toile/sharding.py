@@ -326,7 +326,7 @@ def _device_of(x: Any, wanted: Sequence[Any]) -> Any:
 
 
 def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
-    """Copy arrays to other shardings.
+    """Copy arrays so that the copies have the given shardings.
 
     Args:
         xs: array or tree of arrays.

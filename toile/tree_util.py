@@ -327,8 +327,8 @@ def tree_reduce_associative(
     """Combine the leaves of a tree pairwise with an associative operation.
 
     The two halves of the list of leaves are reduced separately, and their results are combined.
-    Compared with a reduction from left to right, a sum of many arrays has a shorter chain of
-    dependent additions and smaller rounding errors.
+    When many arrays are summed this way, the chain of dependent additions is shorter and the
+    rounding errors are smaller than in a left-to-right reduction.
 
     Args:
         operation: associative function `f(x, y)` that combines two leaves or intermediate results.

@@ -95,8 +95,8 @@ def grad(
         `argnums` is a sequence. If `has_aux` is True, it returns the pair `(gradient, aux)`.
 
     Raises:
-        TypeError: in a call, the result is not a real scalar, or an argument in `argnums` is an
-            integer and `allow_int` is False.
+        TypeError: the result of `fun` is not a real scalar, or an argument in `argnums` is an
+            integer and `allow_int` is False; raised by the returned function.
 
     >>> toile.grad(lambda x: x ** 2)(3.0)
     Array(6., dtype=float32, weak_type=True)

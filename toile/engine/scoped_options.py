@@ -502,8 +502,8 @@ def threefry_partitionable(new_val: bool = True) -> None:
 def transfer_guard(new_val: str | None) -> None:
     """Accept JAX's option for copies of arrays between host and devices.
 
-    The option exists for compatibility with JAX and has no effect in toile. It also sets the three
-    options for the individual directions.
+    The option exists for compatibility with JAX and has no effect in toile. Setting it also sets
+    the three options for the individual directions.
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or

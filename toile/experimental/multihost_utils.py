@@ -226,6 +226,6 @@ def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
         devices: the devices to check.
 
     Yields:
-        A list of `devices`.
+        `devices`, as a list.
     """
     yield list(devices)

@@ -170,8 +170,9 @@ class Functional:
             **kwargs: keyword arguments of the method.
 
         Returns:
-            The variables, as a nested dict. The keys of the outermost level are collections, those
-            of the innermost level are names of variables, and those in between are submodules.
+            The variables, as a nested dict. The keys of the outermost level are names of
+            collections, those of the innermost level are names of variables, and those in between
+            are names of submodules.
 
         >>> import toile.linen as nn
         >>> variables = nn.Dense(4).init(key(0), jnp.ones((1, 3)))

@@ -176,7 +176,7 @@ def flip_sequences(
         time_major: whether the first axis is time.
 
     Returns:
-        An array of the shape of `inputs`.
+        An array with the shape of `inputs`.
 
     >>> from toile.linen.recurrent import flip_sequences
     >>> x = jnp.array([[1, 0, 0], [2, 3, 0], [4, 5, 6]])

@@ -135,7 +135,7 @@ class WeightNorm(Module):
     """Wraps a layer so that its kernels are normalized for each feature and multiplied by a scale.
 
     The parameters are those of the layer, under `layer_instance`, and one trainable scale for each
-    normalized kernel. The scale has the sizes of the axes `feature_axes`. The kernels are stored
+    normalized kernel. The scale has the sizes of the axes in `feature_axes`. The kernels are stored
     without normalization.
 
     Args:
@@ -146,7 +146,7 @@ class WeightNorm(Module):
         param_dtype: dtype of the scales when they are created.
         use_scale: whether to multiply the normalized kernels by scales.
         scale_init: initializer of the scales.
-        feature_axes: axis or axes of the features; the norms are taken over all other axes. None
+        feature_axes: axis or axes of the features; the norms are computed over all other axes. None
             means a single norm for the whole kernel.
         variable_filter: set of strings, by default `{"kernel"}`. A parameter is normalized if its
             path, such as `layer_instance/kernel`, contains one of these strings. If the set is

@@ -25,7 +25,7 @@ __all__ = ["DEFINE_config_file", "unknown_field"]
 def DEFINE_config_file(
     name: str, default: str | os.PathLike[str], help_string: str = "The hyperparameters."
 ) -> FlagHolder[Any]:
-    """Define a flag that selects a file of hyperparameters, and flags that set fields.
+    """Define a flag that selects a config file, and flags that set the config's fields.
 
     The file must define a function `get_config` that returns an `ml_collections.ConfigDict`. If
     `name` is `"config"`, `--config=FILE` selects a different file, and `--config.rate=0.1` sets a

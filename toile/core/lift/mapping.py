@@ -187,7 +187,7 @@ def remat_scan(
 ) -> Callable[..., Any]:
     """Call a function `prod(lengths)` times in nested loops, recomputing steps for the gradient.
 
-    With `d` nested loops and `n` calls in total, computing gradients stores about
+    With `d` nested loops of equal length and `n` calls in total, computing gradients stores about
     `d * n ** (1 / d)` intermediate results instead of `n`.
 
     Args:

@@ -192,7 +192,7 @@ def remat_scan(
 ) -> Target:
     """Apply a module `prod(lengths)` times in nested loops, recomputing steps for the gradient.
 
-    With `d` nested loops and `n` calls in total, computing gradients stores about
+    With `d` nested loops of equal length and `n` calls in total, computing gradients stores about
     `d * n ** (1 / d)` intermediate results instead of `n`. The module must have one argument, the
     carry, and return the new carry.
 
@@ -305,7 +305,7 @@ def map_variables(
     variables: CollectionFilter = True,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Convert a module's variables between the form that is stored and the form that it uses.
+    """Convert a module's variables between the stored form and the form that the module uses.
 
     `trans_in_fn` converts the stored form to the form that the module uses, and `trans_out_fn` does
     the reverse.
@@ -565,7 +565,7 @@ def _change(change: Callable[..., Any], axis: Any, params: Any, variables: Any) 
 def fold_rngs(
     target: Target, variables: CollectionFilter = True, rngs: PRNGSequenceFilter = True
 ) -> Target:
-    """Make a module draw the same random numbers as under `nn.jit`, without compiling it.
+    """Make a module draw the same random numbers as under `nn.jit`, without compiling the module.
 
     Args:
         target: a module class, or a function whose first argument is a module.
