@@ -115,7 +115,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def default_backend() -> str:
-    """Return the name of the default platform, where arrays are created.
+    """Return the name of the default platform, on which arrays are created by default.
 
     Returns:
         "gpu" if there is a GPU, otherwise "cpu".

@@ -183,7 +183,7 @@ def init(
 def lazy_init(
     fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Turn a function of a scope into one that creates its variables without computing its result.
+    """Turn a function of a scope into one that creates the variables without computing the result.
 
     Args:
         fn: function whose first argument is a `Scope`.

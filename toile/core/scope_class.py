@@ -211,8 +211,7 @@ class Scope:
         return scope
 
     def name_reserved(self, name: str, col: str | None = None) -> bool:
-        """Tell whether `name` is unavailable for a variable in `col` (for a child if `col` is
-        None)."""
+        """Tell whether a variable in `col` (or a child, if `col` is None) cannot use `name`."""
         taken = self.reservations.get(name)
         return taken is not None and (None in taken or col is None or col in taken)
 

@@ -97,7 +97,7 @@ def sync_global_devices(name: str) -> None:
     """Wait until all processes have called this function.
 
     Args:
-        name: name of this point in the program, which must be the same on all processes.
+        name: name of this point in the program; all processes must pass the same name.
 
     Raises:
         AssertionError: the names differ.

@@ -363,7 +363,7 @@ class GroupNorm(Module):
         use_scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        reduction_axes: axes over which the statistics are computed, which must include the last
+        reduction_axes: axes over which the statistics are computed; they must include the last
             axis. None means all axes except the first. Set it for inputs with several batch axes.
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
             computed; None for no mapped axis.

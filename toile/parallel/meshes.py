@@ -385,7 +385,8 @@ def get_mesh() -> Mesh:
         The mesh, or a mesh without axes if no mesh is set.
 
     Raises:
-        ValueError: the function is called inside a jitted function. Use `get_abstract_mesh` there.
+        ValueError: the function is called inside a jitted function. Use `get_abstract_mesh`
+            instead.
 
     >>> toile.sharding.get_mesh().empty
     True

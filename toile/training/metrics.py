@@ -62,7 +62,7 @@ class Metric(struct.PyTreeNode):
         raise NotImplementedError(f"{cls.__name__}: needed the method empty{here()}")
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another metric."""
+        """Combine the data of this metric with the data of another metric."""
         raise NotImplementedError(f"{type(self).__name__}: needed the method merge{here()}")
 
     def compute(self) -> Any:
@@ -204,7 +204,7 @@ class Average(Metric):
         return cls(total=total, count=(counts > 0).sum(dtype="float32"))
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another metric."""
+        """Combine the data of this metric with the data of another metric."""
         return type(self)(total=self.total + other.total, count=self.count + other.count)
 
     def compute(self) -> Any:
@@ -271,7 +271,7 @@ class Std(Metric):
         )
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another metric."""
+        """Combine the data of this metric with the data of another metric."""
         return tree.map(jnp.add, self, other)
 
     def compute(self) -> Any:
@@ -487,7 +487,7 @@ class CollectingMetric(Metric):
         return type(f"{cls.__name__}_of_{'_'.join(names)}", (cls,), body)
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another metric.
+        """Combine the data of this metric with the data of another metric.
 
         Raises:
             RuntimeError: the method is called inside a function that `jit` compiles.

@@ -43,7 +43,7 @@ def while_loop(
         carry_variables: filter that selects the collections that each step may change and pass on
             to the next step.
         broadcast_variables: filter that selects the collections that the loop can only read; True
-            selects all others.
+            selects all other collections.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
             to False if all steps get the same key. Streams that are not listed are not visible
             inside the loop.

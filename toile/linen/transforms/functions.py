@@ -64,8 +64,7 @@ def vmap(
         out_axes: position of the mapped axis in each result, in the same form as `in_axes`.
         axis_size: size of the mapped axis; required only if no argument and no variable has this
             axis.
-        axis_name: name of the mapped axis, by which collectives such as `toile.lax.pmean` refer to
-            it.
+        axis_name: name by which collectives such as `toile.lax.pmean` refer to the mapped axis.
         spmd_axis_name: name of the mesh axis along which the mapped axis is split.
         metadata_params: information about the new axis, such as `{nn.PARTITION_NAME: "layers"}`,
             that is passed to the boxes around variables.
@@ -368,7 +367,7 @@ def while_loop(
         carry_variables: filter that selects the collections that each step may change and pass on
             to the next step.
         broadcast_variables: filter that selects the collections that the loop can only read; True
-            selects all others.
+            selects all other collections.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
             to False if all steps get the same key. Streams that are not listed are not visible
             inside the loop.
