@@ -151,7 +151,7 @@ def apply(
 def init(
     fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Turn a function of a scope into one that returns its result and the created variables.
+    """Turn a function of a scope into one that returns the result and the created variables.
 
     Args:
         fn: function whose first argument is a `Scope`.

@@ -384,7 +384,7 @@ def init_with_output(
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """Turn a function of a bound module into one that returns its result and the created variables.
+    """Turn a function of a bound module into one that returns the result and the created variables.
 
     Args:
         fn: function whose first argument is a bound module.

@@ -38,8 +38,8 @@ class SpectralNorm(Module):
     The singular value is approximated by power iteration: each call performs `n_steps` iterations,
     starting from the stored vector `u`. For each kernel, the vector `u` of shape (1, features) and
     the singular value `sigma`, a scalar, are stored in the collection `batch_stats`. The parameters
-    are those of the layer, under `layer_instance`. The stored kernels are not divided. Parameters
-    that are vectors or scalars, such as biases, are never divided.
+    are those of the layer, stored under `layer_instance`. The stored kernels are not divided.
+    Parameters that are vectors or scalars, such as biases, are never divided.
 
     Args:
         layer_instance: the layer to wrap.
@@ -134,9 +134,9 @@ class SpectralNorm(Module):
 class WeightNorm(Module):
     """Wraps a layer so that its kernels are normalized for each feature and multiplied by a scale.
 
-    The parameters are those of the layer, under `layer_instance`, and one trainable scale for each
-    normalized kernel. The scale has the sizes of the axes in `feature_axes`. The kernels are stored
-    without normalization.
+    The parameters are those of the layer, stored under `layer_instance`, and one trainable scale
+    for each normalized kernel. The scale has the sizes of the axes in `feature_axes`. The kernels
+    are stored without normalization.
 
     Args:
         layer_instance: the layer to wrap.
