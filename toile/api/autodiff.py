@@ -79,7 +79,8 @@ def grad(
     gradients.
 
     Args:
-        fun: the function, whose result must be a single real number, an array of shape `()`.
+        fun: the function, whose result must be an array of shape `()`, real unless `holomorphic` is
+            True.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
         has_aux: whether `fun` returns a pair `(result, aux)`. Only the result is differentiated;
@@ -142,7 +143,8 @@ def value_and_grad(
     """Turn a function into one that computes its value and its gradient together.
 
     Args:
-        fun: the function, whose result must be a single real number, an array of shape `()`.
+        fun: the function, whose result must be an array of shape `()`, real unless `holomorphic` is
+            True.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
         has_aux: whether `fun` returns a pair `(result, aux)`; `aux` is not differentiated.

@@ -123,7 +123,7 @@ def apply(
         flags: settings that all scopes of the call can read.
 
     Returns:
-        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`; if
+        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn` or, if
         `mutable` is not False, the pair `(result, mutable collections)`.
 
     >>> from toile.core import apply

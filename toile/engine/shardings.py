@@ -142,7 +142,7 @@ class Sharding:
         return bool(self.addressable_devices)
 
     def addressable_devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
-        """Return, for each device of this process, the indices of its part."""
+        """Return, for each device of this process, the indices of the device's part of an array."""
         own = self.addressable_devices
         return {d: i for d, i in self.devices_indices_map(global_shape).items() if d in own}
 

@@ -366,7 +366,7 @@ def apply(
             methods for which the function returns True are stored instead.
 
     Returns:
-        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`; if
+        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn` or, if
         collections are mutable, the pair `(result, mutable collections)`.
 
     >>> import toile.linen as nn
