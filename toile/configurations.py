@@ -102,7 +102,7 @@ def static_int_env(varname: str, default: int | None) -> int | None:
 
 
 def bool_flag(name: str, *, default: bool, help: str) -> FlagHolder[bool]:
-    """Define a boolean option of your program in `toile.config`.
+    """Define a boolean option for your program in `toile.config`.
 
     The environment variable with the same name in capitals sets the option's initial value.
 
@@ -123,7 +123,7 @@ def bool_flag(name: str, *, default: bool, help: str) -> FlagHolder[bool]:
 
 
 def int_flag(name: str, *, default: int | None, help: str) -> FlagHolder[int]:
-    """Define an integer option of your program in `toile.config`.
+    """Define an integer option for your program in `toile.config`.
 
     The environment variable with the same name in capitals sets the option's initial value.
 
@@ -147,7 +147,7 @@ def temp_flip_flag(var_name: str, var_value: bool) -> AbstractContextManager[Non
     """Set one of Flax's options in all threads for the duration of a block.
 
     Args:
-        var_name: name of the option without `flax_`, such as "return_frozendict".
+        var_name: name of the option without the prefix `flax_`, such as "return_frozendict".
         var_value: value of the option inside the block.
 
     Returns:

@@ -30,7 +30,7 @@ class SupportsDLPack(Protocol):
 def from_dlpack(
     external_array: SupportsDLPack, device: Device | None = None, copy: bool | None = None
 ) -> Array:
-    """Create an array from an array of another library that supports DLPack.
+    """Create an array from another library's array, using DLPack.
 
     Values in host memory are copied. On a GPU, the result shares memory with the other library's
     array.

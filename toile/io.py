@@ -132,7 +132,7 @@ def isdir(path: StrPath) -> bool:
         path: the path.
 
     Returns:
-        True if it exists.
+        True if there is a directory at `path`.
     """
     return gfile.isdir(path) if (gfile := _gfile()) else os.path.isdir(path)
 
@@ -181,7 +181,7 @@ def exists(path: StrPath) -> bool:
         path: the path.
 
     Returns:
-        True if it exists.
+        True if there is a file or directory at `path`.
     """
     return gfile.exists(path) if (gfile := _gfile()) else os.path.exists(path)
 

@@ -73,8 +73,8 @@ def replicate(
 def unreplicate(tree_: PyTree) -> PyTree:
     """Undo `replicate`: return the first copy of each array.
 
-    If every device stores a whole array, the first axis of that array is kept, and the copy on the
-    first device is returned.
+    If an array is stored whole on every device, its first axis is kept, and the copy on the first
+    device is returned.
 
     Args:
         tree_: tree of arrays with one copy for each device along the first axis. Scalars are
@@ -118,7 +118,7 @@ def pmean(xs: PyTree, axis_name: str | tuple[str, ...]) -> PyTree:
 def partial_eval_by_shape(
     fn: Callable[..., Any], input_spec: Iterable[Any], *args: PyTree, **kwargs: PyTree
 ) -> PyTree:
-    """Evaluate a function as far as possible if only the shapes of some arguments are known.
+    """Evaluate a function as far as possible when only the shapes of some arguments are known.
 
     Args:
         fn: a function that is called as `fn(*inputs, *args, **kwargs)`.
@@ -258,10 +258,10 @@ def pad_shard_unpad(
     """Wrap a function that expects one batch per device so that it accepts batches of any size.
 
     The new function pads its arguments with zeros until the batch size is a multiple of the number
-    of devices, and splits them along a new first axis of devices. After calling `wrapped`, it joins
-    the results and removes the padding. Its additional keyword argument `min_device_batch` is the
-    minimum number of examples per device. If it is set, a smaller last batch is padded to the usual
-    shape, which avoids a recompilation.
+    of devices, and splits them over the devices along a new first axis. After calling `wrapped`, it
+    joins the results and removes the padding. Its additional keyword argument `min_device_batch` is
+    the minimum number of examples per device. If it is set, a smaller last batch is padded to the
+    usual shape, which avoids a recompilation.
 
     Args:
         wrapped: a function whose arguments have shape `(devices, batch, ...)`, such as the result

@@ -36,17 +36,17 @@ _DOC = """{first}
             `jit`.
         indices_are_sorted: whether `segment_ids` is guaranteed to be in increasing order.
         unique_indices: whether it is guaranteed that no two slices belong to the same segment.
-        bucket_size: number of slices in a bucket. The slices of each bucket are reduced first, and
-            then the results of all buckets. This can make sums of floats more accurate. None means
-            that no buckets are used.
+        bucket_size: number of slices in a bucket. The slices in each bucket are reduced first, and
+            then the results of all buckets are combined. This can make sums of floats more
+            accurate. None means that no buckets are used.
         mode: how to handle ids that are out of bounds; see `lax.GatherScatterMode`. None ignores
             the slices with such ids.
         out_sharding: sharding of the result; None means that no sharding is applied. It cannot be
             combined with `bucket_size`.
 
     Returns:
-        An array of the dtype of `data` with one slice for each segment. The result for a segment
-        without slices is {empty}.
+        An array with the dtype of `data` that contains one slice for each segment. The result for a
+        segment without slices is {empty}.
 
     >>> toile.ops.{name}(jnp.array([5, 2, 3]), jnp.array([0, 0, 1]), num_segments=2)
     {example}

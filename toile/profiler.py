@@ -155,7 +155,7 @@ def trace(
 
 
 class TraceAnnotation:
-    """A context manager that marks a block, which profiles show as a span.
+    """A context manager for a block that profiles show as a span.
 
     The annotation has no effect unless a profile is being recorded.
 
@@ -192,7 +192,7 @@ class TraceAnnotation:
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """A context manager that marks a block, which profiles show as one training step.
+    """A context manager for a block that profiles show as one training step.
 
     Args:
         name: name of the span, such as "train".

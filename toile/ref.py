@@ -56,7 +56,7 @@ class AbstractRef:
 
 
 class Ref:
-    """An array that can be changed in place; `new_ref` creates one.
+    """An array that can be changed in place, as created by `new_ref`.
 
     `ref[...]` reads the whole array, and `ref[index] = value` replaces elements, as in NumPy. A Ref
     that was created inside a transformed function can be changed only there, and a Ref that was

@@ -326,7 +326,7 @@ def _device_of(x: Any, wanted: Sequence[Any]) -> Any:
 
 
 def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
-    """Copy arrays to other shardings.
+    """Copy arrays so that the copies have the given shardings.
 
     Args:
         xs: array or tree of arrays.
@@ -359,7 +359,7 @@ def auto_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     out_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function; in JAX, the compiler then chooses the shardings inside it.
+    """Wrap a function so that, in JAX, the compiler chooses the shardings inside the function.
 
     Args:
         f: the function. If it is None, a decorator is returned.
@@ -384,7 +384,7 @@ def explicit_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     in_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function; in JAX, the types of arrays inside it then include their shardings.
+    """Wrap a function so that, in JAX, the types of arrays inside it include their shardings.
 
     Args:
         f: the function. If it is None, a decorator is returned.

@@ -22,11 +22,11 @@ _T = TypeVar("_T")
 def field(
     pytree_node: bool = True, *, metadata: Mapping[str, Any] | None = None, **kwargs: object
 ) -> Any:
-    """Declare a field of a dataclass as a child of the tree or as part of its structure.
+    """Declare a dataclass field as a child of the tree node or as part of the tree's structure.
 
     Args:
-        pytree_node: whether the value is a child of the tree. If False, the value belongs to the
-            structure: it is compared and hashed, and transformations do not change it.
+        pytree_node: whether the value is a child of the tree node. If False, the value belongs to
+            the structure: it is compared and hashed, and transformations do not change it.
         metadata: information that is stored with the field, as for `dataclasses.field`.
         **kwargs: other options of `dataclasses.field`, such as `default`.
 

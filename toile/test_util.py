@@ -135,8 +135,8 @@ def check_jvp(
 
     Args:
         f: a function that is called with `args` and returns a tree of arrays.
-        f_jvp: a function `f_jvp(args, tangents)` that returns the result of `f` and its tangent,
-            such as `functools.partial(toile.jvp, f)`.
+        f_jvp: a function `f_jvp(args, tangents)` that returns the result of `f` and the tangent of
+            the result, such as `functools.partial(toile.jvp, f)`.
         args: tuple of arguments, which are trees of arrays.
         atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. None
             means a default that depends on the dtype of the results. The tolerances are multiplied
@@ -170,7 +170,7 @@ def check_vjp(
 
     Args:
         f: a function that is called with `args` and returns a tree of arrays.
-        f_vjp: a function `f_vjp(*args)` that returns the result of `f` and its pullback, such as
+        f_vjp: a function `f_vjp(*args)` that returns the result and the pullback of `f`, such as
             `functools.partial(toile.vjp, f)`. The pullback maps a cotangent of the result to
             cotangents of the arguments.
         args: tuple of arguments, which are trees of arrays.

@@ -45,7 +45,7 @@ __all__ = [
 
 
 def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
-    """Split a tree into its leaves, as a list, and its structure.
+    """Split a tree into a list of its leaves and its structure.
 
     Lists, tuples, named tuples, dictionaries, `OrderedDict`, `defaultdict`, None and registered
     types are nodes; anything else is a leaf. The keys of a `dict` are visited in sorted order. None
@@ -267,8 +267,8 @@ def tree_transpose(
         structure.
 
     Raises:
-        TypeError: the number of leaves of the tree is not the product of the numbers of leaves of
-            the two structures.
+        TypeError: the number of leaves in the tree is not the number of leaves in the outer
+            structure times the number of leaves in the inner structure.
 
     >>> pairs = [(1, 'a'), (2, 'b'), (3, 'c')]
     >>> toile.tree.transpose(toile.tree.structure([0, 0, 0]), toile.tree.structure((0, 0)), pairs)
@@ -327,8 +327,8 @@ def tree_reduce_associative(
     """Combine the leaves of a tree pairwise with an associative operation.
 
     The two halves of the list of leaves are reduced separately, and their results are combined.
-    Compared with a reduction from left to right, a sum of many arrays has a shorter chain of
-    dependent additions and smaller rounding errors.
+    When many arrays are summed this way, the chain of dependent additions is shorter and the
+    rounding errors are smaller than in a left-to-right reduction.
 
     Args:
         operation: associative function `f(x, y)` that combines two leaves or intermediate results.

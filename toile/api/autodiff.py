@@ -79,7 +79,8 @@ def grad(
     gradients.
 
     Args:
-        fun: the function, whose result must be a single real number, an array of shape `()`.
+        fun: the function, whose result must be an array of shape `()`, real unless `holomorphic` is
+            True.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
         has_aux: whether `fun` returns a pair `(result, aux)`. Only the result is differentiated;
@@ -95,8 +96,8 @@ def grad(
         `argnums` is a sequence. If `has_aux` is True, it returns the pair `(gradient, aux)`.
 
     Raises:
-        TypeError: in a call, the result is not a real scalar, or an argument in `argnums` is an
-            integer and `allow_int` is False.
+        TypeError: the result of `fun` is not a real scalar, or an argument in `argnums` is an
+            integer and `allow_int` is False; raised by the returned function.
 
     >>> toile.grad(lambda x: x ** 2)(3.0)
     Array(6., dtype=float32, weak_type=True)
@@ -142,7 +143,8 @@ def value_and_grad(
     """Turn a function into one that computes its value and its gradient together.
 
     Args:
-        fun: the function, whose result must be a single real number, an array of shape `()`.
+        fun: the function, whose result must be an array of shape `()`, real unless `holomorphic` is
+            True.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
         has_aux: whether `fun` returns a pair `(result, aux)`; `aux` is not differentiated.

@@ -269,9 +269,9 @@ def debug_print(
         fmt: text with fields, as for `str.format`. Do not use an f-string, because Python evaluates
             it while the function is being traced.
         *args: values for the fields `{}`.
-        ordered: if True, this callback and all other ordered callbacks run in program order.
+        ordered: if True, this call and all ordered callbacks run in program order.
         partitioned: accepted for compatibility with JAX.
-        skip_format_check: whether to allow values that have no field. If `fmt` has no fields at
+        skip_format_check: whether to allow values without a field. If `fmt` has no fields at
             all, such values are printed after it.
         **kwargs: values for the named fields.
 
@@ -307,9 +307,9 @@ def debug_log(
         fmt: text with fields, as for `str.format`. Do not use an f-string, because Python evaluates
             it while the function is being traced.
         *args: values for the fields `{}`.
-        ordered: if True, this callback and all other ordered callbacks run in program order.
+        ordered: if True, this call and all ordered callbacks run in program order.
         partitioned: accepted for compatibility with JAX.
-        skip_format_check: whether to allow values that have no field. If `fmt` has no fields at
+        skip_format_check: whether to allow values without a field. If `fmt` has no fields at
             all, such values are logged after it.
         **kwargs: values for the named fields.
 
@@ -384,8 +384,8 @@ def debug_breakpoint(
 ) -> PyTree:
     """Enter Python's debugger when the traced code runs.
 
-    In the debugger, the dictionary `seen` maps the names of the caller's local variables that are
-    arrays to their values. Arrays inside lists and other trees are not included.
+    In the debugger, the dictionary `seen` contains the values of the caller's local variables that
+    are arrays, by name. Arrays inside lists and other trees are not included.
 
     Args:
         backend: accepted for compatibility with JAX.

@@ -35,7 +35,7 @@ def checkpoint_name(x: PyTree, name: str) -> PyTree:
         name: the name, for policies such as `checkpoint_policies.save_only_these_names`.
 
     Returns:
-        The same values.
+        The values in `x`, unchanged.
 
     >>> policy = toile.checkpoint_policies.save_only_these_names("h")
     >>> f = lambda x: jnp.sin(toile.ad_checkpoint.checkpoint_name(jnp.cos(x), "h"))
@@ -82,13 +82,13 @@ def checkpoint(
 
     Args:
         fun: the function. If it is omitted, `checkpoint` returns a decorator.
-        prevent_cse: whether to prevent the compiler from reusing the values of the forward pass.
+        prevent_cse: whether to prevent the compiler from reusing values from the forward pass.
             Inside `lax.scan`, this protection is not needed, so set `prevent_cse` to False.
         policy: function that decides which intermediate values may be kept, such as
             `toile.checkpoint_policies.dots_saveable`; None keeps no values.
         static_argnums: positions of arguments that are not traced.
         static_argnames: names of keyword arguments that are not traced.
-        concrete: must be False; this option no longer exists in JAX either.
+        concrete: must be False; JAX has removed this option.
 
     Returns:
         A function with the same arguments and results.
@@ -142,8 +142,8 @@ class checkpoint_policies:
 
     Some attributes, such as `dots_saveable`, are policies. Others, such as `save_only_these_names`,
     are functions that return a policy. A policy is a function that is called with an operation and
-    returns True if the operation's results may be kept. The arguments of the function under
-    `checkpoint` are always kept.
+    returns True if the operation's results may be kept. The arguments of the checkpointed function
+    are always kept.
 
     >>> policy = toile.checkpoint_policies.nothing_saveable
     >>> f = toile.checkpoint(lambda w, x: jnp.sin(x @ w), policy=policy)
@@ -281,7 +281,7 @@ class checkpoint_policies:
 
         Args:
             names_which_can_be_saved: names of values to keep.
-            names_which_can_be_offloaded: more names of values to keep.
+            names_which_can_be_offloaded: names of additional values to keep.
             offload_src, offload_dst: accepted for compatibility with JAX.
 
         Returns:

@@ -122,8 +122,8 @@ def custom_vjp_primal_tree_values(tree: PyTree) -> PyTree:
         tree: tree of `CustomVJPPrimal` objects.
 
     Returns:
-        The tree in which each `CustomVJPPrimal` is replaced by its value, which can be passed to
-        the function itself.
+        A tree in which each `CustomVJPPrimal` is replaced by its value. This tree can be passed to
+        the differentiated function.
 
     Raises:
         TypeError: a leaf of the tree is not a `CustomVJPPrimal`.
@@ -415,10 +415,10 @@ class custom_jvp(_Custom[P, R]):
         """Set a separate derivative rule for each argument.
 
         Args:
-            *jvps: for each argument, a function, or None if the derivative is zero. Each function
-                is called as `jvp(tangent, result, *args)`, where `tangent` is the tangent of its
-                argument, and returns that argument's contribution to the tangent of the result. All
-                contributions are added.
+            *jvps: for each argument, a function, or None if the derivative with respect to that
+                argument is zero. The function is called as `jvp(tangent, result, *args)`, where
+                `tangent` is the tangent of that argument, and returns the argument's contribution
+                to the tangent of the result. All contributions are added.
 
         Raises:
             TypeError: the function has `nondiff_argnums`.
@@ -718,7 +718,7 @@ def linear_call(
     fun: Callable[..., PyTree], fun_transpose: Callable[..., PyTree], residual_args: PyTree,
     linear_args: PyTree,
 ) -> PyTree:
-    """Call a linear function for which another function serves as the transpose.
+    """Call a linear function whose transpose is given by another function.
 
     Reverse-mode differentiation and `linear_transpose` use `fun_transpose` instead of transposing
     the operations of `fun`.

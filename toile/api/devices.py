@@ -115,7 +115,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def default_backend() -> str:
-    """Return the name of the default platform, where arrays are created.
+    """Return the name of the default platform, on which arrays are created by default.
 
     Returns:
         "gpu" if there is a GPU, otherwise "cpu".
@@ -201,9 +201,9 @@ def device_put(
         A tree of arrays with the structure of `x`.
 
     Raises:
-        ValueError: `device` contains an object that is not a device or a sharding, a device that
-            does not exist, or a sharding that does not fit the shape of its array; or both `donate`
-            and `may_alias` are True.
+        ValueError: `device` contains an object that is neither a device nor a sharding, a device
+            that does not exist, or a sharding that does not fit the shape of its array; or both
+            `donate` and `may_alias` are True.
 
     >>> toile.device_put({"a": [1, 2.5]}, toile.devices()[0])
     {'a': [Array(1, dtype=int32, weak_type=True), Array(2.5, dtype=float32, weak_type=True)]}

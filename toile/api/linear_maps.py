@@ -273,7 +273,7 @@ def vjp(
     fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False,
     reduce_axes: Sequence[Any] = ()
 ) -> Any:
-    """Compute a function's value, and return a function that computes its arguments' cotangents.
+    """Compute a function's value, and return a function that computes cotangents of the arguments.
 
     `grad` accepts only functions that return a single number; `vjp` accepts functions with any
     result.
@@ -393,7 +393,8 @@ def linear_transpose(
 ) -> Callable[..., tuple[PyTree, ...]]:
     """Return the transpose of a linear function.
 
-    If `fun` multiplies its argument by a matrix, the result multiplies by the transposed matrix.
+    If `fun` multiplies its argument by a matrix, the returned function multiplies its argument by
+    the transposed matrix.
 
     Args:
         fun: a function that is linear in all of its arguments.

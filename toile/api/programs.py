@@ -81,8 +81,8 @@ def jit(
 ) -> Any:
     """Compile a function once for each combination of argument shapes and dtypes.
 
-    The function is traced before it is compiled. Its Python code runs only while it is traced. The
-    arguments are then tracers, which have a shape and a dtype but no values. A call with other
+    The function is traced before it is compiled. Its Python code runs only during tracing, when the
+    arguments are tracers, which have a shape and a dtype but no values. A call with different
     shapes, dtypes, tree structures or static values traces the function again; `f.why()` lists the
     reason for each trace.
 

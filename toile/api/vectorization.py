@@ -77,8 +77,8 @@ def vmap(
         A function like `fun` whose mapped arguments have the additional batch axis.
 
     Raises:
-        ValueError: in a call, the mapped axes have different sizes, or `in_axes` does not fit the
-            arguments.
+        ValueError: the mapped axes have different sizes, or `in_axes` does not fit the arguments;
+            raised by the returned function.
 
     >>> toile.vmap(jnp.dot)(jnp.ones((2, 3)), jnp.ones((2, 3)))
     Array([3., 3.], dtype=float32)

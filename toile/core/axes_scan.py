@@ -23,7 +23,7 @@ ScanAxis = int | None
 
 
 class _Broadcast:
-    """Marks an argument or a result that is the same in every step."""
+    """Marks an argument or a result of a scan that is the same in every step."""
 
     def __repr__(self) -> str:
         return "broadcast"

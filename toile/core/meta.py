@@ -35,7 +35,7 @@ PARTITION_NAME = "partition_name"
 
 
 class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
-    """Base class of boxes, which attach information about axes to variables.
+    """Base class of boxes. A box attaches information about axes to a variable.
 
     A subclass must be registered as a tree node whose child is the value inside. Transforms that
     add or remove an axis of a variable call the box's `add_axis` or `remove_axis`.
@@ -147,10 +147,10 @@ def global_mesh_defined() -> bool:
 
 
 class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
-    """A box that contains an array and, for each axis, the mesh axis along which it is split.
+    """A box that contains an array and, for each axis of the array, the name of a mesh axis.
 
     Initializers wrapped by `with_partitioning` create such boxes, and `get_partition_spec` reads
-    the names from them. Modules see only the array. With `nn.vmap` and `nn.scan`,
+    the names from them. Modules see only the array. In `nn.vmap` and `nn.scan`,
     `metadata_params={nn.PARTITION_NAME: ...}` names the new axis.
 
     Args:
@@ -199,8 +199,8 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         """Return a box whose names include the name of a new axis.
 
         Args:
-            index: position of the new axis. If there are fewer names than axes before it, None is
-                inserted for the missing names.
+            index: position of the new axis. If there are fewer names than axes before the new axis,
+                None is inserted for the missing names.
             params: dict that contains the name under the key `PARTITION_NAME`.
 
         Raises:
@@ -212,7 +212,7 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         return self.replace(names=tuple(names))
 
     def remove_axis(self, index: int, params: dict[Any, Any]) -> Partitioned[A]:
-        """Return a box without the name of one axis, which must be the name in `params`.
+        """Return a box from which the name of one axis is removed; `params` must contain this name.
 
         Args:
             index: position of the axis.

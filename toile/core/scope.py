@@ -123,7 +123,7 @@ def apply(
         flags: settings that all scopes of the call can read.
 
     Returns:
-        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`; if
+        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn` or, if
         `mutable` is not False, the pair `(result, mutable collections)`.
 
     >>> from toile.core import apply
@@ -151,7 +151,7 @@ def apply(
 def init(
     fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Turn a function of a scope into one that returns its result and the created variables.
+    """Turn a function of a scope into one that returns the result and the created variables.
 
     Args:
         fn: function whose first argument is a `Scope`.
@@ -183,7 +183,7 @@ def init(
 def lazy_init(
     fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Turn a function of a scope into one that creates its variables without computing its result.
+    """Turn a function of a scope into one that creates the variables without computing the result.
 
     Args:
         fn: function whose first argument is a `Scope`.

@@ -64,7 +64,7 @@ class Scope:
         mutable: filter that selects the collections that may change.
         parent: the parent scope; None for a root.
         path: names from the root to this scope.
-        debug_path: the same names, including the names of transforms; by default, `path`.
+        debug_path: the names in `path` together with the names of transforms; by default, `path`.
         flags: settings that all scopes of the call can read.
 
     >>> import toile.linen as nn
@@ -211,7 +211,7 @@ class Scope:
         return scope
 
     def name_reserved(self, name: str, col: str | None = None) -> bool:
-        """Whether `name` is reserved for a child (if `col` is None) or for a variable in `col`."""
+        """Tell whether a variable in `col` (or a child, if `col` is None) cannot use `name`."""
         taken = self.reservations.get(name)
         return taken is not None and (None in taken or col is None or col in taken)
 
@@ -320,7 +320,7 @@ class Scope:
         return in_filter(self.mutable, col)
 
     def is_collection_empty(self, col: str) -> bool:
-        """Tell whether `col` has no variables in the whole network."""
+        """Tell whether the collection `col` contains no variables anywhere in the network."""
         return not self.root._variables.get(col)
 
     def _mutable_collection(self, col: str) -> dict[str, Any]:

@@ -235,7 +235,8 @@ class Config:
         """Set an option in all threads that do not override it.
 
         Args:
-            name: name of the option, with or without `jax_`, or its context manager or holder.
+            name: name of the option, with or without the prefix `jax_`, or the option's context
+                manager or `FlagHolder`.
             value: new value. Boolean options also accept strings such as "true" and "0".
 
         Raises:
@@ -256,7 +257,7 @@ class Config:
         """Return the value of an option in this thread.
 
         Args:
-            name: name of the option, with or without `jax_`.
+            name: name of the option, with or without the prefix `jax_`.
 
         Returns:
             The value that a context manager has set in this thread, or otherwise the process-wide
@@ -273,7 +274,7 @@ class Config:
         """Set one of Flax's options in every thread for the duration of a block.
 
         Args:
-            var_name: name of the option without `flax_`.
+            var_name: name of the option without the prefix `flax_`.
             var_value: value of the option inside the block.
 
         Yields:
@@ -288,7 +289,7 @@ class Config:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All options with their values in this thread, under the names of JAX and Flax."""
+        """All options with their values in this thread, under their JAX and Flax names."""
         return {_public_name(n): getattr(flags, n) for n in _TABLE} | self._values
 
     def __getattr__(self, name: str) -> Any:

@@ -67,7 +67,7 @@ class Device:
     # ---- overridden by platforms
     @property
     def primary(self) -> Device:
-        """The device, among those on the same hardware, that stores arrays without a sharding."""
+        """Of the devices on the same hardware, the one that stores arrays without a sharding."""
         return self
 
     @property

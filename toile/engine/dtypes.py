@@ -165,12 +165,12 @@ _subdtypes: dict[tuple[Any, Any], bool] = {}
 
 
 def issubdtype(arg1: DTypeLike | ExtendedDType, arg2: DTypeLike | ExtendedDType) -> bool:
-    """Test whether a dtype belongs to a kind of dtypes or equals another dtype.
+    """Test whether a dtype equals another dtype or belongs to a kind of dtypes.
 
     Args:
         arg1: dtype or scalar type.
         arg2: dtype, scalar type such as `jnp.float32`, or kind: `jnp.integer`, `jnp.floating`,
-            `jnp.inexact`, `jnp.number`, `toile.dtypes.prng_key` ...
+            `jnp.inexact`, `jnp.number`, `toile.dtypes.prng_key` and so on.
 
     Returns:
         True if `arg1` equals `arg2` or is below `arg2` in NumPy's hierarchy of scalar types.

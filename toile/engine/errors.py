@@ -29,8 +29,9 @@ class ToileError(Exception):
 class UnreadableFileError(ToileError, ValueError):
     """A file or a bytes object cannot be read because it is damaged or has a different format.
 
-    Every reader raises only this error, whatever the file contains. Operating-system errors, such
-    as a missing file or missing permission, are passed on. The error is also a ValueError.
+    All of toile's file readers report invalid contents with this error. Errors from the operating
+    system, for example for a missing file or a missing permission, are passed on unchanged.
+    `UnreadableFileError` is also a ValueError.
 
     Broken::
 

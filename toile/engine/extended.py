@@ -18,11 +18,11 @@ from toile.engine.source import here
 
 
 class extended(np.generic):
-    """The kind of dtypes that NumPy lacks, such as those of random keys, for `issubdtype`."""
+    """For `issubdtype`: the kind of dtypes that NumPy lacks, such as those of random keys."""
 
 
 class prng_key(extended):
-    """The kind of dtypes that random keys have, for `issubdtype`."""
+    """For `issubdtype`: the kind of dtypes that random keys have."""
 
 
 class ExtendedDType:

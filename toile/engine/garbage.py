@@ -17,7 +17,7 @@ _others_freeze = False  # checked until true: counting millions of frozen object
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Disable collections inside, if enabled, and afterwards mark the new objects as old."""
+    """Disable collections inside, if enabled, and afterward mark the new objects as old."""
     global _others_freeze
     if not gc.isenabled():
         yield

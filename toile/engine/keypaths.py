@@ -142,7 +142,7 @@ def simple_keystr(key: Any) -> str:
 
 
 def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
-    """Write a key path as text.
+    """Format a key path as text.
 
     Args:
         keys: entries of the path, as returned by `toile.tree_util.tree_flatten_with_path`.

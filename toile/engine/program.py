@@ -132,7 +132,7 @@ class Equation:
 
 
 class Program:
-    """A traced function, as a list of equations between arrays of known shapes and dtypes.
+    """A traced function: a list of equations whose operands have known shapes and dtypes.
 
     `toile.make_jaxpr(f)(*args).jaxpr` is the program of a function; print it to see its equations.
     Programs are immutable and compared by identity.

@@ -502,8 +502,8 @@ def threefry_partitionable(new_val: bool = True) -> None:
 def transfer_guard(new_val: str | None) -> None:
     """Accept JAX's option for copies of arrays between host and devices.
 
-    The option exists for compatibility with JAX and has no effect in toile. It also sets the three
-    options for the individual directions.
+    The option exists for compatibility with JAX and has no effect in toile. Setting it also sets
+    the three options for the individual directions.
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
@@ -562,11 +562,11 @@ def transfer_guard_host_to_device(new_val: str | None) -> None:
 def disable_jit(disable: bool = True) -> Override:
     """Run jitted functions operation by operation, so that a debugger or `print` shows values.
 
-    Loops and conditionals of `toile.lax` then also run as Python loops and conditionals.
+    The loops and conditionals in `toile.lax` also run as Python loops and conditionals.
 
     Args:
-        disable: True to run functions without `jit`; False to use `jit` inside a block in which it
-            is disabled.
+        disable: True to run functions without `jit`; False to use `jit` inside a block in which
+            `jit` is disabled.
 
     Returns:
         A context manager, which can also be used as a decorator.

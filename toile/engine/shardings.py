@@ -36,7 +36,7 @@ memory = types.SimpleNamespace(Space=MemorySpace)
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of the axes of an array in memory.
+    """The order of an array's axes in memory.
 
     Args:
         major_to_minor: the axes, beginning with the one whose index changes slowest.
@@ -54,7 +54,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Format:
-    """The order of the axes of an array in memory, together with its sharding.
+    """The order of an array's axes in memory, together with the array's sharding.
 
     Args:
         layout: the order of the axes; None for any order.
@@ -142,7 +142,7 @@ class Sharding:
         return bool(self.addressable_devices)
 
     def addressable_devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
-        """Return, for each device of this process, the indices of its part."""
+        """Return, for each device of this process, the indices of the device's part of an array."""
         own = self.addressable_devices
         return {d: i for d, i in self.devices_indices_map(global_shape).items() if d in own}
 

@@ -77,7 +77,7 @@ class Trace:
         return self
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
-        """Interpret one operation; called while this trace is the current one."""
+        """Interpret one operation; this method is called while the trace is the current trace."""
         raise NotImplementedError
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any], /) -> list[Any]:
@@ -154,7 +154,7 @@ def current(trace: Trace | None) -> Iterator[None]:
 
 @contextmanager
 def opened(trace: Trace) -> Iterator[None]:
-    """Make a new trace current for a block and end it afterwards."""
+    """Make a new trace current for a block and end it afterward."""
     previous = state.trace
     state.trace = trace
     try:

@@ -147,8 +147,8 @@ def prefix_errors(
 ) -> list[Callable[[str], ValueError]]:
     """Explain why a tree is not a prefix of another tree.
 
-    A prefix has the same nodes as the other tree down to its own leaves, each of which represents a
-    whole subtree.
+    A prefix has the same nodes as the full tree down to the leaves of the prefix, each of which
+    represents a whole subtree of the full tree.
 
     Args:
         prefix_tree: tree that should be a prefix of `full_tree`.

@@ -437,10 +437,10 @@ class _Boxed:
 
 
 class Partial(functools.partial):
-    """A function with some of its arguments already set, which is also a tree.
+    """A version of `functools.partial` that is also a tree.
 
-    A `Partial` works like `functools.partial`. Because it is a tree, it can be passed to jitted
-    functions: the arguments that are set are its leaves, and the function is part of its structure.
+    Because a `Partial` is a tree, it can be passed to jitted functions: the arguments that are
+    already set contain its leaves, and the function is part of its structure.
 
     Args:
         func: the function to call.

@@ -244,7 +244,7 @@ def nesterov(step_size: float | Schedule, mass: float) -> Rule:
 
 @optimizer
 def adagrad(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
-    """AdaGrad: divide gradients by the square root of the sum of their squares so far.
+    """AdaGrad, which divides gradients by the square root of the sum of their squares so far.
 
     Args:
         step_size: learning rate, a number or a schedule.
@@ -267,7 +267,7 @@ def adagrad(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
 
 @optimizer
 def rmsprop(step_size: float | Schedule, gamma: float = 0.9, eps: float = 1e-8) -> Rule:
-    """RMSProp: divide gradients by the square root of a running mean of their squares.
+    """RMSProp, which divides gradients by the square root of a running mean of their squares.
 
     Args:
         step_size: learning rate, a number or a schedule.
@@ -320,7 +320,7 @@ def rmsprop_momentum(
 def adam(
     step_size: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> Rule:
-    """Adam: divide the mean gradient by the square root of the mean squared gradient.
+    """Adam, which divides the mean gradient by the square root of the mean squared gradient.
 
     Both means are running means, which start at zero and are corrected for the resulting bias.
 
@@ -356,7 +356,7 @@ def adam(
 def adamax(
     step_size: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> Rule:
-    """AdaMax: like Adam, but divide by a decaying maximum of the gradients' absolute values.
+    """AdaMax: like Adam, but divides by a decaying maximum of the gradients' absolute values.
 
     Args:
         step_size: learning rate, a number or a schedule.
@@ -382,7 +382,7 @@ def adamax(
 
 @optimizer
 def sm3(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
-    """SM3: like AdaGrad, but store one vector for each axis instead of a number for each element.
+    """SM3: like AdaGrad, but stores a vector for each axis instead of a number for each element.
 
     Each entry of an axis's vector is the largest sum of squared gradients among the elements at
     that index along the axis. The state also contains the parameter's shape as numbers, so
@@ -585,7 +585,7 @@ class JoinPoint:
     Iterating over a JoinPoint yields the state as its only item.
 
     Args:
-        subtree: tree that is the parameter's state.
+        subtree: the parameter's state, a tree of arrays.
     """
 
     def __init__(self, subtree: PyTree):

@@ -66,7 +66,8 @@ def Dense(
 ) -> Layer:
     """A layer that computes `x @ W + b`.
 
-    `W` has shape (features, out_dim), and `b` has shape (out_dim,).
+    `W` has shape (features, out_dim), where `features` is the size of the last axis of the inputs.
+    `b` has shape (out_dim,).
 
     Args:
         out_dim: size of the last axis of the outputs.

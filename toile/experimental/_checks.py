@@ -19,7 +19,7 @@ class JaxException(Exception):
 
 
 class JaxRuntimeError(_RuntimeError, ValueError):
-    """A check failed. This class is a subclass of ValueError, which existing code may catch."""
+    """A check failed. This class is a subclass of ValueError, for code that catches ValueError."""
 
 
 class FailedCheckError(JaxException):

@@ -97,7 +97,7 @@ def sync_global_devices(name: str) -> None:
     """Wait until all processes have called this function.
 
     Args:
-        name: name of this point in the program, which must be the same on all processes.
+        name: name of this point in the program; all processes must pass the same name.
 
     Raises:
         AssertionError: the names differ.
@@ -226,6 +226,6 @@ def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
         devices: the devices to check.
 
     Yields:
-        A list of `devices`.
+        `devices`, as a list.
     """
     yield list(devices)

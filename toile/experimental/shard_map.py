@@ -25,8 +25,8 @@ def shard_map(
         mesh: mesh of devices.
         in_specs: partition specs of the arguments.
         out_specs: partition specs of the results.
-        check_rep: whether to check, where `out_specs` requires it, that results are equal on all
-            devices.
+        check_rep: whether to check that results are the same on all devices wherever `out_specs`
+            requires them to be.
         auto: names of mesh axes along which `f` sees whole arrays.
 
     Returns:

@@ -38,7 +38,7 @@ def load(name: str) -> ModuleType:
         name: package or module, such as "optax" or "optax.contrib".
 
     Returns:
-        The module. For `"jax"` or `"flax"`, this is the toile module that replaces it.
+        The module; for `"jax"` or `"flax"`, the toile module that replaces that package.
 
     Raises:
         ModuleNotFoundError: the package is not installed.

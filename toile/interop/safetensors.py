@@ -157,7 +157,7 @@ def save_file(
 
 
 class SafeFile:
-    """An open safetensors file, whose arrays are read one by one; `safe_open` yields it.
+    """An open safetensors file, as yielded by `safe_open`. Its arrays are read one by one.
 
     Args:
         file: binary file, open for reading.

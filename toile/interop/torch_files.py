@@ -76,7 +76,7 @@ def load(file: str | os.PathLike[str] | Any) -> Any:
 
     Returns:
         A tree of dicts, lists, tuples, numbers, strings and NumPy arrays. The arrays are contiguous
-        and writable, and do not share memory.
+        and writable, and no two of them share memory.
 
     Raises:
         toile.errors.UnreadableFileError: the file is damaged, or it contains objects of other

@@ -57,10 +57,10 @@ def _one(
 
 @dataclass(frozen=True)
 class Rule:
-    """The base class of rules, which say how to convert one kind of layer.
+    """The base class of rules. Each rule says how to convert one kind of layer.
 
     Args:
-        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
     """
 
     path: str
@@ -89,10 +89,10 @@ class Dense(Rule):
     The kernel in toile is the transpose of the weight in torch.
 
     Args:
-        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
         flattened: shape `(channels, height, width)` if each input is a flattened image; None
             otherwise. The channels come first in torch and last in toile.
-        output_axes: number of output axes of a DenseGeneral kernel. With None, the number is
+        output_axes: number of output axes of a DenseGeneral kernel. If it is None, the number is
             inferred from the bias or, if there is no bias, from the layer's name (`query`, `key`,
             `value` or `out`).
     """
@@ -134,7 +134,7 @@ class Conv(Rule):
     toile, the kernel has shape `(*space, in, out)`.
 
     Args:
-        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
     """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
@@ -159,7 +159,7 @@ class ConvTranspose(Rule):
     flipped. If `transpose_kernel` is True, the kernel has shape `(*space, out, in)` and is flipped.
 
     Args:
-        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
         transpose_kernel: value of the module's field `transpose_kernel`.
     """
 
@@ -190,7 +190,7 @@ class Norm(Rule):
     The rule converts the scale, bias and running statistics, if the layer has them.
 
     Args:
-        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
     """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
@@ -215,7 +215,7 @@ class Embed(Rule):
     """A rule to convert between torch's Embedding and toile's Embed, whose tables are identical.
 
     Args:
-        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
     """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
@@ -227,7 +227,7 @@ class PReLU(Rule):
     """A rule to convert PReLU layers with one parameter.
 
     Args:
-        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
     """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
@@ -319,7 +319,7 @@ class LSTM(_Recurrent):
     The rule converts one layer of an LSTM. In torch, the layer has two biases, which are added.
 
     Args:
-        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
     """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
@@ -344,7 +344,7 @@ class GRU(_Recurrent):
     gates r and z, and both are kept for n.
 
     Args:
-        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
     """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
@@ -378,7 +378,7 @@ class RNN(_Recurrent):
     two biases, which are added.
 
     Args:
-        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
     """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
@@ -406,7 +406,7 @@ class Attention(Rule):
     instead, map each Linear separately: `"attn.q": "attn/query"`.
 
     Args:
-        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
     """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:

@@ -105,10 +105,10 @@ def export(
             in `load`.
         like: state dict of the torch model; None if there is no torch model. It determines the
             order of the names and the dtypes, and supplies the values for which toile has no
-            variables: the number of batches, the second bias of recurrent layers, and the tensors
-            that `ignore` matches. If `like` is the state dict that was loaded, variables that have
-            not changed since then are exported as values that are byte-for-byte identical to the
-            loaded ones.
+            variables: the number of batches that BatchNorm has processed, the second bias of
+            recurrent layers, and the tensors that `ignore` matches. If `like` is the state dict
+            that was loaded, variables that have not changed since then are exported as values that
+            are byte-for-byte identical to the loaded ones.
         ignore: glob pattern or patterns for the names of torch tensors that are copied from `like`.
         keep: glob pattern or patterns for the paths of variables that are not exported.
 

@@ -43,7 +43,7 @@ class PReLU(Module):
             inputs: array of any shape.
 
         Returns:
-            An array of the shape of `inputs`.
+            An array with the shape of `inputs`.
         """
         start = self.negative_slope_init
         slope = self.param("negative_slope", constant(start), np.shape(start), self.param_dtype)

@@ -76,7 +76,7 @@ class MultiHeadDotProductAttention(Module):
         use_bias: whether the four projections have a bias.
         attention_fn: function `f(query, key, value, **options)` to use in place of
             `dot_product_attention`. The three arrays have shape (*batch, length, num_heads, depth).
-            The layer passes only the options that the function has as parameters.
+            The layer passes only the options that the function accepts.
         decode: whether to process one position at a time and keep keys and values in the collection
             `cache`.
         normalize_qk: whether to apply a `LayerNorm` to queries and keys.
@@ -313,8 +313,8 @@ def _through_cache(
 class MultiHeadAttention(MultiHeadDotProductAttention):
     """`MultiHeadDotProductAttention` under a shorter name.
 
-    The two classes differ only in their automatic names as submodules, such as
-    `MultiHeadAttention_0`.
+    The two classes differ only in the names that submodules of these classes receive automatically,
+    such as `MultiHeadAttention_0`.
 
     Args:
         num_heads, dtype, param_dtype, qkv_features, out_features: as in

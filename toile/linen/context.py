@@ -111,7 +111,7 @@ def override_named_call(enable: bool = True) -> Iterator[None]:
     """Show or hide the names of modules in programs that are traced in a `with` block.
 
     Args:
-        enable: whether to label the operations of a module with its name.
+        enable: whether to label the operations of a module with the module's name.
 
     Yields:
         None.

@@ -267,7 +267,7 @@ class Conv(_Conv):
         feature_group_count: number of groups into which the input and output features are divided.
             Each group of output features depends only on one group of input features.
         use_bias: whether to add a bias.
-        mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
+        mask: array by which the kernel is multiplied, with the kernel's shape; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
@@ -325,7 +325,7 @@ class ConvLocal(_Conv):
             for all axes; None means 1.
         feature_group_count: must be 1.
         use_bias: whether to add a bias.
-        mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
+        mask: array by which the kernel is multiplied, with the kernel's shape; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
@@ -375,7 +375,7 @@ class ConvTranspose(Module):
         kernel_dilation: distance between elements of the kernel along each spatial axis, or an int
             for all axes; None means 1.
         use_bias: whether to add a bias.
-        mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
+        mask: array by which the kernel is multiplied, with the kernel's shape; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the convolution (see `toile.lax.Precision`); None means the default.

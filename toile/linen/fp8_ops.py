@@ -509,10 +509,11 @@ Fp8DotGeneral = Fp8DirectDotGeneralOp
 class Fp8Einsum(Fp8DotGeneralBase):
     """Einstein summation of two operands in float8, with scales that adapt to the data.
 
-    The second operand is the kernel; the computation uses its dtype. The variables of the module
-    are in the collection `_overwrite_with_gradient`. The input, the kernel and the gradient of the
-    output each have a scale of shape (1,) and a history of shape (amax_history_length,). The
-    "gradients" of these variables are their new values, which `TrainState.apply_gradients` stores.
+    The second operand is the kernel, and the computation uses the kernel's dtype. The variables of
+    the module are in the collection `_overwrite_with_gradient`. The input, the kernel and the
+    gradient of the output each have a scale of shape (1,) and a history of shape
+    (amax_history_length,). The "gradients" of these variables are their new values, which
+    `TrainState.apply_gradients` stores.
 
     Args:
         amax_history_length: number of past steps whose largest absolute values determine the

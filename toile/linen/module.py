@@ -171,7 +171,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     The annotated attributes of a subclass are its fields and the arguments of its constructor.
     Every module also has the fields `name` and `parent`, which are set automatically. An instance
     contains no arrays: `init` creates and returns the variables, and `apply` calls a method with
-    the variables that it is given.
+    the variables that are passed to it.
 
     Declare submodules in `setup`, or directly where they are used in a method marked `compact`.
 
@@ -550,7 +550,7 @@ def share_scope(module: Module, other: Module, /) -> None:
 
 
 def merge_param(name: str, a: T | None, b: T | None) -> T:
-    """Return an option that is set either as a field of a module or as an argument of a call to it.
+    """Return an option that is set either as a field of a module or as an argument of a call.
 
     Args:
         name: name of the option, for error messages.

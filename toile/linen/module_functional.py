@@ -170,8 +170,9 @@ class Functional:
             **kwargs: keyword arguments of the method.
 
         Returns:
-            The variables, as a nested dict. The keys of the outermost level are collections, those
-            of the innermost level are names of variables, and those in between are submodules.
+            The variables, as a nested dict. The keys of the outermost level are names of
+            collections, those of the innermost level are names of variables, and those in between
+            are names of submodules.
 
         >>> import toile.linen as nn
         >>> variables = nn.Dense(4).init(key(0), jnp.ones((1, 3)))
@@ -365,7 +366,7 @@ def apply(
             methods for which the function returns True are stored instead.
 
     Returns:
-        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn`; if
+        A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn` or, if
         collections are mutable, the pair `(result, mutable collections)`.
 
     >>> import toile.linen as nn
@@ -383,7 +384,7 @@ def init_with_output(
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """Turn a function of a bound module into one that returns its result and the created variables.
+    """Turn a function of a bound module into one that returns the result and the created variables.
 
     Args:
         fn: function whose first argument is a bound module.

@@ -45,7 +45,7 @@ class Summarized:
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             console_kwargs, table_kwargs, column_kwargs: options for `Console`, `Table` and
-                `Table.add_column` of the package rich.
+                `Table.add_column` in the package rich.
             compute_flops: whether to add a column with the number of floating-point operations.
             compute_vjp_flops: whether to add a column with the number of floating-point operations
                 of the call and its vector-Jacobian product.

@@ -1,6 +1,6 @@
 """Normalization layers: BatchNorm, LayerNorm, RMSNorm, GroupNorm, InstanceNorm.
 
-They differ in the axes over which the statistics are taken, and share the mathematics with
+They differ in the axes over which the statistics are computed, and share the mathematics with
 `toile.core.nn.normalization`. The statistics are computed in at least float32, unless an option of
 the layer says otherwise. SpectralNorm and WeightNorm, which normalize the parameters of another
 layer, are in `weight_normalization`.
@@ -118,7 +118,7 @@ class BatchNorm(Module):
         use_running_average: whether to normalize with the running averages instead of the
             statistics of the batch: True in evaluation, False in training. Pass this option either
             here or in the call.
-        axis: axis or axes of the features; the statistics are taken over all other axes.
+        axis: axis or axes of the features; the statistics are computed over all other axes.
         momentum: decay rate of the running averages, the fraction of the old value that each update
             keeps.
         epsilon: small number that is added to the variance to avoid division by zero.
@@ -129,7 +129,7 @@ class BatchNorm(Module):
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
-            taken, so that all devices use the same statistics; None for no mapped axis.
+            computed, so that all devices use the same statistics; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             None means a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
@@ -182,7 +182,7 @@ class BatchNorm(Module):
                 true are included in the statistics. None includes all elements.
 
         Returns:
-            An array of the shape of `x`.
+            An array with the shape of `x`.
         """
         use_running_average = merge_param(
             "use_running_average", self.use_running_average, use_running_average
@@ -221,8 +221,8 @@ class LayerNorm(Module):
     """Normalizes each example over its features.
 
     The result has the shape of the input. Before the scale and the bias are applied, it has mean 0
-    and variance 1 over `reduction_axes`. The parameters `scale` and `bias` have the sizes of
-    `feature_axes`.
+    and variance 1 over `reduction_axes`. The parameters `scale` and `bias` have the sizes of the
+    axes in `feature_axes`.
 
     Args:
         epsilon: small number that is added to the variance to avoid division by zero.
@@ -232,10 +232,10 @@ class LayerNorm(Module):
         use_scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        reduction_axes: axis or axes over which the statistics are taken.
+        reduction_axes: axis or axes over which the statistics are computed.
         feature_axes: axis or axes along which the scale and the bias vary.
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
-            taken; None for no mapped axis.
+            computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             None means a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
@@ -276,7 +276,7 @@ class LayerNorm(Module):
                 true are included in the statistics. None includes all elements.
 
         Returns:
-            An array of the shape of `x`.
+            An array with the shape of `x`.
         """
         x = jnp.asarray(x)
         axes = canonical_axes(x.ndim, self.reduction_axes)
@@ -288,7 +288,8 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """Divides each example by the root mean square of its features, without centering.
 
-    The result has the shape of the input. The parameter `scale` has the sizes of `feature_axes`.
+    The result has the shape of the input. The parameter `scale` has the sizes of the axes in
+    `feature_axes`.
 
     Args:
         epsilon: small number that is added to the mean square to avoid division by zero.
@@ -296,10 +297,10 @@ class RMSNorm(Module):
         param_dtype: dtype of the scale when it is created.
         use_scale: whether to multiply the result by a scale.
         scale_init: initializer of the scale.
-        reduction_axes: axis or axes over which the mean square is taken.
+        reduction_axes: axis or axes over which the mean square is computed.
         feature_axes: axis or axes along which the scale varies.
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the mean square is also
-            taken; None for no mapped axis.
+            computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has a separate mean
             square. None means a single group.
         use_fast_variance: not used, since the mean is not subtracted.
@@ -337,7 +338,7 @@ class RMSNorm(Module):
                 true are included in the mean square. None includes all elements.
 
         Returns:
-            An array of the shape of `x`.
+            An array with the shape of `x`.
         """
         x = jnp.asarray(x)
         axes = canonical_axes(x.ndim, self.reduction_axes)
@@ -362,10 +363,10 @@ class GroupNorm(Module):
         use_scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        reduction_axes: axes over which the statistics are taken, which must include the last axis.
-            None means all axes except the first. Set it for inputs with several batch axes.
+        reduction_axes: axes over which the statistics are computed; they must include the last
+            axis. None means all axes except the first. Set it for inputs with several batch axes.
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
-            taken; None for no mapped axis.
+            computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             None means a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
@@ -413,7 +414,7 @@ class GroupNorm(Module):
                 statistics. None includes all elements.
 
         Returns:
-            An array of the shape of `x`.
+            An array with the shape of `x`.
         """
         x = jnp.asarray(x)
         axes = self.reduction_axes
@@ -442,7 +443,7 @@ class InstanceNorm(Module):
     """Normalizes each channel of each example over all axes except the batch and channel axes.
 
     The first axis of the input is the batch axis. The result has the shape of the input. The
-    parameters `scale` and `bias` have the sizes of `feature_axes`.
+    parameters `scale` and `bias` have the sizes of the axes in `feature_axes`.
 
     Args:
         epsilon: small number that is added to the variance to avoid division by zero.
@@ -452,10 +453,10 @@ class InstanceNorm(Module):
         use_scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        feature_axes: axis or axes of the channels; the statistics are taken over all other axes
+        feature_axes: axis or axes of the channels; the statistics are computed over all other axes
             except the first.
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
-            taken; None for no mapped axis.
+            computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             None means a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
@@ -498,7 +499,7 @@ class InstanceNorm(Module):
                 true are included in the statistics. None includes all elements.
 
         Returns:
-            An array of the shape of `x`.
+            An array with the shape of `x`.
         """
         x = jnp.asarray(x)
         features = canonical_axes(x.ndim, self.feature_axes)

@@ -40,7 +40,7 @@ class RNN(Module):
 
     Inputs have shape (*batch, time, *features), or (time, *batch, *features) if `time_major` is
     True. The outputs have the same axes, but the cell determines the sizes of their feature axes.
-    The parameters are those of the cell, under `cell`.
+    The parameters are those of the cell, stored under `cell`.
 
     Args:
         cell: a cell, such as `LSTMCell(64)`.
@@ -176,7 +176,7 @@ def flip_sequences(
         time_major: whether the first axis is time.
 
     Returns:
-        An array of the shape of `inputs`.
+        An array with the shape of `inputs`.
 
     >>> from toile.linen.recurrent import flip_sequences
     >>> x = jnp.array([[1, 0, 0], [2, 3, 0], [4, 5, 6]])
@@ -226,7 +226,8 @@ class Bidirectional(Module):
 
     Inputs have shape (*batch, time, *features), or (time, *batch, *features) if `time_major` is
     True. The outputs of both networks are put in the order of the inputs and combined by
-    `merge_fn`. The parameters are those of the networks, under `forward_rnn` and `backward_rnn`.
+    `merge_fn`. The parameters are those of the networks, stored under `forward_rnn` and
+    `backward_rnn`.
 
     Args:
         forward_rnn: network that runs from the first element to the last.

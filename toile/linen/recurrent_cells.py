@@ -333,9 +333,9 @@ class SimpleCell(_VectorCell):
     """Plain recurrent cell: `h' = activation_fn(W x + b + U h)`.
 
     Inputs have shape (*batch, input_size). The carry is the state `h` of shape (*batch, features),
-    and the output is the new state. The parameters are `i`, with a `kernel` of shape (input_size,
-    features) and a `bias` of shape (features,), and `h`, with a `kernel` of shape (features,
-    features).
+    and the output is the new state. The parameters stored under `i` are a `kernel` of shape
+    (input_size, features) and a `bias` of shape (features,). The parameter stored under `h` is a
+    `kernel` of shape (features, features).
 
     Args:
         features: number of features of the state.

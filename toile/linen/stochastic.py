@@ -58,7 +58,7 @@ class Dropout(Module):
             rng: key to use; None means the next key of the random stream.
 
         Returns:
-            An array of the shape of `inputs`.
+            An array with the shape of `inputs`.
         """
         deterministic = merge_param("deterministic", self.deterministic, deterministic)
         if self.rate == 0.0 or deterministic:

@@ -38,8 +38,8 @@ class SpectralNorm(Module):
     The singular value is approximated by power iteration: each call performs `n_steps` iterations,
     starting from the stored vector `u`. For each kernel, the vector `u` of shape (1, features) and
     the singular value `sigma`, a scalar, are stored in the collection `batch_stats`. The parameters
-    are those of the layer, under `layer_instance`. The stored kernels are not divided. Parameters
-    that are vectors or scalars, such as biases, are never divided.
+    are those of the layer, stored under `layer_instance`. The stored kernels are not divided.
+    Parameters that are vectors or scalars, such as biases, are never divided.
 
     Args:
         layer_instance: the layer to wrap.
@@ -134,9 +134,9 @@ class SpectralNorm(Module):
 class WeightNorm(Module):
     """Wraps a layer so that its kernels are normalized for each feature and multiplied by a scale.
 
-    The parameters are those of the layer, under `layer_instance`, and one trainable scale for each
-    normalized kernel. The scale has the sizes of the axes `feature_axes`. The kernels are stored
-    without normalization.
+    The parameters are those of the layer, stored under `layer_instance`, and one trainable scale
+    for each normalized kernel. The scale has the sizes of the axes in `feature_axes`. The kernels
+    are stored without normalization.
 
     Args:
         layer_instance: the layer to wrap.
@@ -146,7 +146,7 @@ class WeightNorm(Module):
         param_dtype: dtype of the scales when they are created.
         use_scale: whether to multiply the normalized kernels by scales.
         scale_init: initializer of the scales.
-        feature_axes: axis or axes of the features; the norms are taken over all other axes. None
+        feature_axes: axis or axes of the features; the norms are computed over all other axes. None
             means a single norm for the whole kernel.
         variable_filter: set of strings, by default `{"kernel"}`. A parameter is normalized if its
             path, such as `layer_instance/kernel`, contains one of these strings. If the set is

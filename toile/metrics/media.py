@@ -75,7 +75,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def wav(samples: np.ndarray, sample_rate: int) -> bytes:
-    """Encode sound as the bytes of a WAV file with 16 bits per sample.
+    """Encode audio samples as the bytes of a WAV file with 16 bits per sample.
 
     Args:
         samples: array of shape `(frames, channels)` with values from -1 to 1. Values outside this

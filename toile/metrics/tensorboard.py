@@ -66,7 +66,7 @@ class SummaryWriter:
         self.close()
 
     def close(self) -> None:
-        """Close the file; the writer cannot be used afterwards."""
+        """Close the file; the writer cannot be used afterward."""
         if not self._closed:
             self._event_writer.close()
             self._closed = True
@@ -117,7 +117,7 @@ class SummaryWriter:
         self, tag: str, audiodata: ArrayLike, step: int, sample_rate: int = 44100,
         max_outputs: int = 3,
     ) -> None:
-        """Write sound.
+        """Write audio clips.
 
         Args:
             tag: name of the value.
@@ -166,8 +166,8 @@ class SummaryWriter:
             tag: name of the value.
             tensor: array of numbers or text.
             step: step number.
-            metadata: a SummaryMetadata message or its bytes, which specifies how to show the
-                tensor; None means no metadata.
+            metadata: a SummaryMetadata message, or the bytes of such a message, that specifies how
+                to show the tensor; None means no metadata.
         """
         encode = getattr(metadata, "SerializeToString", None)
         self._write(tag, tensor, step, metadata if encode is None else encode())

@@ -54,7 +54,7 @@ class MetricWriter:
         """
 
     def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
-        """Write sound.
+        """Write audio clips.
 
         Args:
             step: step number.
@@ -321,7 +321,7 @@ class TensorBoardWriter(MetricWriter):
             self._writer.image(name, image, step, max_outputs=count)
 
     def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
-        """Write sound."""
+        """Write audio clips."""
         for name, clips in audios.items():
             count = max(np.shape(clips)[0], 1)
             self._writer.audio(name, clips, step, sample_rate, max_outputs=count)

@@ -262,7 +262,7 @@ class Mesh(_Named):
         self, devices: np.ndarray | Sequence[Any] | None = None,
         axis_names: str | Sequence[Hashable] | None = None, axis_types: AxisTypes | None = None
     ) -> Mesh:
-        """Return a mesh with some of its parts replaced."""
+        """Return a copy of the mesh with some attributes replaced."""
         return Mesh(
             self.devices if devices is None else devices,
             self.axis_names if axis_names is None else axis_names,
@@ -337,7 +337,7 @@ class AbstractMesh(_Named):
         self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None,
         **kwargs: Any,
     ) -> AbstractMesh:
-        """Return a mesh with some of its parts replaced."""
+        """Return a copy of the mesh with some attributes replaced."""
         return AbstractMesh(
             self.axis_sizes if axis_sizes is None else axis_sizes,
             self.axis_names if axis_names is None else axis_names,
@@ -346,7 +346,7 @@ class AbstractMesh(_Named):
         )
 
     def update_axis_types(self, name_to_type: dict[Any, AxisType]) -> AbstractMesh:
-        """Return a mesh with new types for some axes, which are given by name."""
+        """Return a copy of the mesh in which the axes named in `name_to_type` have new types."""
         types = [name_to_type.get(n, t)
                  for n, t in zip(self.axis_names, self.axis_types, strict=True)]
         return self.update(axis_types=tuple(types))
@@ -385,7 +385,8 @@ def get_mesh() -> Mesh:
         The mesh, or a mesh without axes if no mesh is set.
 
     Raises:
-        ValueError: the function is called inside a jitted function. Use `get_abstract_mesh` there.
+        ValueError: the function is called inside a jitted function. Use `get_abstract_mesh`
+            instead.
 
     >>> toile.sharding.get_mesh().empty
     True

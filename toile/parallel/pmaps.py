@@ -67,7 +67,7 @@ def pmap(
         Its results are sharded over the devices.
 
     Raises:
-        ValueError: in a call, there are more slices than devices.
+        ValueError: there are more slices than devices; raised by the returned function.
 
     >>> normalize = toile.pmap(lambda x: x / lax.psum(x, "i"), axis_name="i")
     >>> normalize(jnp.array([[2.0, 4.0]]))  # one slice, for one device

@@ -74,16 +74,16 @@ def shard_map(
             according to their current shardings.
         mesh: mesh to map over; None for the current mesh.
         axis_names: names of the mesh axes to map over; an empty set means all axes.
-        check_vma: whether to check, where `out_specs` requires it, that results are the same on all
-            devices.
+        check_vma: whether to check that results are the same on all devices wherever `out_specs`
+            requires them to be.
 
     Returns:
         A function whose arguments and results are whole arrays.
 
     Raises:
-        ValueError: there is no mesh; in a call, the size of an axis is not a multiple of the number
-            of parts; or `check_vma` is True, and a result may differ between devices where
-            `out_specs` forbids it.
+        ValueError: there is no mesh. The returned function also raises this error if the size of an
+            axis is not a multiple of the number of parts, or if `check_vma` is True and a result
+            may differ between devices where `out_specs` does not allow this.
 
     >>> from toile.sharding import AbstractMesh, P
     >>> mesh = AbstractMesh((4,), ("x",))

@@ -230,7 +230,7 @@ class NamedSharding(Sharding):
         return NamedSharding(self.mesh, self.spec, memory_kind=kind)
 
     def update(self, **kwargs: Any) -> NamedSharding:
-        """Return a copy with another `mesh`, `spec` or `memory_kind`."""
+        """Return a copy with a different `mesh`, `spec` or `memory_kind`."""
         given = {"mesh": self.mesh, "spec": self.spec, "memory_kind": self._memory_kind, **kwargs}
         spec = given["spec"]
         spec = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)

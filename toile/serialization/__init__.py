@@ -77,8 +77,8 @@ def from_bytes(
         A copy of `target` with the decoded values. Its arrays are NumPy arrays.
 
     Raises:
-        ValueError: the structure differs, or some arrays have the wrong shape or dtype. The message
-            lists all of these arrays.
+        ValueError: the structure differs from that of `target`, or some arrays have the wrong shape
+            or dtype. The message lists all of these arrays.
         toile.errors.UnreadableFileError: the bytes are not in this format.
 
     Differences:

@@ -76,7 +76,7 @@ def _kind(x: Any) -> type:
 
 
 def to_state_dict(target: PyTree) -> PyTree:
-    """Convert a tree to a state dict: nested dicts with string keys, the form in which it is saved.
+    """Convert a tree to a state dict: nested dicts with string keys, as saved in checkpoints.
 
     Args:
         target: tree of dicts, lists, tuples, named tuples, `toile.struct` dataclasses and
@@ -123,8 +123,8 @@ def from_state_dict(
         A copy of `target` with the values of `state`.
 
     Raises:
-        ValueError: the structure differs, or some arrays have the wrong shape or dtype. The message
-            lists all of these arrays.
+        ValueError: the structure differs from that of `target`, or some arrays have the wrong shape
+            or dtype. The message lists all of these arrays.
 
     Differences:
         Flax does not compare shapes and dtypes.
@@ -183,7 +183,7 @@ def _note_other_differences(error: ValueError, target: Any, state: Any) -> None:
 def restore_partially(
     target: PyTree, state: PyTree, *, check_shapes: bool = True, check_dtypes: bool = True
 ) -> tuple[PyTree, Differences]:
-    """Restore a tree from those values of a state dict that fit it, ignoring all others.
+    """Restore a tree from those values of a state dict that fit the tree, ignoring all others.
 
     Args:
         target: the tree. It provides the values that are missing from the state dict.
@@ -194,7 +194,8 @@ def restore_partially(
             `target`.
 
     Returns:
-        A pair of a copy of `target` with the values that fit, and the `Differences`.
+        The pair (restored tree, differences): a copy of `target` that contains the values that fit,
+        and a `Differences` object.
 
     >>> from toile import serialization
     >>> tree, found = serialization.restore_partially({"a": 0, "b": 0}, {"b": 1, "c": 2})

@@ -88,8 +88,8 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
 
     Raises:
         UnreadableFileError: the file is damaged or is shorter than its header says.
-        ValueError: the file contains no array with one of the given names, or the arrays differ in
-            length.
+        ValueError: the file does not contain an array for every name in `names`, or the arrays
+            differ in length.
 
     >>> import tempfile
     >>> path = f"{tempfile.mkdtemp()}/points.npz"

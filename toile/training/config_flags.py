@@ -25,7 +25,7 @@ __all__ = ["DEFINE_config_file", "unknown_field"]
 def DEFINE_config_file(
     name: str, default: str | os.PathLike[str], help_string: str = "The hyperparameters."
 ) -> FlagHolder[Any]:
-    """Define a flag that selects a file of hyperparameters, and flags that set fields.
+    """Define a flag that selects a config file, and flags that set the config's fields.
 
     The file must define a function `get_config` that returns an `ml_collections.ConfigDict`. If
     `name` is `"config"`, `--config=FILE` selects a different file, and `--config.rate=0.1` sets a
@@ -73,7 +73,7 @@ def DEFINE_config_file(
 
 
 def unknown_field(flag: str, owner: str, field: str, known: Iterable[str]) -> str:
-    """Write the error message for a flag that sets a field that does not exist.
+    """Compose the error message for a flag that sets a field that does not exist.
 
     Args:
         flag: the flag as it was written on the command line.
@@ -82,7 +82,7 @@ def unknown_field(flag: str, owner: str, field: str, known: Iterable[str]) -> st
         known: names of the existing fields.
 
     Returns:
-        A line that suggests the nearest name, or lists all names if none is similar.
+        A line that suggests the most similar name, or lists all names if no name is similar.
 
     >>> from toile.training import config_flags
     >>> config_flags.unknown_field("--config.sead", "tiny.py", "sead", ["batch_size", "seed"])

@@ -114,7 +114,7 @@ def csv_table(
     Returns:
         A source for a Loader. Its batches contain `numbers` (float32 [batch, n]), `categories`
         (int32 [batch, m]) and `target` (float32 or int32 [batch]). The names of columns and
-        categories are in `table.numbers`, `table.categories` and `table.target`.
+        categories are in the attributes `numbers`, `categories` and `target` of the source.
 
     Raises:
         FileNotFoundError: the file does not exist.

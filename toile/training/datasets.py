@@ -94,7 +94,7 @@ def shipped(name: str, example: str | os.PathLike[str]) -> Path:
 
     Args:
         name: name of the file or folder.
-        example: path of the example's module: its `__file__`.
+        example: path of the example's module (its `__file__`).
 
     Returns:
         The path of the file or folder.

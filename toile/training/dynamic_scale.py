@@ -1,7 +1,7 @@
 """A loss scale that grows while gradients are finite and shrinks when they are not.
 
 In half precision, small gradients underflow to zero. Multiplying the loss by a large number, and
-afterwards dividing the gradients by the same number, keeps them in range.
+afterward dividing the gradients by the same number, keeps them in range.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class DynamicScale(dynamic_scale.DynamicScale):
     """Loss scale that grows while gradients are finite and shrinks when they are not.
 
     In float16, small gradients underflow to zero. Multiplying the loss by a large number, and
-    afterwards dividing the gradients by the same number, prevents this. If the gradients are not
-    finite, the scale was too large: keep the old parameters and continue with the new scale.
+    afterward dividing the gradients by the same number, prevents underflow. If the gradients are
+    not finite, the scale was too large: keep the old parameters and continue with the new scale.
 
     Args:
         growth_factor: factor by which the scale is multiplied to increase it.

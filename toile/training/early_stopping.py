@@ -11,7 +11,7 @@ __all__ = ["EarlyStopping"]
 
 
 class EarlyStopping(struct.PyTreeNode):
-    """Decide when to stop training because a metric no longer decreases.
+    """Decides when to stop training because a metric no longer decreases.
 
     A value is an improvement if it is lower than the best value by more than `min_delta`. When more
     than `patience` consecutive values are not improvements, `should_stop` becomes True.

@@ -15,7 +15,7 @@ __all__ = ["StopRequests"]
 
 
 class StopRequests:
-    """Let a loop finish its step when the process is asked to stop.
+    """Lets a loop finish its step when the process is asked to stop.
 
     In the `with` block, Ctrl-C (SIGINT) and SIGTERM do not interrupt the loop. Instead, the object
     becomes truthy. A second Ctrl-C interrupts the loop immediately. Outside the main thread, where

@@ -99,7 +99,7 @@ class Plot(MetricWriter):
             self._display.flush()
 
     def close(self) -> None:
-        """Draw the remaining points; more points can be added afterwards."""
+        """Draw the remaining points; more points can be added afterward."""
         self.flush()
 
     def _title(self, name: str) -> str:

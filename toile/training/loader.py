@@ -29,7 +29,7 @@ _POLICIES = ("drop", "keep", "pad")
 
 
 class Loader:
-    """An iterable over batches of a data set: shuffled, loaded ahead in threads, and resumable.
+    """Iterates over a data set in batches; it can shuffle, load ahead in threads and be resumed.
 
     A `for` loop runs over one epoch. The order of the examples in an epoch depends only on the key
     and the epoch number, so a loader restored to a saved position continues with exactly the

@@ -60,8 +60,8 @@ def create_stepped_learning_rate_schedule(
     Args:
         base_learning_rate: the initial learning rate, not counting the warm-up.
         steps_per_epoch: number of steps in an epoch.
-        lr_sched_steps: pairs `[epoch, factor]`; after that epoch, the rate is the base rate times
-            the factor.
+        lr_sched_steps: pairs `[epochs, factor]`; after that number of epochs, the rate is the base
+            rate times the factor.
         warmup_length: number of warm-up epochs, during which the rate rises linearly from zero.
 
     Returns:

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Metric(struct.PyTreeNode):
-    """Base class of metrics, which are created for each batch, merged, and computed at the end.
+    """Base class of metrics. Metrics are created for each batch, merged, and computed at the end.
 
     A subclass defines `from_model_output`, `merge` and `compute`. Merging before computing makes
     averages exact, even if batches differ in size.
@@ -58,11 +58,11 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def empty(cls) -> Self:
-        """Create a metric without data, which does not change a metric it is merged with."""
+        """Create a metric without data; merging it with another metric returns the other metric."""
         raise NotImplementedError(f"{cls.__name__}: needed the method empty{here()}")
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another metric."""
+        """Combine the data of this metric with the data of another metric."""
         raise NotImplementedError(f"{type(self).__name__}: needed the method merge{here()}")
 
     def compute(self) -> Any:
@@ -85,8 +85,8 @@ class Metric(struct.PyTreeNode):
         """Create a subclass that computes this metric from one output of the model.
 
         Args:
-            name: name of the output. An output named `mask` is also used if its first axis has the
-                same length.
+            name: name of the output. An output named `mask` is also used if its first axis is as
+                long as that of the named output.
 
         Returns:
             A class whose `from_model_output` accepts all outputs as keyword arguments.
@@ -204,7 +204,7 @@ class Average(Metric):
         return cls(total=total, count=(counts > 0).sum(dtype="float32"))
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another metric."""
+        """Combine the data of this metric with the data of another metric."""
         return type(self)(total=self.total + other.total, count=self.count + other.count)
 
     def compute(self) -> Any:
@@ -271,7 +271,7 @@ class Std(Metric):
         )
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another metric."""
+        """Combine the data of this metric with the data of another metric."""
         return tree.map(jnp.add, self, other)
 
     def compute(self) -> Any:
@@ -443,7 +443,7 @@ class LastValue(Average):
 
 
 class CollectingMetric(Metric):
-    """Collect outputs from all batches, for metrics that need all outputs at once.
+    """Collects outputs from all batches, for metrics that need all outputs at once.
 
     `from_outputs` selects the outputs. A subclass can compute a metric from `super().compute()`.
     Call `merge` outside compiled functions, because every call adds arrays to the tree.
@@ -487,7 +487,7 @@ class CollectingMetric(Metric):
         return type(f"{cls.__name__}_of_{'_'.join(names)}", (cls,), body)
 
     def merge(self, other: Self) -> Self:
-        """Combine the data of this metric and another metric.
+        """Combine the data of this metric with the data of another metric.
 
         Raises:
             RuntimeError: the method is called inside a function that `jit` compiles.

@@ -153,7 +153,7 @@ class Policy:
             **options: options for `DynamicScale`.
 
         Returns:
-            A `DynamicScale` for float16, `NoScale()` for other dtypes; both have a method
+            A `DynamicScale` for float16, or `NoScale()` for other dtypes; both have a method
             `value_and_grad`.
         """
         return DynamicScale(**options) if self.compute_dtype == np.float16 else NoScale()

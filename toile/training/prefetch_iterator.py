@@ -14,10 +14,10 @@ _ITEM, _ERROR, _END = range(3)
 
 
 class PrefetchIterator:
-    """Load items from an iterator in a background thread before they are needed (deprecated).
+    """Loads items from an iterator in a background thread before they are needed; deprecated.
 
     `toile.training.loader.Loader` loads ahead without a PrefetchIterator. If the iterator raises an
-    error, the error is raised when the item is requested.
+    error while an item is loaded ahead, the error is raised again when that item is requested.
 
     Args:
         data_iter: the iterator.

@@ -146,9 +146,9 @@ class Progress:
 
 
 def is_drawing() -> bool:
-    """Return whether a progress bar is currently being drawn.
+    """Tell whether a progress bar is currently being drawn.
 
-    A second bar would be drawn over the first.
+    Use this function to avoid drawing a second bar, which would overwrite the first.
 
     Returns:
         True if a bar is being drawn, otherwise False.

@@ -194,7 +194,7 @@ class Replicated:
             state: tree of arrays.
 
         Returns:
-            A tree of arrays that have a copy on each device.
+            A tree of arrays, each of which has a copy on every device.
         """
         if self.single is not None:
             return state

@@ -194,7 +194,7 @@ class Report:
 
         Args:
             path: path of the file.
-            panels: a dict from the panels' titles to dicts, which map labels to names of metrics.
+            panels: a dict that maps each panel's title to a dict from labels to names of metrics.
 
         Returns:
             True if the file was written, False if matplotlib is not installed.

@@ -69,9 +69,10 @@ def run(
     """Run a training function with many configurations, and collect its metrics.
 
     Each call runs in a new process, which imports the module that contains the function. A script
-    must therefore call `run` under `if __name__ == "__main__":`. The processes share the CPU cores.
-    The output of a run is written to `log.txt` in the run's folder. Ctrl-C ends the sweep and its
-    runs; the runs are given time to save their state first.
+    must therefore call `run` under `if __name__ == "__main__":`. The CPU cores are divided equally
+    among the processes, unless `TOILE_NUM_THREADS` is set. The output of a run is written to
+    `log.txt` in the run's folder. Ctrl-C ends the sweep and its runs; the runs are given time to
+    save their state first.
 
     Args:
         train: a function `f(config, folder)` that writes to the folder. The run's metrics are the

@@ -35,7 +35,7 @@ def curve(
         title: line above the curve; "" means no title.
 
     Returns:
-        The text of the plot, with the limits of both axes.
+        The text of the plot, including the limits of both axes.
 
     >>> from toile.training.terminal import curve
     >>> print(curve(range(1, 101), [1 / x for x in range(1, 101)], width=30, height=4))

@@ -44,11 +44,11 @@ class Bytes:
     size = 258
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, without an end token."""
+        """Convert a text to tokens, without adding an end token."""
         return [byte + 2 for byte in text.encode()]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text that tokens represent, without padding and end tokens.
+        """Return the text that the tokens represent, ignoring padding and end tokens.
 
         Invalid UTF-8 is replaced with the character U+FFFD.
         """
@@ -84,11 +84,11 @@ class SentencePiece:
         self.size: int = self._model.vocab_size()
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, without an end token."""
+        """Convert a text to tokens, without adding an end token."""
         return self._model.encode(text)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text that tokens represent; padding, end and invalid tokens are skipped."""
+        """Return the text that the tokens represent, ignoring padding, end and invalid tokens."""
         return self._model.decode([int(t) for t in tokens if 1 < t < self.size])
 
 

@@ -38,7 +38,7 @@ def vjp(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Return the value of a function of a scope, and a function that computes its gradients.
+    """Return the value of a function of a scope, and a function that computes the gradients.
 
     Args:
         fn: function `f(scope, *primals)`.

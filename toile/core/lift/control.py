@@ -31,8 +31,8 @@ def while_loop(
 ) -> C:
     """Repeat `c = body_fn(scope, c)` while `cond_fn(scope, c)` is true.
 
-    For streams that are split, `i` is folded into the key of step `i`, and `-i` into the key of its
-    condition.
+    For random streams that are split, the key for the body of step `i` is derived by folding in
+    `i`, and the key for the condition of step `i` is derived by folding in `-i`.
 
     Args:
         cond_fn: function `f(scope, carry)` that returns a Boolean scalar.
@@ -43,7 +43,7 @@ def while_loop(
         carry_variables: filter that selects the collections that each step may change and pass on
             to the next step.
         broadcast_variables: filter that selects the collections that the loop can only read; True
-            selects all others.
+            selects all other collections.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
             to False if all steps get the same key. Streams that are not listed are not visible
             inside the loop.

@@ -53,8 +53,7 @@ def vmap(
         out_axes: position of the mapped axis in each result, in the same form as `in_axes`.
         axis_size: size of the mapped axis; required only if no argument and no variable has this
             axis.
-        axis_name: name of the mapped axis, by which collectives such as `toile.lax.pmean` refer to
-            it.
+        axis_name: name by which collectives such as `toile.lax.pmean` refer to the mapped axis.
         spmd_axis_name: name of the mesh axis along which the mapped axis is split.
         metadata_params: information about the new axis that is passed to the boxes around
             variables.
@@ -187,7 +186,7 @@ def remat_scan(
 ) -> Callable[..., Any]:
     """Call a function `prod(lengths)` times in nested loops, recomputing steps for the gradient.
 
-    With `d` nested loops and `n` calls in total, computing gradients stores about
+    With `d` nested loops of equal length and `n` calls in total, computing gradients stores about
     `d * n ** (1 / d)` intermediate results instead of `n`.
 
     Args:

@@ -33,7 +33,7 @@ def map_variables(
     rngs: PRNGSequenceFilter = True,
     variables: CollectionFilter = True,
 ) -> Callable[..., Any]:
-    """Convert a scope's variables between the form that is stored and the form that `fn` uses.
+    """Convert a scope's variables between the stored form and the form that `fn` uses.
 
     Args:
         fn: function `f(scope, *args)`.

@@ -144,7 +144,7 @@ def multi_head_dot_product_attention(
 
     If `cache` is True, each call decodes one position. The first call stores a function in the
     collection `cache`. The caller must call that function with the shape of the batch and position
-    axes, and replace it with its result, a `CacheEntry`.
+    axes, and replace the function with the `CacheEntry` that it returns.
 
     Args:
         scope: scope that contains the projections `query`, `key`, `value` and `out`.

@@ -317,7 +317,7 @@ def conv_transpose(
 
 @struct.dataclass
 class Embedding:
-    """A table of vectors; the function `embedding` returns such tables.
+    """A table of vectors, as returned by the function `embedding`.
 
     Args:
         table: array of shape (num_embeddings, features).
@@ -335,7 +335,7 @@ class Embedding:
         return self.table[indices]
 
     def attend(self, query: ArrayLike) -> Array:
-        """Return the inner products of the queries, along their last axis, with all vectors."""
+        """Return the inner products of the queries with all vectors, over the last axis."""
         return jnp.dot(query, self.table.T)
 
 

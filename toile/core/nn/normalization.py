@@ -162,7 +162,7 @@ def batch_norm(
         use_running_average: whether to normalize with the running averages instead of the
             statistics of the batch. If False, each call updates the averages, except the call that
             creates them.
-        axis: axis or axes of the features; the statistics are taken over all other axes.
+        axis: axis or axes of the features; the statistics are computed over all other axes.
         momentum: decay rate of the running averages, the fraction of the old value that each update
             keeps.
         epsilon: small number that is added to the variance to avoid division by zero.
@@ -171,14 +171,14 @@ def batch_norm(
         scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        axis_name: name of a mapped axis over which the statistics are also taken; None for no
+        axis_name: name of a mapped axis over which the statistics are also computed; None for no
             mapped axis.
         axis_index_groups: groups of indices of the mapped axis; each group has separate statistics.
             None means a single group.
         kind: name of the collection that stores the running averages.
 
     Returns:
-        An array of the shape of `x`.
+        An array with the shape of `x`.
 
     >>> from toile.core import init, nn
     >>> y, variables = init(nn.batch_norm)(key(0), jnp.ones((4, 3)))
@@ -230,7 +230,7 @@ def layer_norm(
         scale_init: initializer of the scale.
 
     Returns:
-        An array of the shape of `x`.
+        An array with the shape of `x`.
 
     >>> from toile.core import init, nn
     >>> y, variables = init(nn.layer_norm)(key(0), jnp.arange(6.0).reshape(2, 3))
@@ -275,7 +275,7 @@ def group_norm(
         scale_init: initializer of the scale.
 
     Returns:
-        An array of the shape of `x`.
+        An array with the shape of `x`.
 
     >>> from toile.core import init, nn
     >>> y, variables = init(nn.group_norm)(key(0), jnp.ones((2, 5, 6)), num_groups=3)

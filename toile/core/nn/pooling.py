@@ -45,7 +45,7 @@ def pool(
         An array of shape (*batch, *new space, features).
 
     Raises:
-        AssertionError: the window, the strides or the padding do not match the input.
+        AssertionError: the window, the strides or the padding does not match the input.
 
     >>> import toile.linen as nn
     >>> nn.pool(jnp.arange(6.0).reshape(1, 6, 1), 0.0, lax.add, (2,), (2,), "VALID").ravel()

@@ -49,7 +49,7 @@ def dropout(
         rng: key to use; None means the next key of the stream `dropout`.
 
     Returns:
-        An array of the shape of `inputs`.
+        An array with the shape of `inputs`.
 
     >>> from toile.core import apply, nn
     >>> y = apply(nn.dropout)({}, jnp.ones(1000), 0.25, rngs={"dropout": key(0)})

@@ -29,7 +29,7 @@ def vjp(
     rngs: PRNGSequenceFilter = True,
     multi_scope: bool = False,
 ) -> Any:
-    """Return the value of a function of a module, and a function that computes its gradients.
+    """Return the value of a function of a module, and a function that computes the gradients.
 
     Args:
         fn: function `f(mdl, *primals)`.

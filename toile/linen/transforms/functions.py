@@ -64,8 +64,7 @@ def vmap(
         out_axes: position of the mapped axis in each result, in the same form as `in_axes`.
         axis_size: size of the mapped axis; required only if no argument and no variable has this
             axis.
-        axis_name: name of the mapped axis, by which collectives such as `toile.lax.pmean` refer to
-            it.
+        axis_name: name by which collectives such as `toile.lax.pmean` refer to the mapped axis.
         spmd_axis_name: name of the mesh axis along which the mapped axis is split.
         metadata_params: information about the new axis, such as `{nn.PARTITION_NAME: "layers"}`,
             that is passed to the boxes around variables.
@@ -192,7 +191,7 @@ def remat_scan(
 ) -> Target:
     """Apply a module `prod(lengths)` times in nested loops, recomputing steps for the gradient.
 
-    With `d` nested loops and `n` calls in total, computing gradients stores about
+    With `d` nested loops of equal length and `n` calls in total, computing gradients stores about
     `d * n ** (1 / d)` intermediate results instead of `n`. The module must have one argument, the
     carry, and return the new carry.
 
@@ -305,7 +304,7 @@ def map_variables(
     variables: CollectionFilter = True,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Convert a module's variables between the form that is stored and the form that it uses.
+    """Convert a module's variables between the stored form and the form that the module uses.
 
     `trans_in_fn` converts the stored form to the form that the module uses, and `trans_out_fn` does
     the reverse.
@@ -368,7 +367,7 @@ def while_loop(
         carry_variables: filter that selects the collections that each step may change and pass on
             to the next step.
         broadcast_variables: filter that selects the collections that the loop can only read; True
-            selects all others.
+            selects all other collections.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
             to False if all steps get the same key. Streams that are not listed are not visible
             inside the loop.
@@ -565,7 +564,7 @@ def _change(change: Callable[..., Any], axis: Any, params: Any, variables: Any) 
 def fold_rngs(
     target: Target, variables: CollectionFilter = True, rngs: PRNGSequenceFilter = True
 ) -> Target:
-    """Make a module draw the same random numbers as under `nn.jit`, without compiling it.
+    """Make a module draw the same random numbers as under `nn.jit`, without compiling the module.
 
     Args:
         target: a module class, or a function whose first argument is a module.

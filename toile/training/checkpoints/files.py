@@ -153,7 +153,7 @@ def write_file(folder: str, start: str, path: str, make: Any) -> None:
 
 @contextlib.contextmanager
 def moved_away(path: str, folder: str, start: str) -> Iterator[None]:
-    """Move a directory out of the way of a file with the same name; remove it afterwards."""
+    """Move a directory out of the way of a file with the same name; remove it afterward."""
     if not io.isdir(path) or os.path.islink(path):
         yield
         return

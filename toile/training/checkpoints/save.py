@@ -66,7 +66,7 @@ def save_checkpoint(
     given.
 
     Args:
-        ckpt_dir: folder for the checkpoints, which is created if it does not exist.
+        ckpt_dir: folder for the checkpoints; the folder is created if it does not exist.
         target: tree to save, such as a `TrainState`.
         step: step number; the file's path is `<ckpt_dir>/<prefix><step>`.
         prefix: beginning of the file's name.
@@ -136,7 +136,7 @@ def save_checkpoint_multiprocess(
     `async_manager`, the other processes wait until the file has been written.
 
     Args:
-        ckpt_dir: folder for the checkpoints, which is created if it does not exist.
+        ckpt_dir: folder for the checkpoints; the folder is created if it does not exist.
         target: tree to save; the first process must be able to read every array completely.
         step: step number; the file's path is `<ckpt_dir>/<prefix><step>`.
         prefix: beginning of the file's name.
