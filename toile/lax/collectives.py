@@ -300,7 +300,7 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
     """Cut each value into parts, and send part `j` to position `j` along a named axis.
 
     If an array was divided among devices along `concat_axis`, it is divided along `split_axis`
-    afterwards.
+    afterward.
 
     Args:
         x: array or tree of arrays.

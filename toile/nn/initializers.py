@@ -567,7 +567,7 @@ def delta_orthogonal(
 
     Args:
         scale: factor by which the matrix is multiplied.
-        column_axis: the axis that indexes the columns of the matrix, which must be one of the last
+        column_axis: the axis that indexes the columns of the matrix. It must be one of the last
             two axes.
         dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
             64-bit types are enabled).

@@ -110,8 +110,8 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        The array. If `object` is a Python number and `dtype` is None, it is weakly typed: its dtype
-        yields to the dtypes of other operands.
+        The array. If `object` is a Python number and `dtype` is None, the array is weakly typed:
+        its dtype yields to the dtypes of other operands.
 
     Raises:
         TypeError: the elements are not numbers.

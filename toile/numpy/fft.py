@@ -478,7 +478,7 @@ def _frequencies(name, values, n, d, dtype, device):
 
 def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
             device: Device | Sharding | None = None) -> Array:
-    """Return the frequencies that the elements of the result of `fft` represent.
+    """Return the frequency of each element in the result of `fft`.
 
     Args:
         n: number of samples.
@@ -500,7 +500,7 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
 
 def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
              device: Device | Sharding | None = None) -> Array:
-    """Return the frequencies that the elements of the result of `rfft` represent.
+    """Return the frequency of each element in the result of `rfft`.
 
     Args:
         n: number of samples.

@@ -35,9 +35,9 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
     Args:
         *xi: coordinates along each axis of the grid, as one-dimensional arrays.
         copy: must be True.
-        sparse: whether each array in the result has length 1 along the axes on which it does not
-            vary.
-        indexing: "ij" for results whose axes have the order of the arguments; "xy" to swap the
+        sparse: whether each array in the result has length 1 along the axes along which it does
+            not vary.
+        indexing: "ij" for results whose axes are in the order of the arguments; "xy" to swap the
             first two axes, as in images.
 
     Returns:
@@ -81,8 +81,8 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
     Args:
         dimensions: shape of the array.
         dtype: dtype of the result; None for the default integer dtype.
-        sparse: whether each array in the result has length 1 along the axes on which it does not
-            vary.
+        sparse: whether each array in the result has length 1 along the axes along which it does
+            not vary.
 
     Returns:
         One array, in which the indices for each axis are stacked along a new first axis. If
@@ -176,7 +176,7 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
 
 def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
              base: ArrayLike = 10.0, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
-    """Create an array of powers of a base with evenly spaced exponents.
+    """Create an array of powers whose exponents are evenly spaced.
 
     Args:
         start, stop: ends of the interval of exponents; arrays are broadcast against each other.

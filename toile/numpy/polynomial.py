@@ -154,8 +154,8 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
         m: number of times to differentiate; it cannot be traced.
 
     Returns:
-        The coefficients of the derivative as floats, highest power first; there are none if `m` is
-        at least the number of coefficients of `p`.
+        The coefficients of the derivative as floats, highest power first. If `m` is at least the
+        number of coefficients of `p`, the result is empty.
 
     >>> jnp.polyder(jnp.array([1, 2, 3]))
     Array([2., 2.], dtype=float32)

@@ -106,10 +106,11 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the elementwise maximum of two arrays, which is NaN where either element is NaN.
+    """Compute the elementwise maximum of two arrays.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Where the
-    elements are equal, each receives half of the gradient. `fmax` ignores NaN.
+    elements are equal, each receives half of the gradient. Where either element is NaN, the result
+    is NaN; to ignore NaN, use `fmax`.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -121,10 +122,11 @@ def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the elementwise minimum of two arrays, which is NaN where either element is NaN.
+    """Compute the elementwise minimum of two arrays.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Where the
-    elements are equal, each receives half of the gradient. `fmin` ignores NaN.
+    elements are equal, each receives half of the gradient. Where either element is NaN, the result
+    is NaN; to ignore NaN, use `fmin`.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -463,9 +465,10 @@ def tan(x: ArrayLike, /) -> Array:
 
 
 def arcsin(x: ArrayLike, /) -> Array:
-    """Compute the arcsine of each element: the angle between -pi/2 and pi/2 with that sine.
+    """Compute the arcsine of each element, in radians.
 
-    The result is NaN for real numbers outside [-1, 1].
+    For real numbers in [-1, 1], the result is between -pi/2 and pi/2; for other real numbers, it
+    is NaN.
 
     Args:
         x: array or number.
@@ -478,9 +481,9 @@ def arcsin(x: ArrayLike, /) -> Array:
 
 
 def arccos(x: ArrayLike, /) -> Array:
-    """Compute the arccosine of each element: the angle between 0 and pi with that cosine.
+    """Compute the arccosine of each element, in radians.
 
-    The result is NaN for real numbers outside [-1, 1].
+    For real numbers in [-1, 1], the result is between 0 and pi; for other real numbers, it is NaN.
 
     Args:
         x: array or number.
@@ -493,9 +496,9 @@ def arccos(x: ArrayLike, /) -> Array:
 
 
 def arctan(x: ArrayLike, /) -> Array:
-    """Compute the arctangent of each element: the angle between -pi/2 and pi/2 with that tangent.
+    """Compute the arctangent of each element, in radians.
 
-    The result is -pi/2 for -inf and pi/2 for inf.
+    For real numbers, the result is between -pi/2 (for -inf) and pi/2 (for inf).
 
     Args:
         x: array or number.
@@ -534,7 +537,9 @@ def cosh(x: ArrayLike, /) -> Array:
 
 
 def tanh(x: ArrayLike, /) -> Array:
-    """Compute the hyperbolic tangent of each element, a number between -1 and 1.
+    """Compute the hyperbolic tangent of each element.
+
+    For real numbers, the result is between -1 and 1.
 
     Args:
         x: array or number.
@@ -563,10 +568,10 @@ def arcsinh(x: ArrayLike, /) -> Array:
 
 
 def arccosh(x: ArrayLike, /) -> Array:
-    """Compute the inverse hyperbolic cosine of each element, a non-negative number.
+    """Compute the inverse hyperbolic cosine of each element.
 
-    The result is NaN for real numbers below 1. For complex numbers, the real part of the result is
-    not negative.
+    For real numbers, the result is non-negative, or NaN for numbers below 1. For complex numbers,
+    the real part of the result is non-negative.
 
     Args:
         x: array or number.
@@ -979,7 +984,7 @@ def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_not(x: ArrayLike, /) -> Array:
-    """Compute the logical NOT of each element, which is True where the element is zero.
+    """Compute the logical NOT of each element: True where the element is zero, and False elsewhere.
 
     Args:
         x: array or number.

@@ -291,10 +291,10 @@ class MultiStepsState(NamedTuple):
 class MultiSteps:
     """Accumulate gradients over several calls, and pass their mean or sum to an optimizer.
 
-    This makes several small batches work like one large batch. Out of `k` calls to `update`, all
+    In effect, several small batches work like one large batch. Out of `k` calls to `update`, all
     but the last return zeros and leave the optimizer's state unchanged. Like a gradient
-    transformation, the object has methods `init` and `update`. Its method `gradient_transformation`
-    returns a `GradientTransformation`.
+    transformation, the object has methods `init` and `update`. Its method
+    `gradient_transformation` returns a `GradientTransformation`.
 
     Args:
         opt: optimizer that receives the accumulated gradients.

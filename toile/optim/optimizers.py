@@ -78,7 +78,7 @@ def adam(
 nadam = functools.partial(adam, nesterov=True)
 nadam.__doc__ = """Adam with Nesterov momentum (Dozat, 2016).
 
-It is `adam` with `nesterov=True`, and has the same arguments and result.
+`nadam` is `adam` with `nesterov=True`; the other arguments and the result are the same.
 
 >>> from toile import optim
 >>> tx = optim.nadam(0.1)
@@ -136,7 +136,7 @@ def adamw(
 nadamw = functools.partial(adamw, nesterov=True)
 nadamw.__doc__ = """AdamW with Nesterov momentum.
 
-It is `adamw` with `nesterov=True`, and has the same arguments and result.
+`nadamw` is `adamw` with `nesterov=True`; the other arguments and the result are the same.
 
 >>> from toile import optim
 >>> tx, params = optim.nadamw(0.1), jnp.zeros(2)
@@ -682,10 +682,10 @@ def adafactor(
     """Adafactor, which stores only row and column averages of a matrix's squared gradients.
 
     A parameter's gradient is divided by the square root of its average square (see
-    `scale_by_factored_rms`), scaled down if its root mean square exceeds `clipping_threshold`, and
-    multiplied by the learning rate and by the root mean square of the parameter. Then momentum and
-    weight decay are applied, if requested. Large matrices need little additional memory (Shazeer
-    and Stern, 2018).
+    `scale_by_factored_rms`). The quotient is scaled down if its root mean square exceeds
+    `clipping_threshold`, and is then multiplied by the learning rate and by the root mean square
+    of the parameter. Finally, momentum and weight decay are applied, if requested. Large matrices
+    need little additional memory (Shazeer and Stern, 2018).
 
     Args:
         learning_rate: step size, a number or a schedule; None means 1. If

@@ -223,7 +223,7 @@ def fold_in(key: Array, data: ArrayLike) -> Array:
 
 
 def key_data(keys: Array) -> Array:
-    """Return the words of which keys consist, for example to store them.
+    """Return the words that keys consist of, for example to store them.
 
     `wrap_key_data` turns words back into keys.
 

@@ -211,8 +211,8 @@ class Optimizer(struct.PyTreeNode):
         """Return the loss and its gradient at the target (deprecated).
 
         Args:
-            loss_fn: function of the parameters that returns the loss, or a pair (loss, aux). For a
-                pair, the result is (loss, aux, gradient).
+            loss_fn: function of the parameters that returns the loss, or a pair (loss, aux). If
+                `loss_fn` returns a pair, the result is (loss, aux, gradient).
         """
         warnings.warn(
             "Optimizer.compute_gradient is deprecated: use toile.grad or toile.value_and_grad",
@@ -228,8 +228,8 @@ class Optimizer(struct.PyTreeNode):
         """Return the optimizer after a step, and the loss (deprecated).
 
         Args:
-            loss_fn: function of the parameters that returns the loss, or a pair (loss, aux). For a
-                pair, the result is (optimizer, loss, aux).
+            loss_fn: function of the parameters that returns the loss, or a pair (loss, aux). If
+                `loss_fn` returns a pair, the result is (optimizer, loss, aux).
             hyper_param_overrides: hyperparameters for this step only.
         """
         warnings.warn(

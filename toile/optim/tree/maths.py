@@ -141,7 +141,7 @@ def _vdot(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def vdot(tree_x: PyTree, tree_y: PyTree) -> ArrayLike:
-    """Compute the inner product of two trees; the first tree is conjugated.
+    """Compute the inner product of two trees, after conjugating the first tree.
 
     Args:
         tree_x, tree_y: trees of the same structure and shapes.

@@ -28,8 +28,8 @@ _FIELDS = ("neff", "dataset", "weights", "covariance", "inv_cov")
 class gaussian_kde:
     """An estimate of a probability density: the average of normal densities centered at samples.
 
-    Call the estimate with points to get the density at these points. It is an immutable pytree of
-    arrays, so that transformed functions can create it and accept it as an argument.
+    Call the estimate with points to get the density at these points. The estimate is an immutable
+    pytree of arrays, so transformed functions can create it and accept it as an argument.
 
     Args:
         dataset: samples, an array of shape `(d, n)` with `n` samples in `d` dimensions, or a vector
