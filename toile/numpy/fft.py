@@ -356,7 +356,7 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
 def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
            norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
-    """Compute real samples from their coefficients over several axes: the inverse of `rfftn`.
+    """Compute real samples from their Fourier coefficients over several axes: the inverse of `rfftn`.
 
     Args:
         a: Fourier coefficients, in the order in which `rfftn` returns them.
@@ -441,7 +441,7 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
 def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
            norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
-    """Compute real samples from their coefficients over two axes: the inverse of `rfft2`.
+    """Compute real samples from their Fourier coefficients over two axes: the inverse of `rfft2`.
 
     Args:
         a: Fourier coefficients, in the order in which `rfft2` returns them.

@@ -76,10 +76,10 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, *,
             sparse: Literal[True]) -> tuple[Array, ...]: ...
 def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
             sparse: bool = False) -> Array | tuple[Array, ...]:
-    """Create arrays of the indices of all elements of an array, one array for each axis.
+    """Create, for each axis, an array that contains the index of every element along that axis.
 
     Args:
-        dimensions: shape of the array.
+        dimensions: shape of the array that the indices refer to.
         dtype: dtype of the result; None for the default integer dtype.
         sparse: whether each array in the result has length 1 along the axes along which it does
             not vary.
@@ -285,11 +285,11 @@ ogrid = _Grid("ogrid", sparse=True)
 class _Join:
     """Join the arrays, numbers and ranges in brackets.
 
-    `jnp.r_` joins along the first axis, and `jnp.c_` along the last, with one-dimensional arrays as
-    columns. `start:stop:step` is a range, as in `arange`; an imaginary step such as `5j` specifies
-    the number of points, and the stop is then included. A leading string "axis,ndmin,place" sets
-    the axis to join along, the minimum number of axes, and the position of the original axes in
-    arrays that have fewer.
+    `jnp.r_` joins along the first axis, and `jnp.c_` along the last, treating one-dimensional
+    arrays as columns. `start:stop:step` is a range, as in `arange`; an imaginary step such as `5j`
+    specifies the number of points, and the stop is then included. A leading string
+    "axis,ndmin,place" sets the axis to join along, the minimum number of axes, and, for arrays
+    with fewer axes than that minimum, the position of their original axes.
 
     >>> jnp.r_[0:3, 7]
     Array([0, 1, 2, 7], dtype=int32)

@@ -397,7 +397,7 @@ class IndexUpdateRef:
     def subtract(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                  unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                  out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Subtract values from elements, like `x[idx] -= values`, once for each occurrence of an index.
+        """Subtract values, like `x[idx] -= values`, once for each occurrence of an index.
 
         Args:
             values: numbers to subtract, which are broadcast to the shape of `x[idx]`.

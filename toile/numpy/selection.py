@@ -143,12 +143,12 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
 
 def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out: None = None,
            mode: Literal["raise", "wrap", "clip"] = "raise") -> Array:
-    """Choose each element from one of several arrays, selected by an index.
+    """Choose each element from one of several arrays, according to an array of indices.
 
     Args:
         a: integer array that contains, for each element of the result, the index of the array in
             `choices` from which to take the element.
-        choices: arrays to choose from; they are broadcast against each other and `a`.
+        choices: arrays to choose from; they are broadcast against each other and against `a`.
         out: must be None.
         mode: how to handle out-of-bounds indices. "raise" raises an error and does not support
             traced values, "wrap" wraps indices around, and "clip" uses the nearest valid index.

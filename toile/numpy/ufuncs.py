@@ -224,8 +224,8 @@ def fabs(x: ArrayLike, /) -> Array:
 def sign(x: ArrayLike, /) -> Array:
     """Return -1 for negative elements, 0 for zeros and 1 for positive elements.
 
-    The sign of NaN is NaN. The sign of a complex number is `x / abs(x)`, or 0 for 0. The derivative
-    is 0.
+    The sign of NaN is NaN. The sign of a nonzero complex number `x` is `x / abs(x)`. The
+    derivative is 0.
 
     Args:
         x: array or number.
@@ -422,7 +422,7 @@ def cbrt(x: ArrayLike, /) -> Array:
 def sin(x: ArrayLike, /) -> Array:
     """Compute the sine of angles in radians.
 
-    The result is NaN for infinities.
+    If an angle is infinite, the result is NaN.
 
     Args:
         x: array or number.
@@ -437,7 +437,7 @@ def sin(x: ArrayLike, /) -> Array:
 def cos(x: ArrayLike, /) -> Array:
     """Compute the cosine of angles in radians.
 
-    The result is NaN for infinities.
+    If an angle is infinite, the result is NaN.
 
     Args:
         x: array or number.
@@ -452,7 +452,7 @@ def cos(x: ArrayLike, /) -> Array:
 def tan(x: ArrayLike, /) -> Array:
     """Compute the tangent of angles in radians.
 
-    The result is NaN for infinities.
+    If an angle is infinite, the result is NaN.
 
     Args:
         x: array or number.

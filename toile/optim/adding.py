@@ -89,7 +89,7 @@ class AddNoiseState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        rng_key: random key from which the next noise is drawn.
+        rng_key: random key for the next noise.
 
     >>> from toile import optim
     >>> optim.add_noise(0.01, 0.55, key=0).init(jnp.zeros(2)).count

@@ -218,7 +218,7 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
     """Compute the factorial as a float: `gamma(n + 1)`, or 0 if `n` is negative.
 
     Args:
-        n: array or number, whose elements need not be integers.
+        n: array or number; the elements need not be integers.
         exact: must be False; other values are not supported.
 
     Returns:
