@@ -567,7 +567,7 @@ def igamma(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized lower incomplete gamma function.
 
     The result is the integral of `t**(a - 1) * exp(-t)` from 0 to `x`, divided by the gamma
-    function of `a`. This is the probability that a Gamma(a) variable is less than `x`.
+    function of `a`. The result equals the probability that a Gamma(a) variable is less than `x`.
 
     Args:
         a: shape parameters, positive numbers of a float dtype.

@@ -158,8 +158,8 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     """Compute the dot product of two arrays.
 
     Products are summed over the last axis of `a` and the second-to-last axis of `b`. For two
-    vectors, this is the inner product; for two matrices, the matrix product. For arrays with more
-    axes, use `matmul`, which broadcasts the leading axes.
+    vectors, the result is the inner product; for two matrices, it is the matrix product. For
+    arrays with more axes, use `matmul`, which broadcasts the leading axes.
 
     Args:
         a: first operand, whose last axis is summed over. If it is a number, `b` is multiplied by

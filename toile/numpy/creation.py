@@ -568,7 +568,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
 
     Args:
         start: first number. If `stop` is None, the interval begins at 0 and `start` is its end.
-        stop: end of the interval, which is excluded; None to use `start` as the end.
+        stop: end of the interval, not included; None to use `start` as the end.
         step: distance between neighbors; None means 1. It may be negative.
         dtype: dtype of the result; None for the dtype that the arguments promote to.
         device: device or sharding to place the result on; None for the default device.
@@ -642,7 +642,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
         retstep: whether to also return the distance between neighbors.
         dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
             promote to. If it is an integer dtype, the numbers are rounded down.
-        axis: position of the new axis, which has length `num`, in the result.
+        axis: position of the new axis in the result; the new axis has length `num`.
         device: device or sharding to place the result on; None for the default device.
 
     Returns:

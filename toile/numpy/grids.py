@@ -186,7 +186,7 @@ def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
         base: the base; an array is broadcast against the exponents.
         dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
             promote to.
-        axis: position of the new axis, which has length `num`, in the result.
+        axis: position of the new axis in the result; the new axis has length `num`.
 
     Returns:
         The powers.
@@ -208,14 +208,14 @@ def geomspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoi
     """Create an array of numbers with a constant ratio between neighbors.
 
     Args:
-        start, stop: ends of the interval, which must not be 0 and must have the same sign; arrays
-            are broadcast against each other.
+        start, stop: ends of the interval, both nonzero and of the same sign; arrays are broadcast
+            against each other.
         num: number of elements.
         endpoint: whether `stop` is the last number; if False, the last number is one step before
             `stop`.
         dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
             promote to.
-        axis: position of the new axis, which has length `num`, in the result.
+        axis: position of the new axis in the result; the new axis has length `num`.
 
     Returns:
         The numbers.

@@ -29,7 +29,7 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
 
     Args:
         p: coefficients along the first axis, highest power first.
-        x: points at which to evaluate the polynomial, which are broadcast against the other axes of
+        x: points at which to evaluate the polynomial. They are broadcast against the other axes of
             `p`.
         unroll: number of iterations to unroll in the loop over the coefficients.
 

@@ -431,5 +431,5 @@ class MultiSteps:
         return jnp.logical_and(state.mini_step == 0, state.gradient_step > 0)
 
     def gradient_transformation(self) -> base.GradientTransformation:
-        """Return a `GradientTransformation` that does the same as this object."""
+        """Return a `GradientTransformation` that behaves like this object."""
         return base.GradientTransformation(init=self.init, update=cast(Any, self.update))

@@ -267,8 +267,8 @@ def radam(
 
     Let `m` and `v` be the averages that `adam` computes. In the first steps, a parameter moves by
     `-learning_rate * m`. Once `v` covers `threshold` steps, the parameter moves by
-    `-learning_rate * r * m / (sqrt(v + eps_root) + eps)`, where `r` approaches 1. This makes a
-    warm-up of the learning rate unnecessary (Liu et al., 2020).
+    `-learning_rate * r * m / (sqrt(v + eps_root) + eps)`, where `r` approaches 1. This rule makes
+    a warm-up of the learning rate unnecessary (Liu et al., 2020).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -573,10 +573,10 @@ def novograd(
 ) -> GradientTransformationExtraArgs:
     """NovoGrad, which divides each array's gradient by its average norm and applies momentum.
 
-    For an array `p` with gradient `g`, let `v` be the moving average of `norm(g)**2`, a single
-    number. The momentum becomes `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`,
-    and the array moves by `-learning_rate * m`. In the first step, `v` is `norm(g)**2`, and `m` has
-    no term `b1 * m` (Ginsburg et al., 2019).
+    For an array `p` with gradient `g`, let the number `v` be the moving average of `norm(g)**2`.
+    The momentum becomes `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, and the
+    array moves by `-learning_rate * m`. In the first step, `v` is `norm(g)**2`, and `m` has no
+    term `b1 * m` (Ginsburg et al., 2019).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps

@@ -176,7 +176,7 @@ class Optimizer(struct.PyTreeNode):
     step returns a new `Optimizer`.
 
     Args:
-        optimizer_def: definition of the optimizer, which is not part of the tree.
+        optimizer_def: definition of the optimizer; it is not part of the tree.
         state: state of the optimizer.
         target: tree of parameters.
 

@@ -162,7 +162,8 @@ def sum(tree: PyTree, associative_reduction: bool = False) -> ArrayLike:
     Args:
         tree: tree of arrays.
         associative_reduction: whether to add the sums of the leaves in pairs, then pairs of pairs,
-            and so on. This causes smaller rounding errors than adding the sums one after another.
+            and so on. Adding in pairs causes smaller rounding errors than adding the sums one
+            after another.
 
     Returns:
         A scalar; 0 if the tree has no leaves.

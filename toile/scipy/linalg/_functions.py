@@ -79,7 +79,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
 
     Args:
         A: matrices of shape `(..., n, n)`.
-        upper_triangular: whether `A` is known to be upper triangular, which saves work.
+        upper_triangular: True to promise that `A` is upper triangular, which saves work.
         max_squarings: maximum number of squarings. If the norm of a matrix is so large that more
             squarings would be needed, the result is NaN.
 

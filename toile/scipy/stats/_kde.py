@@ -37,7 +37,8 @@ class gaussian_kde:
         bw_method: the bandwidth: a number, the name of a rule (`"scott"` or `"silverman"`), or a
             function that is called with the estimate and returns a number. None means `"scott"`.
             The covariance of the samples is multiplied by the square of the bandwidth.
-        weights: weights of the samples, which are divided by their sum; None for equal weights.
+        weights: weights of the samples; the weights are divided by their sum. None for equal
+            weights.
 
     Differences:
         SciPy's estimates can be changed with `set_bandwidth`. SciPy's `resample` has an argument
