@@ -133,7 +133,7 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable
             an auxiliary output.
 
     Returns:
-        The solution, or the pair `(x, aux)` that `solve` returns if `has_aux` is True.
+        The solution or, if `has_aux` is True, the pair `(x, aux)` that `solve` returns.
 
     Solve a system by conjugate gradients; the symmetric matrix is given only as a function:
 

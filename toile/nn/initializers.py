@@ -281,7 +281,7 @@ def variance_scaling(
 
     Raises:
         ValueError: raised when the initializer is called, if the mode or distribution is unknown,
-            or if the shape has fewer than two axes although `in_axis` has its default value.
+            or if the shape has fewer than two axes and `in_axis` has its default value.
 
     >>> init = toile.nn.initializers.variance_scaling(2.0, "fan_in", "normal")
     >>> w = init(key(0), (50, 200))

@@ -98,7 +98,7 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
 
     Args:
         object: a number, an array, a NumPy array, or nested lists or tuples of numbers and arrays.
-        dtype: dtype of the result; None chooses the dtype from the elements: int32, float32 or
+        dtype: dtype of the result; None determines the dtype from the elements: int32, float32 or
             complex64 for Python numbers and 64-bit NumPy arrays (64-bit dtypes if `jax_enable_x64`
             is set), float32 for an empty list, and otherwise the dtype that the elements promote
             to.

@@ -449,7 +449,7 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
         An array with the shape of `x`, in a floating or complex dtype.
 
     Raises:
-        ValueError: `xp` and `fp` do not have rank 1 and equal sizes, or `x` is complex.
+        ValueError: `xp` or `fp` does not have rank 1, their sizes differ, or `x` is complex.
 
     Differences:
         NumPy does not have the option "extrapolate".

@@ -170,7 +170,7 @@ def positive(x: ArrayLike, /) -> Array:
 
 
 def absolute(x: ArrayLike, /) -> Array:
-    """Compute the absolute value of each element, or the modulus of a complex number.
+    """Compute the absolute value (for complex numbers, the modulus) of each element.
 
     The lowest integer of a signed dtype has no positive counterpart and stays negative. The
     derivative at 0 is 1.
@@ -188,7 +188,7 @@ def absolute(x: ArrayLike, /) -> Array:
 
 
 def abs(x: ArrayLike, /) -> Array:
-    """Compute the absolute value of each element, or the modulus of a complex number.
+    """Compute the absolute value (for complex numbers, the modulus) of each element.
 
     This function is the same as `absolute`.
 
