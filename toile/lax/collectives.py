@@ -307,8 +307,8 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
         x: array or tree of arrays.
         axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
             one axis.
-        split_axis: the axis of the arrays to cut. Its size must be the size of the named axis or,
-            if `tiled` is True, a multiple of that size.
+        split_axis: the axis along which the arrays are cut. Its size must be the size of the named
+            axis or, if `tiled` is True, a multiple of that size.
         concat_axis: the axis along which the received parts are joined.
         axis_index_groups: groups of positions along the axis, all of the same size; parts are then
             exchanged within each group. None means one group of all positions.
@@ -420,16 +420,17 @@ def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
     """Add the values along a named axis, and keep part `i` of the sum at position `i`.
 
     The sum is the same as that of `psum`, but each example or device receives only its part.
-    `all_gather` with the same axes puts the parts together again.
+    `all_gather`, called with the same axes, joins the parts again.
 
     Args:
         x: array or tree of arrays.
         axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
             one axis.
-        scatter_dimension: the axis of the arrays to divide. Its size must be the size of the named
-            axis or, if `tiled` is True, a multiple of that size.
+        scatter_dimension: the axis along which the arrays are divided. Its size must be the size
+            of the named axis or, if `tiled` is True, a multiple of that size.
         axis_index_groups: groups of positions along the axis, all of the same size; each group
-            then adds its own values and divides the sum. None means one group of all positions.
+            then adds its own values and divides the sum among its positions. None means one group
+            of all positions.
         tiled: whether the parts keep the divided axis; otherwise it is removed.
 
     Returns:
