@@ -186,10 +186,10 @@ def scale_and_translate(image: ArrayLike, shape: Sequence[int], spatial_dims: Se
     """Scale an image, keeping the corner at coordinate 0 in place, and then shift it.
 
     A point of the image at coordinate `u` moves to `u * scale + translation`, where the center of
-    pixel `i` is at `i + 0.5`. Pixels of the result that lie outside the moved image are 0; with
-    `CUBIC_PYTORCH` and `antialias=False`, those near the edge of the moved image repeat its edge
-    pixels instead. The result can be differentiated with respect to `image`, `scale` and
-    `translation`.
+    pixel `i` is at `i + 0.5`. Pixels of the result that lie outside the moved image are 0. If
+    `method` is `CUBIC_PYTORCH` and `antialias` is False, however, pixels just outside the moved
+    image repeat its edge pixels. The result can be differentiated with respect to `image`, `scale`
+    and `translation`.
 
     Args:
         image: array with any number of axes.

@@ -52,13 +52,13 @@ def qdwh(x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None
     Halley iterations).
 
     Args:
-        x: matrix of a float or complex dtype with at least as many rows as columns.
+        x: matrix with at least as many rows as columns, of a float or complex dtype.
         is_hermitian: ignored.
         max_iterations: maximum number of iterations; None for 10.
         eps: relative precision, which determines how many iterations are needed; None for the
             machine epsilon of the dtype.
-        dynamic_shape: shape of the matrix without its padding, whose sizes may be traced; None if
-            `x` is not padded.
+        dynamic_shape: shape of the matrix without its padding; the two sizes may be traced. None
+            if `x` is not padded.
 
     Returns:
         A tuple `(u, h, iterations, converged)`: the two factors, the number of iterations, and

@@ -218,7 +218,8 @@ def ppermute(x: PyTree, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -
 
     Args:
         x: the values to send: an array or number, or a tree of them.
-        axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
+        axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
+            one axis.
         perm: pairs `(source, destination)` of positions. A position may occur at most once as a
             source and at most once as a destination.
 
@@ -300,13 +301,14 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
     """Cut each value into parts, and send part `j` to position `j` along a named axis.
 
     If an array was divided among devices along `concat_axis`, it is divided along `split_axis`
-    afterwards.
+    afterward.
 
     Args:
         x: array or tree of arrays.
-        axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
-        split_axis: the axis of the arrays to cut. Its size must be the size of the named axis or,
-            if `tiled` is True, a multiple of that size.
+        axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
+            one axis.
+        split_axis: the axis along which the arrays are cut. Its size must be the size of the named
+            axis or, if `tiled` is True, a multiple of that size.
         concat_axis: the axis along which the received parts are joined.
         axis_index_groups: groups of positions along the axis, all of the same size; parts are then
             exchanged within each group. None means one group of all positions.
@@ -375,7 +377,8 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
 
     Args:
         x: array or number, or a tree of them.
-        axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
+        axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
+            one axis.
         axis_index_groups: groups of positions along the axis, all of the same size; values are
             then collected within each group. None means one group of all positions.
         axis: position of the new axis in the result; if `tiled` is True, the axis to join along.
@@ -417,15 +420,17 @@ def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
     """Add the values along a named axis, and keep part `i` of the sum at position `i`.
 
     The sum is the same as that of `psum`, but each example or device receives only its part.
-    `all_gather` with the same axes puts the parts together again.
+    `all_gather`, called with the same axes, joins the parts again.
 
     Args:
         x: array or tree of arrays.
-        axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
-        scatter_dimension: the axis of the arrays to divide. Its size must be the size of the named
-            axis or, if `tiled` is True, a multiple of that size.
+        axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
+            one axis.
+        scatter_dimension: the axis along which the arrays are divided. Its size must be the size
+            of the named axis or, if `tiled` is True, a multiple of that size.
         axis_index_groups: groups of positions along the axis, all of the same size; each group
-            then adds its own values and divides the sum. None means one group of all positions.
+            then adds its own values and divides the sum among its positions. None means one group
+            of all positions.
         tiled: whether the parts keep the divided axis; otherwise it is removed.
 
     Returns:
@@ -479,8 +484,8 @@ def axis_index(axis_name: AxisNames) -> Array:
     """Return the position of this example or device along a named axis.
 
     Args:
-        axis_name: the name of the axis, or a tuple of names, which are treated as one axis with the
-            last name varying fastest.
+        axis_name: the name of the axis, or a tuple of names. The named axes are then treated as
+            one axis, in which the position along the last of them varies fastest.
 
     Returns:
         An int32 array of rank 0.

@@ -448,7 +448,7 @@ def ragged_dot(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
     Args:
         lhs: matrix of shape (m, k).
         rhs: array of `g` matrices, of shape (g, k, n).
-        group_sizes: vector of `g` integers, the number of rows in each group. Rows after the last
+        group_sizes: vector of `g` integers: the number of rows in each group. Rows after the last
             group are 0 in the result.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.

@@ -222,8 +222,8 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Add updates to windows of an array, at positions given by index vectors.
 
-    Where windows overlap, all updates of an element are added. See `scatter` for index vectors and
-    windows.
+    Where windows overlap, all updates to an element are added. See `scatter` for an explanation of
+    index vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.
@@ -258,8 +258,8 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Subtract updates from windows of an array, at positions given by index vectors.
 
-    Where windows overlap, all updates of an element are subtracted. See `scatter` for index vectors
-    and windows.
+    Where windows overlap, all updates to an element are subtracted. See `scatter` for an
+    explanation of index vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.
@@ -294,8 +294,8 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Multiply windows of an array by updates, at positions given by index vectors.
 
-    Where windows overlap, each element is multiplied by all of its updates. See `scatter` for index
-    vectors and windows.
+    Where windows overlap, each element is multiplied by all of its updates. See `scatter` for an
+    explanation of index vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.
@@ -330,8 +330,8 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Replace elements with smaller updates, in windows whose positions are given by index vectors.
 
-    Each element becomes the minimum of itself and all of its updates. See `scatter` for index
-    vectors and windows.
+    Each element becomes the minimum of itself and all of its updates. See `scatter` for an
+    explanation of index vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.
@@ -366,8 +366,8 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Replace elements with larger updates, in windows whose positions are given by index vectors.
 
-    Each element becomes the maximum of itself and all of its updates. See `scatter` for index
-    vectors and windows.
+    Each element becomes the maximum of itself and all of its updates. See `scatter` for an
+    explanation of index vectors and windows.
 
     Args:
         operand: the array to start from; it is not modified.

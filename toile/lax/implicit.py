@@ -118,8 +118,8 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable
                         has_aux: bool = False) -> PyTree:
     """Solve a linear system `matvec(x) = b` with a solver that need not be differentiable.
 
-    The derivatives are themselves solutions of linear systems, which `solve` computes in forward
-    mode and `transpose_solve` in reverse mode.
+    The derivatives are themselves solutions of linear systems: `solve` computes them in forward
+    mode, and `transpose_solve` computes them in reverse mode.
 
     Args:
         matvec: a linear function of `x`. It returns a tree with the structure and shapes of `b`.
@@ -133,7 +133,7 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable
             an auxiliary output.
 
     Returns:
-        The solution, or the pair `(x, aux)` that `solve` returns if `has_aux` is True.
+        The solution or, if `has_aux` is True, the pair `(x, aux)` that `solve` returns.
 
     Solve a system by conjugate gradients; the symmetric matrix is given only as a function:
 

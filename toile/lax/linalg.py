@@ -51,7 +51,7 @@ class EighImplementation(enum.Enum):
 
 
 class SvdAlgorithm(enum.Enum):
-    """The algorithm of `svd`; toile supports QR and divide and conquer, which is the default."""
+    """The algorithm that `svd` uses; toile supports QR and divide and conquer (the default)."""
 
     DEFAULT = "default"
     QR = "QR"
@@ -274,7 +274,8 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
         use_magma: ignored.
 
     Returns:
-        A tuple (Q, R) with `x = Q R`; with `pivoting`, a tuple (Q, R, p) with `x[:, p] = Q R`.
+        A tuple (Q, R) such that `x = Q R`. If `pivoting` is True, a tuple (Q, R, p) such that
+        `x[:, p] = Q R`.
 
     >>> q, r = lax.linalg.qr(jnp.array([[3.0, 1.0], [4.0, 2.0]]))
     >>> jnp.abs(r).round(4)
@@ -377,7 +378,7 @@ def symmetric_product(a_matrix: ArrayLike, c_matrix: ArrayLike, *, alpha: float 
 def triangular_solve(a: ArrayLike, b: ArrayLike, *, left_side: bool = False, lower: bool = False,
                      transpose_a: bool = False, conjugate_a: bool = False,
                      unit_diagonal: bool = False) -> Array:
-    """Solve linear systems with triangular matrices.
+    """Solve linear systems whose coefficient matrices are triangular.
 
     If a diagonal contains a zero, the solution contains infinities or NaN.
 
@@ -428,7 +429,7 @@ def tridiagonal(a: ArrayLike, *, lower: bool = True) -> list[Array]:
 
 def tridiagonal_solve(dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike, *,
                       perturb_singular: bool = False) -> Array:
-    """Solve linear systems with tridiagonal matrices.
+    """Solve linear systems whose coefficient matrices are tridiagonal.
 
     Args:
         dl: elements below the diagonal, with the shape of `d`; `dl[i]` is in row `i`, and the first

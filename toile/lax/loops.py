@@ -338,7 +338,7 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
         The last value.
 
     Raises:
-        ValueError: a bound is traced, although the loop is differentiated in reverse mode
+        ValueError: a bound is traced, but the loop is differentiated in reverse mode
             (`toile.grad`) or `unroll` is given.
 
     >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0)

@@ -186,7 +186,7 @@ def cbrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 
 @accurate(curves.sin)
 def sin(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
-    """Compute the sine of each element, given in radians.
+    """Compute the sine of each element; the elements are angles in radians.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -202,7 +202,7 @@ def sin(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
 
 @accurate(curves.cos)
 def cos(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
-    """Compute the cosine of each element, given in radians.
+    """Compute the cosine of each element; the elements are angles in radians.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -218,7 +218,7 @@ def cos(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
 
 @accurate(curves.tan)
 def tan(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
-    """Compute the tangent of each element, given in radians.
+    """Compute the tangent of each element; the elements are angles in radians.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -567,7 +567,7 @@ def igamma(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized lower incomplete gamma function.
 
     The result is the integral of `t**(a - 1) * exp(-t)` from 0 to `x`, divided by the gamma
-    function of `a`. This is the probability that a Gamma(a) variable is less than `x`.
+    function of `a`. The result equals the probability that a Gamma(a) variable is less than `x`.
 
     Args:
         a: shape parameters, positive numbers of a float dtype.

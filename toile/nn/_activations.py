@@ -96,7 +96,7 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
 
     Args:
         x: array or number.
-        b: smoothness of the corner; with 0, the function equals `relu`. It is broadcast against
+        b: smoothness of the corner; with 0, the function equals `relu`. `b` is broadcast against
             `x`.
 
     Returns:
@@ -127,7 +127,7 @@ def softplus(x: ArrayLike) -> Array:
 def sparse_plus(x: ArrayLike) -> Array:
     """Compute a smooth form of `relu` that is exactly 0 below -1 and exactly `x` above 1.
 
-    Between -1 and 1, it is `(x + 1)**2 / 4`.
+    Between -1 and 1, the result is `(x + 1)**2 / 4`.
 
     Args:
         x: array or number.
@@ -251,8 +251,8 @@ def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 
     Args:
         x: array or number.
-        alpha: scale of the negative part, which approaches `-alpha` for very negative `x`. It is
-            broadcast against `x`.
+        alpha: scale of the negative part, which approaches `-alpha` for very negative `x`. `alpha`
+            is broadcast against `x`.
 
     Returns:
         An array with the shape that the two arguments broadcast to; integers become floats.
@@ -273,8 +273,8 @@ def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 
     Args:
         x: array or number.
-        alpha: scale of the negative part, which approaches `-alpha` for very negative `x`. It is
-            broadcast against `x`.
+        alpha: scale of the negative part, which approaches `-alpha` for very negative `x`. `alpha`
+            is broadcast against `x`.
 
     Returns:
         An array with the shape that the two arguments broadcast to; integers become floats.
@@ -310,8 +310,8 @@ def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Array:
 
     Args:
         x: array or number.
-        negative_slope: factor by which negative elements are multiplied. It is broadcast against
-            `x`.
+        negative_slope: factor by which negative elements are multiplied. The factor is broadcast
+            against `x`.
 
     Returns:
         An array with the shape that the two arguments broadcast to; integers become floats.
@@ -382,8 +382,8 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
 
     Args:
         x: array or number.
-        approximate: whether to use an approximation by `tanh`, whose error is less than 0.001. In
-            other libraries, the exact function is often the default.
+        approximate: whether to use a `tanh`-based approximation, whose error is less than 0.001.
+            In other libraries, the exact function is often the default.
 
     Returns:
         An array of the same shape; integers become floats.

@@ -71,9 +71,9 @@ def dot_product_attention(
             `1 / sqrt(H)`.
         is_causal: whether query `i` attends only to keys 0 to `i`.
         query_seq_lengths: int32 array of shape (B,) with the number of queries in each sequence.
-            The results for all further queries are 0.
+            The results for the remaining queries are 0.
         key_value_seq_lengths: int32 array of shape (B,) with the number of keys in each sequence.
-            All further keys are ignored.
+            The remaining keys are ignored.
         local_window_size: a pair `(left, right)`: a query attends only to the key at its own
             position, the `left` keys before it and the `right` keys after it. A single number
             applies to both sides. None means that there is no such limit.
@@ -83,8 +83,8 @@ def dot_product_attention(
             of the exponentials of the logits.
 
     Returns:
-        An array with the shape of `query`. With `return_residual`, a pair: this array, and the
-        logarithms in an array of shape (B, T, N), through which no gradient flows.
+        An array with the shape of `query`. If `return_residual` is True, a pair: this array, and
+        an array of the logarithms, of shape (B, T, N). No gradient flows through the logarithms.
 
     Raises:
         ValueError: shapes or dtypes do not match.

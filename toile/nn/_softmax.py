@@ -56,8 +56,8 @@ def logsumexp(
         where: boolean array that selects the elements to include; None for all.
 
     Returns:
-        An array without the axes that are summed over. With `return_sign`, a pair: the logarithm of
-        the absolute value of the sum, and the sign of the sum.
+        An array without the axes that are summed over. If `return_sign` is True, a pair: the
+        logarithm of the absolute value of the sum, and the sign of the sum.
 
     >>> toile.nn.logsumexp(jnp.array([1000.0, 1000.0]))
     Array(1000.6932, dtype=float32)

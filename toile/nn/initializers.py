@@ -281,7 +281,7 @@ def variance_scaling(
 
     Raises:
         ValueError: raised when the initializer is called, if the mode or distribution is unknown,
-            or if the shape has fewer than two axes although `in_axis` has its default value.
+            or if the shape has fewer than two axes and `in_axis` has its default value.
 
     >>> init = toile.nn.initializers.variance_scaling(2.0, "fan_in", "normal")
     >>> w = init(key(0), (50, 200))
@@ -567,7 +567,7 @@ def delta_orthogonal(
 
     Args:
         scale: factor by which the matrix is multiplied.
-        column_axis: the axis that indexes the columns of the matrix, which must be one of the last
+        column_axis: the axis that indexes the columns of the matrix. It must be one of the last
             two axes.
         dtype: default dtype of the arrays, floating-point or complex; None for float32 (float64 if
             64-bit types are enabled).

@@ -75,8 +75,8 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None,
     Args:
         ary: array to flatten.
         to_end: values to append to the differences, in the dtype of `ary`; None to append nothing.
-        to_begin: values to put before the differences, in the dtype of `ary`; None to put nothing
-            there.
+        to_begin: values to put before the differences, in the dtype of `ary`; None to prepend
+            nothing.
 
     Returns:
         A one-dimensional array.
@@ -119,7 +119,7 @@ def _gradient_along(f, spacing, axis):
 
 def gradient(f: ArrayLike, *varargs: ArrayLike, axis: AxisLike = None,
              edge_order: None = None) -> Array | list[Array]:
-    """Approximate the derivatives of a function from samples, with central differences.
+    """Approximate the derivatives of a function from samples by central differences.
 
     At both ends of an axis, where there is only one neighbor, one-sided differences are used.
 

@@ -162,7 +162,7 @@ def isneginf(x: ArrayLike, /, out: None = None) -> Array:
 def iscomplex(x: ArrayLike) -> Array:
     """Test which elements have an imaginary part other than 0.
 
-    `iscomplexobj` looks at the dtype instead.
+    To test the dtype instead of the elements, use `iscomplexobj`.
 
     Args:
         x: array or number.
@@ -180,7 +180,7 @@ def iscomplex(x: ArrayLike) -> Array:
 def isreal(x: ArrayLike) -> Array:
     """Test which elements have an imaginary part of 0.
 
-    `isrealobj` looks at the dtype instead.
+    To test the dtype instead of the elements, use `isrealobj`.
 
     Args:
         x: array or number.
@@ -192,7 +192,7 @@ def isreal(x: ArrayLike) -> Array:
 
 
 def iscomplexobj(x: ArrayLike) -> bool:
-    """Test whether the dtype of `x` is complex, regardless of its values.
+    """Test whether `x` has a complex dtype, regardless of the values of its elements.
 
     Args:
         x: array, number or list. For None, the result is False.
@@ -208,7 +208,7 @@ def iscomplexobj(x: ArrayLike) -> bool:
 
 
 def isrealobj(x: ArrayLike) -> bool:
-    """Test whether the dtype of `x` is not complex, regardless of its values.
+    """Test whether `x` has a dtype that is not complex, regardless of the values of its elements.
 
     Args:
         x: array, number or list. For None, the result is True.

@@ -158,8 +158,8 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     """Compute the dot product of two arrays.
 
     Products are summed over the last axis of `a` and the second-to-last axis of `b`. For two
-    vectors, this is the inner product; for two matrices, the matrix product. For arrays with more
-    axes, use `matmul`, which broadcasts the leading axes.
+    vectors, the result is the inner product; for two matrices, it is the matrix product. For
+    arrays with more axes, use `matmul`, which broadcasts the leading axes.
 
     Args:
         a: first operand, whose last axis is summed over. If it is a number, `b` is multiplied by
@@ -190,7 +190,7 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
 
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
          preferred_element_type: DTypeLike | None = None) -> Array:
-    """Compute the dot product of two flattened arrays; the first is conjugated.
+    """Compute the dot product of two flattened arrays, after conjugating the first array.
 
     Args:
         a, b: arrays of equal size.
@@ -214,7 +214,7 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
            precision: lax.PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None) -> Array:
-    """Compute dot products of vectors; the first vector is conjugated.
+    """Compute dot products of pairs of vectors, after conjugating the first vector of each pair.
 
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
@@ -224,7 +224,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
             operands promote to.
 
     Returns:
-        An array of dot products, which lacks the axis of the vectors.
+        An array of dot products, without the axis of the vectors.
 
     >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
     Array([3, 7], dtype=int32)
@@ -368,7 +368,7 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
 
 
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
-    """Compute the Kronecker product: a scaled copy of one array for each element of another.
+    """Compute the Kronecker product, which contains a scaled copy of `b` for each element of `a`.
 
     Args:
         a: array whose elements scale the copies.

@@ -98,7 +98,7 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
 
     Args:
         object: a number, an array, a NumPy array, or nested lists or tuples of numbers and arrays.
-        dtype: dtype of the result; None chooses the dtype from the elements: int32, float32 or
+        dtype: dtype of the result; None determines the dtype from the elements: int32, float32 or
             complex64 for Python numbers and 64-bit NumPy arrays (64-bit dtypes if `jax_enable_x64`
             is set), float32 for an empty list, and otherwise the dtype that the elements promote
             to.
@@ -110,8 +110,8 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        The array. If `object` is a Python number and `dtype` is None, it is weakly typed: its dtype
-        yields to the dtypes of other operands.
+        The array. If `object` is a Python number and `dtype` is None, the array is weakly typed:
+        its dtype yields to the dtypes of other operands.
 
     Raises:
         TypeError: the elements are not numbers.
@@ -568,7 +568,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
 
     Args:
         start: first number. If `stop` is None, the interval begins at 0 and `start` is its end.
-        stop: end of the interval, which is excluded; None to use `start` as the end.
+        stop: end of the interval, not included; None to use `start` as the end.
         step: distance between neighbors; None means 1. It may be negative.
         dtype: dtype of the result; None for the dtype that the arguments promote to.
         device: device or sharding to place the result on; None for the default device.
@@ -642,7 +642,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
         retstep: whether to also return the distance between neighbors.
         dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
             promote to. If it is an integer dtype, the numbers are rounded down.
-        axis: position of the new axis, which has length `num`, in the result.
+        axis: position of the new axis in the result; the new axis has length `num`.
         device: device or sharding to place the result on; None for the default device.
 
     Returns:

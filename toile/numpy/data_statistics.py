@@ -86,7 +86,7 @@ def histogram_bin_edges(a: ArrayLike, bins: int | ArrayLike = 10,
 
     Args:
         a: array or number; only its smallest and largest elements matter.
-        bins: number of bins of equal width, or an array of edges, which is returned.
+        bins: number of bins of equal width, or an array of edges, which becomes the result.
         range: lowest and highest edge; None for the smallest and largest elements (0 and 1 if `a`
             is empty). If the two edges are equal, each is moved outward by 0.5.
         weights: ignored.
@@ -449,7 +449,7 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
         An array with the shape of `x`, in a floating or complex dtype.
 
     Raises:
-        ValueError: `xp` and `fp` do not have rank 1 and equal sizes, or `x` is complex.
+        ValueError: `xp` or `fp` does not have rank 1, their sizes differ, or `x` is complex.
 
     Differences:
         NumPy does not have the option "extrapolate".

@@ -68,7 +68,7 @@ class ArrayNamespaceInfo:
         """List the values that functions accept as `device`.
 
         Returns:
-            A list of None, which means the default device, and all devices.
+            A list that contains None, which means the default device, and all devices.
         """
         return [None, *_devices()]
 

@@ -198,8 +198,8 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1,
          norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
     """Compute the discrete Fourier transform of real samples along an axis.
 
-    The coefficients of negative frequencies are left out, because they are the conjugates of those
-    of positive frequencies.
+    The coefficients of negative frequencies are left out, because they are the conjugates of the
+    coefficients of positive frequencies.
 
     Args:
         a: real samples.
@@ -356,7 +356,7 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
 def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
            norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
-    """Compute real samples from their coefficients over several axes: the inverse of `rfftn`.
+    """Compute real samples from Fourier coefficients over several axes: the inverse of `rfftn`.
 
     Args:
         a: Fourier coefficients, in the order in which `rfftn` returns them.
@@ -441,7 +441,7 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
 def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
            norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
-    """Compute real samples from their coefficients over two axes: the inverse of `rfft2`.
+    """Compute real samples from Fourier coefficients over two axes: the inverse of `rfft2`.
 
     Args:
         a: Fourier coefficients, in the order in which `rfft2` returns them.
@@ -478,7 +478,7 @@ def _frequencies(name, values, n, d, dtype, device):
 
 def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
             device: Device | Sharding | None = None) -> Array:
-    """Return the frequencies that the elements of the result of `fft` represent.
+    """Return the frequency of each element in the result of `fft`.
 
     Args:
         n: number of samples.
@@ -500,7 +500,7 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
 
 def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
              device: Device | Sharding | None = None) -> Array:
-    """Return the frequencies that the elements of the result of `rfft` represent.
+    """Return the frequency of each element in the result of `rfft`.
 
     Args:
         n: number of samples.

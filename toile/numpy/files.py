@@ -159,7 +159,7 @@ def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: obje
 
     Raises:
         UnreadableFileError: NumPy cannot read the file, or the file is truncated.
-        EOFError: an open file has no more data.
+        EOFError: `file` is an open file that has no more data.
     """
     if kwargs.get("allow_pickle") or len(args) > 1:  # pickles raise errors of their own
         return _as_array(_load(file, *args, **kwargs))

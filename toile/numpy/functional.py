@@ -100,8 +100,8 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
         pyfunc: function to map.
         excluded: positions and names of the arguments that are not mapped but passed on unchanged.
         signature: names for the axes of the arguments and results of `pyfunc`, such as
-            "(n,m),(m)->(n)"; None if all of them are scalars. All additional leading axes are
-            broadcast.
+            "(n,m),(m)->(n)"; None if all arguments and results are scalars. All additional leading
+            axes are broadcast.
 
     Returns:
         A function that accepts arrays for the arguments of `pyfunc`.

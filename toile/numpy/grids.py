@@ -35,9 +35,9 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
     Args:
         *xi: coordinates along each axis of the grid, as one-dimensional arrays.
         copy: must be True.
-        sparse: whether each array in the result has length 1 along the axes on which it does not
-            vary.
-        indexing: "ij" for results whose axes have the order of the arguments; "xy" to swap the
+        sparse: whether each array in the result has length 1 along the axes along which it does
+            not vary.
+        indexing: "ij" for results whose axes are in the order of the arguments; "xy" to swap the
             first two axes, as in images.
 
     Returns:
@@ -76,13 +76,13 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, *,
             sparse: Literal[True]) -> tuple[Array, ...]: ...
 def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
             sparse: bool = False) -> Array | tuple[Array, ...]:
-    """Create arrays of the indices of all elements of an array, one array for each axis.
+    """Create, for each axis, an array that contains the index of every element along that axis.
 
     Args:
-        dimensions: shape of the array.
+        dimensions: shape of the array that the indices refer to.
         dtype: dtype of the result; None for the default integer dtype.
-        sparse: whether each array in the result has length 1 along the axes on which it does not
-            vary.
+        sparse: whether each array in the result has length 1 along the axes along which it does
+            not vary.
 
     Returns:
         One array, in which the indices for each axis are stacked along a new first axis. If
@@ -176,7 +176,7 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
 
 def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
              base: ArrayLike = 10.0, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
-    """Create an array of powers of a base with evenly spaced exponents.
+    """Create an array of powers whose exponents are evenly spaced.
 
     Args:
         start, stop: ends of the interval of exponents; arrays are broadcast against each other.
@@ -186,7 +186,7 @@ def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
         base: the base; an array is broadcast against the exponents.
         dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
             promote to.
-        axis: position of the new axis, which has length `num`, in the result.
+        axis: position of the new axis in the result; the new axis has length `num`.
 
     Returns:
         The powers.
@@ -208,14 +208,14 @@ def geomspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoi
     """Create an array of numbers with a constant ratio between neighbors.
 
     Args:
-        start, stop: ends of the interval, which must not be 0 and must have the same sign; arrays
-            are broadcast against each other.
+        start, stop: ends of the interval, both nonzero and of the same sign; arrays are broadcast
+            against each other.
         num: number of elements.
         endpoint: whether `stop` is the last number; if False, the last number is one step before
             `stop`.
         dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
             promote to.
-        axis: position of the new axis, which has length `num`, in the result.
+        axis: position of the new axis in the result; the new axis has length `num`.
 
     Returns:
         The numbers.
@@ -285,11 +285,11 @@ ogrid = _Grid("ogrid", sparse=True)
 class _Join:
     """Join the arrays, numbers and ranges in brackets.
 
-    `jnp.r_` joins along the first axis, and `jnp.c_` along the last, with one-dimensional arrays as
-    columns. `start:stop:step` is a range, as in `arange`; an imaginary step such as `5j` specifies
-    the number of points, and the stop is then included. A leading string "axis,ndmin,place" sets
-    the axis to join along, the minimum number of axes, and the position of the original axes in
-    arrays that have fewer.
+    `jnp.r_` joins along the first axis, and `jnp.c_` along the last, treating one-dimensional
+    arrays as columns. `start:stop:step` is a range, as in `arange`; an imaginary step such as `5j`
+    specifies the number of points, and the stop is then included. A leading string
+    "axis,ndmin,place" sets the axis to join along, the minimum number of axes, and, for arrays
+    with fewer axes than that minimum, the position of their original axes.
 
     >>> jnp.r_[0:3, 7]
     Array([0, 1, 2, 7], dtype=int32)

@@ -362,7 +362,7 @@ class IndexUpdateRef:
         """Replace elements, as `x[idx] = values` does in NumPy.
 
         Values are converted to the dtype of `x`, with a FutureWarning if that dtype cannot
-        represent them. This is also true of the other methods.
+        represent them. The other methods convert values in the same way.
 
         Args:
             values: new elements, which are broadcast to the shape of `x[idx]`.
@@ -397,7 +397,7 @@ class IndexUpdateRef:
     def subtract(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                  unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                  out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Subtract from elements, like `x[idx] -= values`, once for each occurrence of an index.
+        """Subtract values, like `x[idx] -= values`, once for each occurrence of an index.
 
         Args:
             values: numbers to subtract, which are broadcast to the shape of `x[idx]`.

@@ -867,7 +867,7 @@ def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: lax.PrecisionLike = No
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
            precision: lax.PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None) -> Array:
-    """Compute dot products of vectors; the first vector is conjugated.
+    """Compute dot products of pairs of vectors, after conjugating the first vector of each pair.
 
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
@@ -877,7 +877,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
             operands promote to.
 
     Returns:
-        An array of dot products, which lacks the axis of the vectors.
+        An array of dot products, without the axis of the vectors.
     """
     return jnp.vecdot(x1, x2, axis=axis, precision=precision,
                                preferred_element_type=preferred_element_type)

@@ -664,8 +664,7 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: AxisLike = None) -> Arra
         axis: axis or axes to trim; None for all axes.
 
     Returns:
-        The part of `filt` from the first to the last nonzero element, which is empty if all
-        elements are zero.
+        The trimmed array, which is empty if all elements of `filt` are zero.
 
     >>> jnp.trim_zeros(jnp.array([0, 1, 0, 2, 0]))
     Array([1, 0, 2], dtype=int32)

@@ -29,7 +29,7 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
 
     Args:
         p: coefficients along the first axis, highest power first.
-        x: points at which to evaluate the polynomial, which are broadcast against the other axes of
+        x: points at which to evaluate the polynomial. They are broadcast against the other axes of
             `p`.
         unroll: number of iterations to unroll in the loop over the coefficients.
 
@@ -154,8 +154,8 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
         m: number of times to differentiate; it cannot be traced.
 
     Returns:
-        The coefficients of the derivative as floats, highest power first; there are none if `m` is
-        at least the number of coefficients of `p`.
+        The coefficients of the derivative as floats, highest power first. If `m` is at least the
+        number of coefficients of `p`, the result is empty.
 
     >>> jnp.polyder(jnp.array([1, 2, 3]))
     Array([2., 2.], dtype=float32)

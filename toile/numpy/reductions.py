@@ -494,9 +494,9 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         mean: ArrayLike | None = None, correction: ArrayLike | None = None) -> Array:
     """Compute the variance of the elements along the given axes.
 
-    This is the sum of the squared distances from the mean, divided by the number of elements minus
-    `ddof`. If that divisor is not positive, the variance is NaN. Floats narrower than float32 are
-    summed in float32.
+    The variance is the sum of the squared distances from the mean, divided by the number of
+    elements minus `ddof`. If that divisor is not positive, the variance is NaN. Floats narrower
+    than float32 are summed in float32.
 
     Args:
         a: array or number.

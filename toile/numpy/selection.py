@@ -143,12 +143,12 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
 
 def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out: None = None,
            mode: Literal["raise", "wrap", "clip"] = "raise") -> Array:
-    """Choose each element from one of several arrays, selected by an index.
+    """Choose each element from one of several arrays, according to an array of indices.
 
     Args:
         a: integer array that contains, for each element of the result, the index of the array in
             `choices` from which to take the element.
-        choices: arrays to choose from; they are broadcast against each other and `a`.
+        choices: arrays to choose from; they are broadcast against each other and against `a`.
         out: must be None.
         mode: how to handle out-of-bounds indices. "raise" raises an error and does not support
             traced values, "wrap" wraps indices around, and "clip" uses the nearest valid index.
@@ -349,7 +349,7 @@ def _gather_along(a, index, axis, mode, fill_value, wrap):
 
 def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
              size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
-    """Keep the slices of an array for which a condition is true.
+    """Keep only those slices of an array for which a condition is true.
 
     Args:
         condition: one-dimensional array with one element for each slice; missing elements count as
@@ -386,7 +386,7 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
 
 def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
             fill_value: ArrayLike = 0) -> Array:
-    """Extract the elements of an array for which a condition is true.
+    """Extract the elements of an array where a condition is true.
 
     Args:
         condition: array with the same number of elements as `arr`; nonzero numbers count as true.
@@ -407,7 +407,7 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
 
 
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
-    """Replace the elements of an array for which a mask is true with given values, in order.
+    """Replace the elements of an array where a mask is true with given values, in order.
 
     Args:
         arr: array whose elements are replaced.

@@ -242,8 +242,8 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
         invert: whether to invert the result, so that it is True for elements that are not
             contained.
         method: search algorithm, which affects only the running time. "compare_all" compares all
-            pairs of elements. "auto", "binary_search" and "sort" also do this if there are few test
-            elements; otherwise, they sort the test elements and use binary search.
+            pairs of elements. "auto", "binary_search" and "sort" also compare all pairs if there
+            are few test elements; otherwise, they sort the test elements and use binary search.
 
     Returns:
         A boolean array with the shape of `element`.

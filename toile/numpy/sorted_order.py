@@ -241,7 +241,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
             compare each value with each element.
 
     Returns:
-        An integer array with the shape of `v`, whose elements are between 0 and the length of `a`.
+        An integer array with the shape of `v`. Its elements are between 0 and the length of `a`.
 
     Raises:
         ValueError: `a` is not one-dimensional.

@@ -163,8 +163,8 @@ class _Methods:
                  dtype: DTypeLike | None = None, out: None = None) -> Array:
         """Reduce slices along one axis, each from one index up to the next.
 
-        The last slice ends at the end of the axis. If the next index is not larger, the slice
-        consists of only the element at the index.
+        The last slice ends at the end of the axis. If an index is not less than the next index,
+        its slice consists of only the element at that index.
 
         Args:
             a: array or number.
@@ -288,8 +288,8 @@ class ufunc(metaclass=_UfuncMeta):
         nout: number of results; if there are several, they are returned as a tuple.
         name: name of the function; None for the name of `func`.
         nargs: value of the attribute `nargs`; None for `nin`.
-        identity: value that leaves the other operand unchanged, with which reductions start; None
-            if the function has no such value.
+        identity: value that leaves the other operand unchanged; reductions start with this value.
+            None if the function has no such value.
         call: version of `func` for whole arrays, to call instead of `func`; None to vectorize
             `func`.
         reduce, accumulate, at, reduceat: functions to use as these methods; None for the general
@@ -371,8 +371,8 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *,
             is vectorized by `vmap`.
         nin: number of arguments.
         nout: number of results; if there are several, they are returned as a tuple.
-        identity: value that leaves the other operand unchanged, with which reductions start; None
-            if the function has no such value.
+        identity: value that leaves the other operand unchanged; reductions start with this value.
+            None if the function has no such value.
 
     Returns:
         A `ufunc`.

@@ -106,10 +106,11 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the elementwise maximum of two arrays, which is NaN where either element is NaN.
+    """Compute the elementwise maximum of two arrays.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Where the
-    elements are equal, each receives half of the gradient. `fmax` ignores NaN.
+    elements are equal, each receives half of the gradient. Where either element is NaN, the result
+    is NaN; to ignore NaN, use `fmax`.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -121,10 +122,11 @@ def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the elementwise minimum of two arrays, which is NaN where either element is NaN.
+    """Compute the elementwise minimum of two arrays.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Where the
-    elements are equal, each receives half of the gradient. `fmin` ignores NaN.
+    elements are equal, each receives half of the gradient. Where either element is NaN, the result
+    is NaN; to ignore NaN, use `fmin`.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -168,7 +170,7 @@ def positive(x: ArrayLike, /) -> Array:
 
 
 def absolute(x: ArrayLike, /) -> Array:
-    """Compute the absolute value of each element, or the modulus of a complex number.
+    """Compute the absolute value (for complex numbers, the modulus) of each element.
 
     The lowest integer of a signed dtype has no positive counterpart and stays negative. The
     derivative at 0 is 1.
@@ -186,7 +188,7 @@ def absolute(x: ArrayLike, /) -> Array:
 
 
 def abs(x: ArrayLike, /) -> Array:
-    """Compute the absolute value of each element, or the modulus of a complex number.
+    """Compute the absolute value (for complex numbers, the modulus) of each element.
 
     This function is the same as `absolute`.
 
@@ -222,8 +224,8 @@ def fabs(x: ArrayLike, /) -> Array:
 def sign(x: ArrayLike, /) -> Array:
     """Return -1 for negative elements, 0 for zeros and 1 for positive elements.
 
-    The sign of NaN is NaN. The sign of a complex number is `x / abs(x)`, or 0 for 0. The derivative
-    is 0.
+    The sign of NaN is NaN. The sign of a nonzero complex number `x` is `x / abs(x)`. The
+    derivative is 0.
 
     Args:
         x: array or number.
@@ -420,7 +422,7 @@ def cbrt(x: ArrayLike, /) -> Array:
 def sin(x: ArrayLike, /) -> Array:
     """Compute the sine of angles in radians.
 
-    The result is NaN for infinities.
+    If an angle is infinite, the result is NaN.
 
     Args:
         x: array or number.
@@ -435,7 +437,7 @@ def sin(x: ArrayLike, /) -> Array:
 def cos(x: ArrayLike, /) -> Array:
     """Compute the cosine of angles in radians.
 
-    The result is NaN for infinities.
+    If an angle is infinite, the result is NaN.
 
     Args:
         x: array or number.
@@ -450,7 +452,7 @@ def cos(x: ArrayLike, /) -> Array:
 def tan(x: ArrayLike, /) -> Array:
     """Compute the tangent of angles in radians.
 
-    The result is NaN for infinities.
+    If an angle is infinite, the result is NaN.
 
     Args:
         x: array or number.
@@ -463,9 +465,10 @@ def tan(x: ArrayLike, /) -> Array:
 
 
 def arcsin(x: ArrayLike, /) -> Array:
-    """Compute the arcsine of each element: the angle between -pi/2 and pi/2 with that sine.
+    """Compute the arcsine of each element, in radians.
 
-    The result is NaN for real numbers outside [-1, 1].
+    For real numbers in [-1, 1], the result is between -pi/2 and pi/2; for other real numbers, it
+    is NaN.
 
     Args:
         x: array or number.
@@ -478,9 +481,9 @@ def arcsin(x: ArrayLike, /) -> Array:
 
 
 def arccos(x: ArrayLike, /) -> Array:
-    """Compute the arccosine of each element: the angle between 0 and pi with that cosine.
+    """Compute the arccosine of each element, in radians.
 
-    The result is NaN for real numbers outside [-1, 1].
+    For real numbers in [-1, 1], the result is between 0 and pi; for other real numbers, it is NaN.
 
     Args:
         x: array or number.
@@ -493,9 +496,9 @@ def arccos(x: ArrayLike, /) -> Array:
 
 
 def arctan(x: ArrayLike, /) -> Array:
-    """Compute the arctangent of each element: the angle between -pi/2 and pi/2 with that tangent.
+    """Compute the arctangent of each element, in radians.
 
-    The result is -pi/2 for -inf and pi/2 for inf.
+    For real numbers, the result is between -pi/2 (for -inf) and pi/2 (for inf).
 
     Args:
         x: array or number.
@@ -534,7 +537,9 @@ def cosh(x: ArrayLike, /) -> Array:
 
 
 def tanh(x: ArrayLike, /) -> Array:
-    """Compute the hyperbolic tangent of each element, a number between -1 and 1.
+    """Compute the hyperbolic tangent of each element.
+
+    For real numbers, the result is between -1 and 1.
 
     Args:
         x: array or number.
@@ -563,10 +568,10 @@ def arcsinh(x: ArrayLike, /) -> Array:
 
 
 def arccosh(x: ArrayLike, /) -> Array:
-    """Compute the inverse hyperbolic cosine of each element, a non-negative number.
+    """Compute the inverse hyperbolic cosine of each element.
 
-    The result is NaN for real numbers below 1. For complex numbers, the real part of the result is
-    not negative.
+    For real numbers, the result is non-negative, or NaN for numbers below 1. For complex numbers,
+    the real part of the result is non-negative.
 
     Args:
         x: array or number.
@@ -979,7 +984,7 @@ def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_not(x: ArrayLike, /) -> Array:
-    """Compute the logical NOT of each element, which is True where the element is zero.
+    """Compute the logical NOT of each element: True where the element is zero, and False elsewhere.
 
     Args:
         x: array or number.

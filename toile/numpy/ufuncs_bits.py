@@ -141,7 +141,7 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
 
 
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Multiply `x1` by 2 to the integer power `x2`; the inverse of `frexp`.
+    """Compute `x1 * 2**x2` for integer exponents `x2`: the inverse of `frexp`.
 
     Args:
         x1: array or number.

@@ -115,7 +115,7 @@ def _shaped(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute the remainder of a division that rounds down; it has the sign of `x2`.
+    """Compute the remainder of a division that rounds down; the result has the sign of `x2`.
 
     The remainder of division by 0 is 0 for integers and NaN for floats.
 
@@ -453,7 +453,8 @@ _plain_logaddexp2, _logaddexp_2 = _sum_of_powers(lax.exp2, float(1 / np.log(2)))
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Compute `log(exp(x1) + exp(x2))` without overflow in the exponentials.
 
-    This adds two probabilities that are given as logarithms; -inf represents probability 0.
+    In effect, the function adds two probabilities that are given as logarithms; -inf represents
+    probability 0.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -758,10 +759,11 @@ def nan_to_num(x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0,
 
 
 def angle(z: ArrayLike, deg: bool = False) -> Array:
-    """Compute the angle of complex numbers, between -pi and pi.
+    """Compute the angle of each complex number.
 
-    The angle of a positive real number is 0, and the angle of a negative real number is pi. If a
-    negative number is complex and its imaginary part is -0.0, its angle is -pi.
+    The angle is between -pi and pi. The angle of a positive real number is 0, and the angle of a
+    negative real number is pi. If a negative number is complex and its imaginary part is -0.0, its
+    angle is -pi.
 
     Args:
         z: array or number.

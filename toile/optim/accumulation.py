@@ -291,10 +291,10 @@ class MultiStepsState(NamedTuple):
 class MultiSteps:
     """Accumulate gradients over several calls, and pass their mean or sum to an optimizer.
 
-    This makes several small batches work like one large batch. Out of `k` calls to `update`, all
+    In effect, several small batches work like one large batch. Out of `k` calls to `update`, all
     but the last return zeros and leave the optimizer's state unchanged. Like a gradient
-    transformation, the object has methods `init` and `update`. Its method `gradient_transformation`
-    returns a `GradientTransformation`.
+    transformation, the object has methods `init` and `update`. Its method
+    `gradient_transformation` returns a `GradientTransformation`.
 
     Args:
         opt: optimizer that receives the accumulated gradients.
@@ -431,5 +431,5 @@ class MultiSteps:
         return jnp.logical_and(state.mini_step == 0, state.gradient_step > 0)
 
     def gradient_transformation(self) -> base.GradientTransformation:
-        """Return a `GradientTransformation` that does the same as this object."""
+        """Return a `GradientTransformation` that behaves like this object."""
         return base.GradientTransformation(init=self.init, update=cast(Any, self.update))

@@ -83,7 +83,7 @@ def scale_by_rss(
 
 
 class ScaleByRmsState(NamedTuple):
-    """State of `scale_by_rms` without bias correction.
+    """State of `scale_by_rms` if `bias_correction` is False.
 
     Args:
         nu: average of squared gradients, a tree like the parameters.
@@ -97,7 +97,7 @@ class ScaleByRmsState(NamedTuple):
 
 
 class ScaleByRmsWithCountState(NamedTuple):
-    """State of `scale_by_rms` with bias correction.
+    """State of `scale_by_rms` if `bias_correction` is True.
 
     Args:
         count: number of updates made so far.
@@ -176,7 +176,7 @@ def scale_by_rms(
 
 
 class ScaleByRStdDevState(NamedTuple):
-    """State of `scale_by_stddev` without bias correction.
+    """State of `scale_by_stddev` if `bias_correction` is False.
 
     Args:
         mu: average of gradients, a tree like the parameters.
@@ -192,7 +192,7 @@ class ScaleByRStdDevState(NamedTuple):
 
 
 class ScaleByRStdDevWithCountState(NamedTuple):
-    """State of `scale_by_stddev` with bias correction.
+    """State of `scale_by_stddev` if `bias_correction` is True.
 
     Args:
         count: number of updates made so far.

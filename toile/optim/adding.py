@@ -43,10 +43,10 @@ def add_decayed_weights(
 ) -> base.GradientTransformation:
     """Add a multiple of the parameters to the updates (weight decay).
 
-    For an update `g` and a parameter `p`, the result is `g + weight_decay * p`. If this
-    transformation comes after one that scales gradients, the weight decay is decoupled, as in
-    `adamw`. If it comes before such a transformation, the effect is that of a penalty on the
-    squared norm of the parameters.
+    For an update `g` and a parameter `p`, the result is `g + weight_decay * p`. If
+    `add_decayed_weights` comes after a transformation that scales gradients, the weight decay is
+    decoupled, as in `adamw`. If it comes before such a transformation, the effect is that of a
+    penalty on the squared norm of the parameters.
 
     Args:
         weight_decay: factor by which the parameters are multiplied, a number or a schedule; 1e-4 to
@@ -89,7 +89,7 @@ class AddNoiseState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        rng_key: random key from which the next noise is drawn.
+        rng_key: random key for the next noise.
 
     >>> from toile import optim
     >>> optim.add_noise(0.01, 0.55, key=0).init(jnp.zeros(2)).count

@@ -166,8 +166,8 @@ class GradientTransformation(NamedTuple):
 class GradientTransformationExtraArgs(GradientTransformation):
     """A gradient transformation whose `update` accepts additional keyword arguments.
 
-    The function `chain` returns such a transformation; it passes the keyword arguments to each
-    member that accepts them.
+    The function `chain` returns such a transformation, which passes the keyword arguments to each
+    member of the chain that accepts them.
 
     Args:
         init: function `init(params)` that returns the initial state.

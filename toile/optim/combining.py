@@ -115,7 +115,7 @@ def partition(
     param_labels: base.PyTree | Callable[[base.PyTree], base.PyTree], *,
     mask_compatible_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Apply to each leaf the transformation for that leaf's label.
+    """Apply different transformations to leaves with different labels.
 
     Args:
         transforms: dict from labels to transformations. Each transformation sees only the leaves
@@ -213,7 +213,7 @@ def freeze(
 def selective_transform(
     optimizer: base.GradientTransformation, *, freeze_mask: base.PyTree | str | Sequence[str]
 ) -> base.GradientTransformation:
-    """Apply an optimizer to the leaves where a mask is False; all other leaves stay unchanged.
+    """Apply an optimizer to the leaves where a mask is False, and freeze all other parameters.
 
     Args:
         optimizer: transformation for the leaves that are trained. It keeps no state for the other

@@ -35,7 +35,7 @@ def sgd(
     """Gradient descent, optionally with momentum.
 
     A parameter with gradient `g` moves by `-learning_rate * g`. With momentum, it moves by
-    `-learning_rate * v`, where `v = momentum * v + g`, and with Nesterov momentum by
+    `-learning_rate * v`, where `v = momentum * v + g`, and with Nesterov momentum, it moves by
     `-learning_rate * (g + momentum * v)`.
 
     Args:
@@ -192,7 +192,7 @@ def rprop(
 def optimistic_gradient_descent(
     learning_rate: ScalarOrSchedule, alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> GradientTransformationExtraArgs:
-    """Gradient descent for games, which extrapolates the last change in the gradient.
+    """Gradient descent that extrapolates the last change in the gradient, for use in games.
 
     A parameter with gradient `g` moves by `-learning_rate * ((alpha + beta) * g - beta * g')`,
     where `g'` is the gradient in the previous step. In the first step, `g'` is `g`. In games, where

@@ -67,8 +67,8 @@ def scale_by_factored_rms(
 
     For an array whose two largest axes are long enough, only the averages of the squared updates
     over each of these axes are stored. The average square of an element is estimated as the outer
-    product of the two averages, divided by their mean (Adafactor; Shazeer and Stern, 2018). At step
-    `t`, counted from 1, the decay rate of the averages is `1 - t**-decay_rate`.
+    product of the two averages, divided by their common mean (Adafactor; Shazeer and Stern, 2018).
+    At step `t`, counted from 1, the decay rate of the averages is `1 - t**-decay_rate`.
 
     Args:
         factored: whether to factor the average squares. If False, the average squares are stored in

@@ -14,9 +14,10 @@ __all__ = ["flatten"]
 def flatten(inner: base.GradientTransformation) -> base.GradientTransformationExtraArgs:
     """Apply a transformation to one vector that contains all leaves.
 
-    This replaces many operations on small arrays with a few operations on one long vector. The
-    inner transformation does not see the separate leaves, so it cannot compute the norm of each
-    leaf or apply a mask. All leaves are converted to one dtype, because they are concatenated.
+    Flattening replaces many operations on small arrays with a few operations on one long vector.
+    The inner transformation does not see the separate leaves, so it cannot compute the norm of
+    each leaf or apply a mask. All leaves are converted to one dtype, because they are
+    concatenated.
 
     Args:
         inner: transformation to apply to the vector. Its state also contains vectors.

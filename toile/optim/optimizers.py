@@ -78,7 +78,7 @@ def adam(
 nadam = functools.partial(adam, nesterov=True)
 nadam.__doc__ = """Adam with Nesterov momentum (Dozat, 2016).
 
-It is `adam` with `nesterov=True`, and has the same arguments and result.
+`nadam` is `adam` with `nesterov=True`; the other arguments and the result are the same.
 
 >>> from toile import optim
 >>> tx = optim.nadam(0.1)
@@ -136,7 +136,7 @@ def adamw(
 nadamw = functools.partial(adamw, nesterov=True)
 nadamw.__doc__ = """AdamW with Nesterov momentum.
 
-It is `adamw` with `nesterov=True`, and has the same arguments and result.
+`nadamw` is `adamw` with `nesterov=True`; the other arguments and the result are the same.
 
 >>> from toile import optim
 >>> tx, params = optim.nadamw(0.1), jnp.zeros(2)
@@ -267,8 +267,8 @@ def radam(
 
     Let `m` and `v` be the averages that `adam` computes. In the first steps, a parameter moves by
     `-learning_rate * m`. Once `v` covers `threshold` steps, the parameter moves by
-    `-learning_rate * r * m / (sqrt(v + eps_root) + eps)`, where `r` approaches 1. This makes a
-    warm-up of the learning rate unnecessary (Liu et al., 2020).
+    `-learning_rate * r * m / (sqrt(v + eps_root) + eps)`, where `r` approaches 1. This rule makes
+    a warm-up of the learning rate unnecessary (Liu et al., 2020).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -573,10 +573,10 @@ def novograd(
 ) -> GradientTransformationExtraArgs:
     """NovoGrad, which divides each array's gradient by its average norm and applies momentum.
 
-    For an array `p` with gradient `g`, let `v` be the moving average of `norm(g)**2`, a single
-    number. The momentum becomes `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`,
-    and the array moves by `-learning_rate * m`. In the first step, `v` is `norm(g)**2`, and `m` has
-    no term `b1 * m` (Ginsburg et al., 2019).
+    For an array `p` with gradient `g`, let the number `v` be the moving average of `norm(g)**2`.
+    The momentum becomes `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, and the
+    array moves by `-learning_rate * m`. In the first step, `v` is `norm(g)**2`, and `m` has no
+    term `b1 * m` (Ginsburg et al., 2019).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -682,10 +682,10 @@ def adafactor(
     """Adafactor, which stores only row and column averages of a matrix's squared gradients.
 
     A parameter's gradient is divided by the square root of its average square (see
-    `scale_by_factored_rms`), scaled down if its root mean square exceeds `clipping_threshold`, and
-    multiplied by the learning rate and by the root mean square of the parameter. Then momentum and
-    weight decay are applied, if requested. Large matrices need little additional memory (Shazeer
-    and Stern, 2018).
+    `scale_by_factored_rms`). The quotient is scaled down if its root mean square exceeds
+    `clipping_threshold`, and is then multiplied by the learning rate and by the root mean square
+    of the parameter. Finally, momentum and weight decay are applied, if requested. Large matrices
+    need little additional memory (Shazeer and Stern, 2018).
 
     Args:
         learning_rate: step size, a number or a schedule; None means 1. If
@@ -868,7 +868,7 @@ def optimistic_adam_v2(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """A variant of Adam for games, such as training GANs, that extrapolates the change in its step.
+    """A variant of Adam that extrapolates the change in its step, for games such as GAN training.
 
     A parameter moves by `-learning_rate * ((alpha + beta) * u - beta * u')`, where `u` is the step
     that `adam` computes, without the learning rate, and `u'` is the previous `u`. In games, where

@@ -229,7 +229,7 @@ def projection_vector(x: PyTree, a: PyTree) -> PyTree:
 
 
 def projection_hyperplane(x: PyTree, a: PyTree, b: ArrayLike) -> PyTree:
-    """Project a tree onto the hyperplane of all `y` with `dot(a, y) == b`.
+    """Project a tree onto the hyperplane of all `y` for which `dot(a, y) == b`.
 
     Args:
         x: tree of arrays, treated as one vector.
@@ -247,7 +247,7 @@ def projection_hyperplane(x: PyTree, a: PyTree, b: ArrayLike) -> PyTree:
 
 
 def projection_halfspace(x: PyTree, a: PyTree, b: ArrayLike) -> PyTree:
-    """Project a tree onto the half-space of all `y` with `dot(a, y) <= b`.
+    """Project a tree onto the half-space of all `y` for which `dot(a, y) <= b`.
 
     Args:
         x: tree of arrays, treated as one vector.

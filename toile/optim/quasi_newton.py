@@ -75,9 +75,9 @@ def scale_by_lbfgs(
 ) -> base.GradientTransformation:
     """Multiply gradients by an estimate of the inverse Hessian that is computed from past steps.
 
-    This is the two-loop recursion of L-BFGS (Liu and Nocedal, 1989). Put this transformation first
-    in a chain, because it needs the unmodified gradients. It does not flip the sign. `lbfgs` flips
-    the sign and adds a learning rate and a line search.
+    The product is computed by the two-loop recursion of L-BFGS (Liu and Nocedal, 1989). Put this
+    transformation first in a chain, because it needs the unmodified gradients. It does not flip
+    the sign. `lbfgs` flips the sign and adds a learning rate and a line search.
 
     Args:
         memory_size: number of past steps used in the estimate, at least 1.

@@ -94,8 +94,8 @@ def scale_by_learning_rate(
     """Multiply updates by the negative learning rate, so that steps go downhill.
 
     Args:
-        learning_rate: a number or a schedule. If None, updates are returned unchanged, without
-            flipping their sign.
+        learning_rate: a number or a schedule. If None, updates are returned unchanged; their sign
+            is not flipped.
         flip_sign: if True, the factor is `-learning_rate`; if False, it is `learning_rate`.
 
     Returns:
@@ -230,7 +230,7 @@ def normalize_by_update_norm(
 
 
 def centralize() -> base.GradientTransformation:
-    """Subtract from each leaf its mean over all axes except the first.
+    """Subtract the mean over all axes except the first from each leaf.
 
     Leaves with fewer than two axes stay unchanged. This method is called gradient centralization
     (Yong et al., 2020).
@@ -273,7 +273,7 @@ class ScaleByOptimisticGradientState(NamedTuple):
 def scale_by_optimistic_gradient(
     alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> base.GradientTransformation:
-    """Add to the updates their change since the previous step.
+    """Add the change since the previous step to the updates.
 
     The result is `(alpha + beta) * g - beta * g'`, where `g` is the update and `g'` is the update
     in the previous step. In the first step, `g'` is `g`.
@@ -310,7 +310,7 @@ def scale_by_optimistic_gradient(
 
 
 class ScaleByDistanceOverGradientsState(NamedTuple):
-    """State of `scale_by_distance_over_gradients`; its fields are trees like the parameters.
+    """State of `scale_by_distance_over_gradients`; each field has the structure of the parameters.
 
     Args:
         max_dist: for each leaf, the largest distance so far from its initial value, as a scalar.

@@ -29,8 +29,9 @@ class ZoomLinesearchInfo(NamedTuple):
     Args:
         num_linesearch_steps: number of step sizes tried.
         decrease_error: amount by which the decrease in loss fell short of the required decrease; 0
-            if it sufficed.
-        curvature_error: amount by which the slope exceeded the limit; 0 if it did not.
+            if the decrease sufficed.
+        curvature_error: amount by which the slope exceeded its limit; 0 if the slope was within
+            the limit.
 
     >>> from toile import optim
     >>> optim.scale_by_zoom_linesearch(15).init(jnp.zeros(1)).info.decrease_error
@@ -297,10 +298,10 @@ def scale_by_zoom_linesearch(
     are the updates, which must point downhill, and `slope(s)` is the derivative of `f(w + s * u)`
     with respect to `s`.
 
-    Step sizes increase until an interval is found that contains such a step size, and then the
-    interval is narrowed. If no such step size is found, the search uses the best step size that
-    decreased the loss enough. If there is none, it uses the last step size tried, or 0 if the loss
-    is not finite there.
+    Step sizes increase until an interval is found that contains a step size that satisfies the
+    conditions, and then the interval is narrowed. If no such step size is found, the search uses
+    the best step size that decreased the loss enough. If no step size decreased the loss enough,
+    the search uses the last step size tried, or 0 if the loss is not finite there.
 
     The `update` of this transformation needs the keyword arguments `value` (the loss), `grad` (its
     gradient) and `value_fn` (the function of the parameters that computes the loss). All other

@@ -109,7 +109,7 @@ def key(
         impl: name of the generator, one of `"threefry2x32"`, `"threefry4x32"`, `"philox2x32"`,
             `"philox4x32"`, `"rbg"` and `"unsafe_rbg"`; None for the default generator, which is
             `"threefry2x32"` unless `toile.config` names another generator.
-        dtype: dtype of the key, which is another way to name the generator.
+        dtype: dtype of the key, another way to specify the generator.
 
     Returns:
         A key: an array of shape () with a key dtype.
@@ -181,7 +181,7 @@ def split(key: Array, num: int | Sequence[int] = 2) -> Array:
         num: number of new keys, or the shape of the array of keys.
 
     Returns:
-        An array of keys, whose shape is `(num,)` or, if `num` is a sequence, `num`. Iterating over
+        An array of keys. Its shape is `(num,)` or, if `num` is a sequence, `num`. Iterating over
         the array yields single keys.
 
     >>> k1, k2 = toile.random.split(key(0))
@@ -223,7 +223,7 @@ def fold_in(key: Array, data: ArrayLike) -> Array:
 
 
 def key_data(keys: Array) -> Array:
-    """Return the words of which keys consist, for example to store them.
+    """Return the words that keys consist of, for example to store them.
 
     `wrap_key_data` turns words back into keys.
 
@@ -249,10 +249,10 @@ def wrap_key_data(
     Args:
         key_bits_array: uint32 array whose last axis contains the words of a key.
         impl: name of the generator that the words belong to; None for the default generator.
-        dtype: dtype of the keys, which is another way to name the generator.
+        dtype: dtype of the keys, another way to specify the generator.
 
     Returns:
-        An array of keys, whose shape is that of the words without their last axis.
+        An array of keys. Its shape is that of `key_bits_array` without the last axis.
 
     Raises:
         TypeError: the words are not uint32, or the last axis does not have the size of a key.

@@ -423,7 +423,7 @@ def ball(
 ) -> Array:
     """Draw points uniformly from the unit ball of the `p`-norm.
 
-    The ball consists of the points `x` with `sum(|x[i]|**p) <= 1`.
+    The ball consists of the points `x` for which `sum(|x[i]|**p) <= 1`.
 
     Args:
         key: random key; do not use it again.

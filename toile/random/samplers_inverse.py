@@ -54,8 +54,8 @@ def gumbel(
 ) -> Array:
     """Draw floats from the standard Gumbel distribution.
 
-    The density is `exp(-x - exp(-x))`. The index of the maximum of `logits` plus Gumbel noise is a
-    sample from the categorical distribution (see `categorical`).
+    The density is `exp(-x - exp(-x))`. If Gumbel noise is added to logits, the index of the
+    maximum is a sample from the categorical distribution (see `categorical`).
 
     Args:
         key: random key; do not use it again.

@@ -176,7 +176,7 @@ class Optimizer(struct.PyTreeNode):
     step returns a new `Optimizer`.
 
     Args:
-        optimizer_def: definition of the optimizer, which is not part of the tree.
+        optimizer_def: definition of the optimizer; it is not part of the tree.
         state: state of the optimizer.
         target: tree of parameters.
 
@@ -211,8 +211,8 @@ class Optimizer(struct.PyTreeNode):
         """Return the loss and its gradient at the target (deprecated).
 
         Args:
-            loss_fn: function of the parameters that returns the loss, or a pair (loss, aux). For a
-                pair, the result is (loss, aux, gradient).
+            loss_fn: function of the parameters that returns the loss, or a pair (loss, aux). If
+                `loss_fn` returns a pair, the result is (loss, aux, gradient).
         """
         warnings.warn(
             "Optimizer.compute_gradient is deprecated: use toile.grad or toile.value_and_grad",
@@ -228,8 +228,8 @@ class Optimizer(struct.PyTreeNode):
         """Return the optimizer after a step, and the loss (deprecated).
 
         Args:
-            loss_fn: function of the parameters that returns the loss, or a pair (loss, aux). For a
-                pair, the result is (optimizer, loss, aux).
+            loss_fn: function of the parameters that returns the loss, or a pair (loss, aux). If
+                `loss_fn` returns a pair, the result is (optimizer, loss, aux).
             hyper_param_overrides: hyperparameters for this step only.
         """
         warnings.warn(

@@ -81,7 +81,7 @@ def scaled_value_and_grad(
 
 
 class DynamicScale(struct.PyTreeNode):
-    """Loss scaling for float16, which uses the largest scale for which gradients are finite.
+    """Loss scaling for float16, with a scale that adapts to the gradients.
 
     Small gradients become 0 in float16. Multiplying the loss by a scale avoids this. The scale is
     reduced when gradients overflow and increased after enough finite steps. This class comes from

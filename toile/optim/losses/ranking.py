@@ -24,8 +24,8 @@ def ranking_softmax_loss(
     Args:
         logits: scores of the items, a floating-point array. The last axis is the list.
         labels: relevance of the items, an array with the same shape as `logits`; larger is better.
-        where: boolean mask of the items to include. None means all items. A list whose items are
-            all masked is excluded from the reduction; if there is no reduction, its loss is 0.
+        where: boolean mask of the items to include. None means all items. A list with no included
+            items is left out of the reduction; if there is no reduction, its loss is 0.
         weights: weights of the items. None means equal weights.
         reduce_fn: function, such as `jnp.mean`, that reduces the losses of the lists. None means no
             reduction.

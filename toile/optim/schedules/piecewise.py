@@ -31,8 +31,8 @@ def piecewise_constant_schedule(
 
     Args:
         init_value: initial value.
-        boundaries_and_scales: dict from steps to factors, which accumulate. If None, the schedule
-            is constant.
+        boundaries_and_scales: dict from steps to factors; the factors accumulate. If None, the
+            schedule is constant.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
@@ -79,9 +79,10 @@ def piecewise_interpolate_schedule(
         interpolate_type: shape of the curve between two steps: "linear" for a straight line,
             "cosine" for half a cosine wave.
         init_value: value at step 0.
-        boundaries_and_scales: dict from steps to factors, which accumulate. At each of these steps,
-            the value is the factor times the value at the previous step in the dict. After the last
-            step in the dict, the value is constant. If None, the whole schedule is constant.
+        boundaries_and_scales: dict from steps to factors; the factors accumulate. At each of these
+            steps, the value is the factor times the value at the previous step in the dict. After
+            the last step in the dict, the value is constant. If None, the whole schedule is
+            constant.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.

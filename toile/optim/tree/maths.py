@@ -141,7 +141,7 @@ def _vdot(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def vdot(tree_x: PyTree, tree_y: PyTree) -> ArrayLike:
-    """Compute the inner product of two trees; the first tree is conjugated.
+    """Compute the inner product of two trees, after conjugating the first tree.
 
     Args:
         tree_x, tree_y: trees of the same structure and shapes.
@@ -162,7 +162,8 @@ def sum(tree: PyTree, associative_reduction: bool = False) -> ArrayLike:
     Args:
         tree: tree of arrays.
         associative_reduction: whether to add the sums of the leaves in pairs, then pairs of pairs,
-            and so on. This causes smaller rounding errors than adding the sums one after another.
+            and so on. Adding in pairs causes smaller rounding errors than adding the sums one
+            after another.
 
     Returns:
         A scalar; 0 if the tree has no leaves.

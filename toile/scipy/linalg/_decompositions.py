@@ -42,8 +42,8 @@ def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
         contains NaN.
 
     Differences:
-        SciPy raises an error if the matrix is not positive definite. In `toile.numpy.linalg`, the
-        factor is lower triangular.
+        SciPy raises an error if the matrix is not positive definite. The default of
+        `toile.numpy.linalg.cholesky` is the lower triangular factor.
 
     >>> from toile.scipy import linalg
     >>> linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]]))
@@ -231,8 +231,8 @@ def eigh(a: ArrayLike, b: None = None, lower: bool = True, eigvals_only: bool = 
     """Compute the eigenvalues and eigenvectors of a Hermitian matrix.
 
     Args:
-        a: matrices of shape `(..., n, n)`. Each matrix is first replaced with the mean of itself
-            and its adjoint, which is Hermitian.
+        a: matrices of shape `(..., n, n)`. Each matrix is first made Hermitian: it is replaced
+            with the mean of itself and its adjoint.
         b: must be None; other values are not supported.
         lower: ignored, because both triangles of `a` are read.
         eigvals_only: whether to return only the eigenvalues.
@@ -424,8 +424,8 @@ def qr(a: ArrayLike, overwrite_a: bool = False, lwork: int | None = None,
             magnitude. The decomposition is then `a[:, p] = Q R`.
 
     Returns:
-        A tuple `(Q, R)`, or `(R,)` for `mode="r"`. With `pivoting`, the permutation `p` is the last
-        element of the tuple.
+        A tuple `(Q, R)`, or `(R,)` for `mode="r"`. If `pivoting` is True, the permutation `p` is
+        the last element of the tuple.
 
     Raises:
         ValueError: `mode` is invalid.
@@ -451,7 +451,8 @@ def qr_multiply(a: ArrayLike, c: ArrayLike, mode: Literal["right", "left"] = "ri
         overwrite_a, overwrite_c: ignored.
 
     Returns:
-        A tuple `(product, R)`. With `pivoting`, the permutation is the last element of the tuple.
+        A tuple `(product, R)`. If `pivoting` is True, the permutation is the last element of the
+        tuple.
 
     Raises:
         ValueError: `mode` is invalid, or the shapes do not match.
@@ -494,7 +495,7 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
         overwrite_a, overwrite_b, debug, check_finite: ignored.
         assume_a: `"pos"` if `a` is Hermitian and positive definite, so that the faster Cholesky
             factorization can be used. For all other values (general, symmetric and Hermitian
-            matrices), the same method is used.
+            matrices), the LU factorization is used.
 
     Returns:
         The solution. It has the shape of `b`, except that the batch axes of `a` and `b` are
@@ -595,7 +596,7 @@ def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
         A tuple `(u, p)`.
 
     Raises:
-        NotImplementedError: `method` is `"qdwh"`, and the shape of `a` is not supported with this
+        NotImplementedError: `method` is `"qdwh"`, and the shape of `a` is not supported for this
             `side`.
         ValueError: `a` has fewer than two dimensions, or `side` or `method` is invalid.
     """

@@ -79,7 +79,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
 
     Args:
         A: matrices of shape `(..., n, n)`.
-        upper_triangular: whether `A` is known to be upper triangular, which saves work.
+        upper_triangular: True to promise that `A` is upper triangular, which saves work.
         max_squarings: maximum number of squarings. If the norm of a matrix is so large that more
             squarings would be needed, the result is NaN.
 
@@ -155,7 +155,7 @@ def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None,
 
 
 def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
-    """Compute the principal square root of a square matrix: `X` with `X X = A`.
+    """Compute the principal square root of a square matrix: the matrix `X` such that `X X = A`.
 
     Args:
         A: one matrix of shape `(n, n)`.
@@ -233,10 +233,11 @@ def funm(A: ArrayLike, func: Callable[[Array], Array],
     Args:
         A: one matrix of shape `(n, n)`, of a floating-point or complex dtype.
         func: function to apply; it is called with the vector of eigenvalues.
-        disp: if False, an estimate of the error is returned too.
+        disp: whether to return only the matrix; if False, an estimate of the error is also
+            returned.
 
     Returns:
-        A complex matrix. With `disp=False`, a tuple of the matrix and an estimate of its error in
+        A complex matrix. If `disp` is False, a tuple of the matrix and an estimate of its error in
         the 1-norm.
 
     Raises:

@@ -405,7 +405,10 @@ def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None
 
 
 def helmert(n: int, full: bool = False) -> Array:
-    """Build a Helmert matrix, whose orthonormal rows compare each element with those before it.
+    """Build a Helmert matrix, whose rows are orthonormal.
+
+    Multiplying the matrix by a vector compares each element of the vector, except the first, with
+    the mean of the elements before it.
 
     Args:
         n: number of columns.

@@ -28,7 +28,9 @@ def _ordered(in1, in2):
 
 def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
                 axes: AxisLike = None) -> Array:
-    """Convolve two arrays by fast Fourier transforms, which is efficient if both arrays are large.
+    """Convolve two arrays by fast Fourier transforms.
+
+    This method is efficient if both arrays are large.
 
     Args:
         in1, in2: arrays with the same number of dimensions.

@@ -268,7 +268,7 @@ def stft(x: ArrayLike, fs: ArrayLike = 1.0,
         x: array of samples.
         fs: number of samples per unit of time.
         window: an array of window values, or the name of a window. All names that SciPy's function
-            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            `get_window` accepts are supported; all of them except `"hann"` require SciPy to be
             installed.
         nperseg: number of samples in a segment. If `window` is an array, it must have this length.
         noverlap: number of samples that neighboring segments share; None for half a segment.
@@ -324,7 +324,7 @@ def csd(x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0,
             is the same as that of `welch`.
         fs: number of samples per unit of time.
         window: an array of window values, or the name of a window. All names that SciPy's function
-            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            `get_window` accepts are supported; all of them except `"hann"` require SciPy to be
             installed.
         nperseg: number of samples in a segment. None means the length of the window if `window` is
             an array, and otherwise the length of the signal.
@@ -385,7 +385,7 @@ def welch(x: ArrayLike, fs: ArrayLike = 1.0,
         x: array of samples.
         fs: number of samples per unit of time.
         window: an array of window values, or the name of a window. All names that SciPy's function
-            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            `get_window` accepts are supported; all of them except `"hann"` require SciPy to be
             installed.
         nperseg: number of samples in a segment. None means the length of the window if `window` is
             an array, and otherwise the length of the signal.
@@ -465,7 +465,7 @@ def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
         Zxx: the transform, an array with an axis of frequencies and an axis of segments.
         fs: number of samples per unit of time.
         window: an array of window values, or the name of a window. All names that SciPy's function
-            `get_window` accepts are supported; all of them except `"hann"` require that SciPy is
+            `get_window` accepts are supported; all of them except `"hann"` require SciPy to be
             installed.
         nperseg: number of samples in a segment; None to infer it from the number of frequencies.
         noverlap: number of samples that neighboring segments share; None or 0 for half a segment.

@@ -315,7 +315,7 @@ class Rotation(NamedTuple):
         return scale * quat[..., :3]
 
     def as_quat(self, canonical: bool = False, scalar_first: bool = False) -> Array:
-        """Return the quaternion of the rotation.
+        """Return the quaternion that represents the rotation.
 
         Args:
             canonical: whether to choose the sign so that the first nonzero component of
@@ -338,7 +338,10 @@ class Rotation(NamedTuple):
         return 2.0 * jnp.arctan2(_norm(quat[..., :3])[..., 0], jnp.abs(quat[..., 3]))
 
     def mean(self, weights: ArrayLike | None = None) -> Rotation:
-        """Compute the mean of a batch, which minimizes the sum of squared chordal distances.
+        """Compute the mean of a batch of rotations.
+
+        The mean is the rotation with the smallest sum of squared chordal distances to the
+        rotations in the batch.
 
         Args:
             weights: vector of weights, one for each rotation; None for equal weights.

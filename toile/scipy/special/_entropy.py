@@ -66,7 +66,7 @@ _xlog1py = _x_log(jnp.log1p, lambda y: 1 + y)
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute `x log(y)`, which is 0 where `x` is 0, unless `y` is NaN.
+    """Compute `x log(y)`; the result is 0 where `x` is 0, unless `y` is NaN.
 
     Args:
         x: factors, which are broadcast against `y`.
@@ -84,7 +84,7 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute `x log(1 + y)`, which is 0 where `x` is 0, unless `y` is NaN.
+    """Compute `x log(1 + y)`; the result is 0 where `x` is 0, unless `y` is NaN.
 
     The result is accurate even for small `y`.
 
@@ -129,8 +129,9 @@ def entr(x: ArrayLike) -> Array:
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """Compute the contribution of one outcome to the relative entropy: `p log(p / q)`.
 
-    The result is `p log(p / q)` where both are positive, 0 where `p` is 0 and `q` is not negative,
-    and inf otherwise. Its sum over all outcomes is the Kullback-Leibler divergence of `p` from `q`.
+    The result is `p log(p / q)` where both `p` and `q` are positive, 0 where `p` is 0 and `q` is
+    not negative, and inf otherwise. Its sum over all outcomes is the Kullback-Leibler divergence
+    of `p` from `q`.
 
     Args:
         p, q: probabilities, which are broadcast against each other.

@@ -40,7 +40,7 @@ def gammasgn(x: ArrayLike) -> Array:
             -0.0, it is -1.
 
     Returns:
-        A floating-point array with the shape of `x`, whose elements are 1, -1 or NaN.
+        A floating-point array with the shape of `x`. Its elements are 1, -1 or NaN.
 
     Raises:
         ValueError: `x` is complex.
@@ -194,8 +194,8 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized incomplete beta function.
 
-    The result is the integral of `t^(a-1) (1-t)^(b-1)` from 0 to `x`, divided by `beta(a, b)`. This
-    is the distribution function of the beta distribution.
+    The result is the integral of `t^(a-1) (1-t)^(b-1)` from 0 to `x`, divided by `beta(a, b)`. As
+    a function of `x`, the result is the distribution function of the beta distribution.
 
     Args:
         a, b: nonnegative shape parameters.
@@ -218,7 +218,7 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
     """Compute the factorial as a float: `gamma(n + 1)`, or 0 if `n` is negative.
 
     Args:
-        n: array or number, whose elements need not be integers.
+        n: array or number; the elements need not be integers.
         exact: must be False; other values are not supported.
 
     Returns:
@@ -323,8 +323,8 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
 def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized lower incomplete gamma function.
 
-    The result is the integral of `t^(a-1) exp(-t)` from 0 to `x`, divided by `gamma(a)`. This is
-    the distribution function of the gamma distribution.
+    The result is the integral of `t^(a-1) exp(-t)` from 0 to `x`, divided by `gamma(a)`. As a
+    function of `x`, the result is the distribution function of the gamma distribution.
 
     Args:
         a: nonnegative shape parameters.
@@ -374,7 +374,7 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
         NotImplementedError: `q` is None.
 
     Differences:
-        In SciPy, None means 1, for which the result is the Riemann zeta function.
+        In SciPy, None means 1.
     """
     if q is None:
         raise NotImplementedError("Riemann zeta function not implemented; pass q != None to "

@@ -148,7 +148,9 @@ def rankdata(a: ArrayLike,
 def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
         nan_policy: Literal["propagate", "omit"] = "propagate", *,
         keepdims: bool = False) -> Array:
-    """Compute the standard error of the mean of `n` samples: the standard deviation over `√n`.
+    """Compute the standard error of the mean: the standard deviation divided by `√n`.
+
+    Here, `n` is the number of samples.
 
     Args:
         a: array of samples.

@@ -28,8 +28,8 @@ _FIELDS = ("neff", "dataset", "weights", "covariance", "inv_cov")
 class gaussian_kde:
     """An estimate of a probability density: the average of normal densities centered at samples.
 
-    Call the estimate with points to get the density at these points. It is an immutable pytree of
-    arrays, so that transformed functions can create it and accept it as an argument.
+    Call the estimate with points to get the density at these points. The estimate is an immutable
+    pytree of arrays, so transformed functions can create it and accept it as an argument.
 
     Args:
         dataset: samples, an array of shape `(d, n)` with `n` samples in `d` dimensions, or a vector
@@ -37,7 +37,8 @@ class gaussian_kde:
         bw_method: the bandwidth: a number, the name of a rule (`"scott"` or `"silverman"`), or a
             function that is called with the estimate and returns a number. None means `"scott"`.
             The covariance of the samples is multiplied by the square of the bandwidth.
-        weights: weights of the samples, which are divided by their sum; None for equal weights.
+        weights: weights of the samples; the weights are divided by their sum. None for equal
+            weights.
 
     Differences:
         SciPy's estimates can be changed with `set_bandwidth`. SciPy's `resample` has an argument

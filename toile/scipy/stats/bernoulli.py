@@ -29,7 +29,7 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
     Differences:
         In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
-        toile checks neither.
+        toile checks neither condition.
     """
     k, p, loc = inexact("bernoulli.logpmf", k, p, loc)
     x = k - loc
@@ -54,7 +54,7 @@ def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
     Differences:
         In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
-        toile checks neither.
+        toile checks neither condition.
     """
     return jnp.exp(logpmf(k, p, loc))
 

@@ -32,7 +32,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
 
     Differences:
         In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
-        toile checks neither.
+        toile checks neither condition.
     """
     k, n, p, loc = inexact("binom.logpmf", k, n, p, loc)
     y = k - loc
@@ -62,7 +62,7 @@ def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
     Differences:
         In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
-        toile checks neither.
+        toile checks neither condition.
 
     >>> from toile.scipy.stats import binom
     >>> binom.pmf(jnp.arange(4), 3, 0.5).round(3)

@@ -31,7 +31,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
     Differences:
         SciPy returns NaN where `x` is NaN or a parameter is outside its range. toile checks
-        neither; where `x` is NaN, the density is 0.
+        neither condition; where `x` is NaN, the density is 0.
     """
     x, a, loc, scale = inexact("gamma.logpdf", x, a, loc, scale)
     ok = x >= loc
@@ -58,7 +58,7 @@ def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
     Differences:
         SciPy returns NaN where `x` is NaN or a parameter is outside its range. toile checks
-        neither; where `x` is NaN, the density is 0.
+        neither condition; where `x` is NaN, the density is 0.
     """
     return lax.exp(logpdf(x, a, loc, scale))
 

@@ -29,7 +29,7 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
     Differences:
         In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
-        toile checks neither.
+        toile checks neither condition.
     """
     k, p, loc = inexact("geom.logpmf", k, p, loc)
     x = k - loc
@@ -53,7 +53,7 @@ def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
     Differences:
         In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
-        toile checks neither.
+        toile checks neither condition.
 
     >>> from toile.scipy.stats import geom
     >>> geom.pmf(jnp.array([1, 2, 3]), 0.5)

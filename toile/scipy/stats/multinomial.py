@@ -34,7 +34,7 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
 
     Differences:
         SciPy accepts batches of `x` and checks that `p` sums to 1. In toile, `x` must be a single
-        vector, because all elements of `x` are summed, and `p` is not checked.
+        vector, because all of its elements are summed. toile does not check `p`.
     """
     (p,) = inexact("multinomial.logpmf", p)
     x, n = promoted("multinomial.logpmf", x, n)
@@ -66,7 +66,7 @@ def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
 
     Differences:
         SciPy accepts batches of `x` and checks that `p` sums to 1. In toile, `x` must be a single
-        vector, because all elements of `x` are summed, and `p` is not checked.
+        vector, because all of its elements are summed. toile does not check `p`.
 
     >>> from toile.scipy.stats import multinomial
     >>> multinomial.pmf(jnp.array([1, 1]), 2, jnp.array([0.5, 0.5])).round(3)

@@ -120,7 +120,8 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither
+        condition.
     """
     x, a, b, loc, scale = inexact("truncnorm.logcdf", x, a, b, loc, scale)
     points, low, high = jnp.broadcast_arrays(x, a, b)
@@ -157,7 +158,8 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither
+        condition.
     """
     return lax.exp(logcdf(x, a, b, loc, scale))
 
@@ -183,7 +185,8 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither
+        condition.
     """
     x, a, b, loc, scale = inexact("truncnorm.logsf", x, a, b, loc, scale)
     return logcdf(-x, -b, -a, -loc, scale)
@@ -209,6 +212,7 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither
+        condition.
     """
     return lax.exp(logsf(x, a, b, loc, scale))

@@ -28,7 +28,8 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither
+        condition.
     """
     x, loc, scale = inexact("uniform.logpdf", x, loc, scale)
     return jnp.where((x > loc + scale) | (x < loc), -np.inf, -jnp.log(scale))
@@ -50,7 +51,8 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither
+        condition.
 
     >>> from toile.scipy.stats import uniform
     >>> uniform.pdf(jnp.array([1.0, 3.0, 5.0]), loc=2, scale=2)
@@ -75,7 +77,8 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither
+        condition.
     """
     x, loc, scale = inexact("uniform.cdf", x, loc, scale)
     zero, one = jnp.array(0, x.dtype), jnp.array(1, x.dtype)
