@@ -13,7 +13,7 @@ from jax._src import checkify as jax_checkify
 
 import toile
 import toile.numpy as jnp
-from toile import kernels, primitives
+from toile import control, kernels, parallel, primitives
 from toile.compiler.passes.calls import inline_calls
 from toile.engine.avals import Aval, aval_of
 from toile.engine.key_uses import KeyUse
@@ -101,7 +101,10 @@ X = np.arange(4.0, dtype=np.float32)
 
 
 def classes():
-    """Every class of operations of the package, as far as modules are loaded."""
+    """Every class of operations of the package."""
+    for package in (primitives, control, parallel):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     found = [Operation]
     for c in found:
         found += [s for s in c.__subclasses__() if s.__module__.startswith("toile.")]
@@ -133,7 +136,7 @@ def test_kernels_of_operations():
             if lower is not None:
                 assert list(inspect.signature(lower).parameters) == ["op", "ins", "outs", "plan"]
     assert {n.partition(".")[0] for n, devices in found.items() if len(devices) < 2} == {
-        "attention", "collectives", "fused_product"}
+        "attention", "collectives", "fused_product", "matrices"}
 
 
 def test_a_kernel_that_is_not_there():
@@ -179,8 +182,6 @@ JAX_CHECKS = {p.name for p in jax_checkify.nan_primitives} | {
 
 
 def test_nan_checks_are_of_the_operations_that_jax_checks():
-    for module in pkgutil.iter_modules(primitives.__path__, f"{primitives.__name__}."):
-        importlib.import_module(module.name)
     found = {c.name: c.can_make_nan for c in classes()
              if isinstance(c.name, str) and not c.__name__.startswith("_")}
     makers = {name for name, makes in found.items() if makes}
