@@ -2,7 +2,8 @@
 
 `python -m benchmarks.operations --device cpu --minutes 9 --out map.jsonl` measures as many cells as
 fit into nine minutes and appends a line for each; the same command continues where it stopped.
-`--table map.jsonl` prints how many cells are below which ratio, and the slowest. A cell is a
+`--table map.jsonl` prints how many cells are below which ratio, and the slowest; with `--json FILE`
+it also writes the results file, from which the documentation draws the map. A cell is a
 function forward, its gradient, or its gradient for each example of a batch, at one size and in one
 dtype. The libraries take turns in one process, and the ratio of each round counts: the time of the
 better peer divided by toile's, so 2 means twice as fast.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import re
 import statistics
 import sys
@@ -20,6 +22,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from benchmarks.cpu import versions
+from benchmarks.timing import cpu_name
 
 BATCH = 8  # examples of a gradient for each example
 SIZES = {"cpu": {"small": 1 << 12, "large": 1 << 20}, "gpu": {"small": 1 << 12, "large": 1 << 24}}
@@ -212,6 +217,14 @@ def table(found: dict[str, dict[str, Any]], slowest: int) -> str:
     return "\n".join(rows)
 
 
+def results(found: dict[str, dict[str, Any]], device: str) -> dict[str, Any]:
+    """The results file: the machine, the versions, and [cell, ratio, peer, two times in us]."""
+    cells = [[k, x["ratio"], x["peer"], x["toile us"], x[x["peer"] + " us"]]
+             for k, x in found.items() if "ratio" in x]
+    return {"machine": platform.machine(), "cpu": cpu_name(), "cores": os.cpu_count(),
+            "device": device, "versions": versions(), "cells": cells}
+
+
 def main() -> None:
     """Measure what is missing from a map, or print it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -222,9 +235,14 @@ def main() -> None:
     parser.add_argument("--part", default="0/1", help="k/n: the k-th of every n cells")
     parser.add_argument("--table", type=Path, help="print a map")
     parser.add_argument("--slowest", type=int, default=60)
+    parser.add_argument("--json", type=Path, help="with --table: write the results file")
     given = parser.parse_args()
     if given.table:
-        print(table(read(given.table), given.slowest))
+        found = read(given.table)
+        print(table(found, given.slowest))
+        if given.json:
+            lines = json.dumps(results(found, given.device)).replace("], [", "],\n[")
+            given.json.write_text(lines + "\n")
         return
     os.environ["TOILE_PLATFORM"] = given.device
     os.environ["JAX_PLATFORMS"] = "cpu" if given.device == "cpu" else "cuda,cpu"

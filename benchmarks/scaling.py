@@ -25,7 +25,7 @@ import numpy as np
 
 import toile
 from benchmarks import parallel
-from benchmarks.timing import _cpu_name
+from benchmarks.timing import cpu_name
 from toile import lax, training
 from toile.parallel import processes
 
@@ -229,7 +229,7 @@ def rows(results: dict[str, Any], costs: dict[int, float]) -> dict[str, Any]:
 def machine() -> dict[str, Any]:
     """Where this was measured."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    return {"machine": platform.machine(), "cpu": _cpu_name(), "cores": os.cpu_count(),
+    return {"machine": platform.machine(), "cpu": cpu_name(), "cores": os.cpu_count(),
             "python": platform.python_version(), "load": load}
 
 

@@ -65,14 +65,14 @@ def main(
         results[title] = _report(title, measure(cases, args.rounds, args.target), goals[title])
     if args.json:
         machine = {
-            "machine": platform.machine(), "cpu": _cpu_name(), "python": platform.python_version(),
+            "machine": platform.machine(), "cpu": cpu_name(), "python": platform.python_version(),
             **(about or {}),
         }  # fmt: skip
         with open(args.json, "w") as f:
             json.dump({**machine, "results": results}, f, indent=1)
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     try:
         with open("/proc/cpuinfo") as f:
             wanted = ("model name", "cpu part")

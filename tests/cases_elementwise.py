@@ -200,6 +200,8 @@ SPECIAL = [
     unary(s.Lgamma, sp.gammaln, P), unary(s.Digamma, sp.digamma, P, rtol=5e-5),
     Row(s.Polygamma, lambda x: s.Polygamma()(f.full_like(x, 2), x), (P,),
         wide(lambda x: sp.polygamma(2, x)), rtol=5e-5, slack=2e-5),
+    Row(s.PolygammaOfOrder, s.PolygammaOfOrder(1), (P,), wide(lambda x: sp.polygamma(1, x)),
+        rtol=5e-5, slack=2e-5),
     Row(s.Zeta, s.Zeta(), (X(2, 3, low=1.5, high=4), P), wide(sp.zeta), moving=()),
     Row(s.Igamma, s.Igamma(), (P, P), wide(sp.gammainc), second=False, slack=2e-5),
     Row(s.Igamma, s.Igamma(), (P, P), wide(sp.gammainc), moving=(1,), label="x"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 from contextlib import closing
 from importlib.util import find_spec
 
+import jax
+import numpy as np
 import pytest
 
-from benchmarks import compare, cpu_report, cpu_rows, gpu
+from benchmarks import compare, cpu_report, cpu_rows, gpu, operations
 from benchmarks.children import KNOWN, ROOT, Child, Load
+from tests.seeds import today
 from tools import benchmark_tables
 
 CASES = [("train", "mlp:batch=4,width=8", 0.01), ("operation", "cross-entropy,2048", 0.01)]
@@ -108,3 +112,52 @@ def test_a_row_that_cannot_be_measured_is_said():
     row = {"ratio": None, "facts": facts}
     assert "old: KeyError: 'new kind'" in compare.line("row", row)
     assert "--any-load" in compare.line("row", {**row, "facts": {}})
+
+
+def test_cells_of_the_map_have_names_of_their_own():
+    found = [m.key for m in operations.measurements()]
+    assert len(found) > 2000 and len(set(found)) == len(found)
+
+
+def sampled_cells():
+    """A cell of each group, another one each day."""
+    rng = random.Random(today())
+    small = [m for m in operations.measurements() if m.size == "small"]
+    groups = sorted({m.group for m in small})
+    return [m for g in groups for m in rng.sample([m for m in small if m.group == g], 1)]
+
+
+@pytest.mark.cpu
+@pytest.mark.filterwarnings("ignore")
+def test_libraries_agree_on_cells_of_the_map():
+    """What is timed is the same computation in toile and in JAX."""
+    peers, wrong = operations.Peers("cpu"), []
+    for m in sampled_cells():
+        calls = peers.calls(m)
+        got, want = (jax.tree.leaves(calls[name]()) for name in ("toile", "jax"))
+        for a, b in zip(got, want, strict=True):
+            a, b = np.asarray(a), np.asarray(b)
+            if a.shape != b.shape or a.dtype != b.dtype:
+                wrong.append((m.key, a.shape, b.shape, a.dtype, b.dtype))
+            elif a.dtype.kind == "f" and "random" not in m.key and "optim" not in m.key:
+                scale = np.abs(b[np.isfinite(b)]).max(initial=1e-3)
+                if not np.allclose(a, b, rtol=1e-2, atol=1e-2 * scale, equal_nan=True):
+                    wrong.append((m.key, a.ravel()[:4], b.ravel()[:4]))
+    assert not wrong
+
+
+def test_a_map_is_continued_and_summed_up(tmp_path):
+    path = tmp_path / "map.jsonl"
+    lines = [{"key": "a | f | forward | small | float32", "ratio": 0.4, "peer": "jax",
+              "toile us": 10.0, "jax us": 4.0},
+             {"key": "a | g | forward | small | float32", "ratio": 2.0, "peer": "torch",
+              "toile us": 1.0, "torch us": 2.0},
+             {"key": "b | h | forward | small | float32", "toile error": "TypeError: no"}]
+    path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+    found = operations.read(path)
+    text = operations.table(found, 1)
+    assert "50.0%" in text and "0.400" in text and "failed in toile: b | h" in text
+    assert "a | g" not in text  # only the slowest one is listed
+    kept = operations.results(found, "cpu")
+    assert [c[1:4] for c in kept["cells"]] == [[0.4, "jax", 10.0], [2.0, "torch", 1.0]]
+    assert kept["versions"]["jax"] and kept["cores"]

@@ -67,6 +67,10 @@ def test_section_of_a_file_has_a_bar_for_every_number(path):
     section = benchmark_tables.section(path)
     pictures = re.findall(r'^<div class="bars".*</div>$', section, re.M)
     bars = [bar for picture in pictures for bar in bars_of(picture)]
+    if path.name.startswith("operations"):
+        squares = re.findall(r'<rect [^>]*class="g\d"/>', section)
+        assert len(squares) == len(found["cells"]) > 1000 and section.count("<details") == 1
+        return
     if path.name.startswith("compare"):
         expected = sum(r["ratio"] is not None for r in found["rows"].values())
     else:

@@ -6,6 +6,7 @@ Only units are converted here: medians and ratios come from the files.
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ TITLES = {
     "cpu": "Compiled, on the CPU", "gpu": "Compiled, on a GPU", "eager": "Eager calls",
     "modules": "Modules", "optim": "Optimizers", "examples": "Steps of the examples",
     "parallel": "Several devices", "compare": "Two commits compared",
-    "scaling": "Sums over threads and processes",
+    "scaling": "Sums over threads and processes", "operations": "Map of operations",
 }  # fmt: skip
 SUMMARY = {  # keys of the files, as the page words them
     "training, geometric mean speedup over the better peer":
@@ -77,7 +78,9 @@ def section(path: Path) -> str:
     lines += [f"`{found.get('command') or f'python -m benchmarks.{kind}'}`", ""]
     lines += [circumstances(found), ""]
     lines += [f"File: `benchmarks/results/{path.name}`", ""]
-    if kind == "compare":
+    if kind == "operations":
+        lines += [*operations(found), *folded(slowest_table(found))]
+    elif kind == "compare":
         lines += [*ratio_charts(found), *folded(compared_table(found))]
     elif "rows" in found:
         lines += [*summary(found.get("summary", {})), ""]
@@ -138,6 +141,35 @@ def ratio_charts(found: Mapping[str, Any]) -> Iterator[str]:
         name = f"Ratios of {family}: {', '.join(titles)}"
         yield charts.bars({t: rows[t] for t in titles}, name, shown, largest)
         yield ""
+
+
+def operations(found: Mapping[str, Any]) -> Iterator[str]:
+    """A square for each cell of the map, and how many are at which ratio."""
+    groups: dict[str, list[float]] = {}
+    for key, ratio, *_ in found["cells"]:
+        groups.setdefault(key.split(" | ")[0], []).append(ratio)
+    yield ("Each square is a public function, its gradient, or its gradient for each example of a "
+           "batch, at one size and in one dtype. The color shows the time of the faster of JAX and "
+           "PyTorch divided by toile's time; above 1, toile is faster.")
+    yield ""
+    yield charts.grades()
+    yield ""
+    yield charts.cell_map({k: sorted(v) for k, v in groups.items()}, "Map of operations")
+    yield ""
+    rows = [*groups.items(), ("all", [r for v in groups.values() for r in v])]
+    body = [[name, str(len(v)), f"{statistics.median(v):.2f}",
+             f"{sum(r >= 0.8 for r in v) / len(v):.1%}", str(sum(r < 0.5 for r in v))]
+            for name, v in rows]
+    yield from table(["group", "cells", "median", "at least 0.8", "below 0.5"], body)
+    yield ""
+
+
+def slowest_table(found: Mapping[str, Any], count: int = 100) -> Iterator[str]:
+    """The cells with the smallest ratios."""
+    cells = sorted(found["cells"], key=lambda c: c[1])[:count]
+    body = [[key.replace(" | ", ", "), f"{ratio:.2f}", seconds(ours * 1e-6), seconds(theirs * 1e-6),
+             peer] for key, ratio, peer, ours, theirs in cells]
+    yield from table(["cell", "ratio", "toile", "peer", "which"], body)
 
 
 def compared_table(found: Mapping[str, Any]) -> Iterator[str]:

@@ -35,6 +35,36 @@ def svg(width: float, height: float, title: str, parts: Sequence[str], kind: str
     return f'{head}aria-label="{label}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
 
 
+GRADES = (0.5, 0.8, 1.0, 1.25, 2.0, 4.0)  # ratios between the classes g0 to g6 in docs/site.css
+SQUARE, COLUMNS = 10, 66  # of the map: the size of a cell, and the number of cells in a row
+
+
+def grade(ratio: float) -> int:
+    """The class of a ratio."""
+    return sum(ratio >= g for g in GRADES)
+
+
+def cell_map(groups: Mapping[str, Sequence[float]], title: str) -> str:
+    """Squares, one for each ratio, in a block for each group."""
+    parts, y = [], 16.0
+    for name, ratios in groups.items():
+        parts.append(text(0, y, name))
+        y += 6
+        for i, ratio in enumerate(ratios):
+            x, row = SQUARE * (i % COLUMNS), i // COLUMNS
+            parts.append(f'<rect x="{x}" y="{y + SQUARE * row:.0f}" class="g{grade(ratio)}"/>')
+        y += SQUARE * -(-len(ratios) // COLUMNS) + 20
+    return svg(SQUARE * COLUMNS, y - 14, title, parts, "map")
+
+
+def grades() -> str:
+    """What the colors of a map mean, in one line of HTML."""
+    ends = [f"below {GRADES[0]:g}", *(f"{a:g} to {b:g}" for a, b in itertools.pairwise(GRADES)),
+            f"{GRADES[-1]:g} or more"]
+    found = (f'<span class="grade g{i}"></span>{html.escape(end)}' for i, end in enumerate(ends))
+    return f'<p class="grades">{" ".join(found)}</p>'
+
+
 def bars(
     rows: Mapping[str, Mapping[str, float]],
     title: str,

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine import dtypes
+from toile.engine.program import Literal
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.arrays import special as raw
 from toile.primitives.bits import gt
@@ -112,6 +114,39 @@ class Polygamma(_Special):
 
     def partials(self, y: Any, m: Any, x: Any) -> Sequence[Any]:
         return self.no_partial("m"), lambda: polygamma(add(m, full_like(m, 1)), x)
+
+    def simplified(self, new: Any, e: Any) -> Any:
+        """For a known order, an operation that has native code."""
+        m = e.ins[0]
+        value = m.val if isinstance(m, Literal) else new.fill_of(m)
+        if value is None or float(value) not in range(_KNOWN_ORDERS):
+            return None
+        order = int(value)
+        return [new.add(PolygammaOfOrder(order) if order else digamma, [e.ins[1]], e,
+                        e.outs[0].aval)]
+
+
+_KNOWN_ORDERS = 7  # from 0 on
+
+
+@dataclass(frozen=True)
+class PolygammaOfOrder(_Special):
+    """The derivative of digamma of a known order; compiled code has it for `Polygamma`."""
+
+    order: int
+
+    name = "polygamma_of_order"
+    can_make_nan = False
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        (x,) = xs
+        return raw.polygamma(xp, xp.full_like(x, self.order), x)
+
+    def lower(self, k: Any, *xs: Any) -> Any:
+        return k.polygamma(*xs, order=self.order)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (PolygammaOfOrder(self.order + 1)(x),)
 
 
 class Zeta(_Special):

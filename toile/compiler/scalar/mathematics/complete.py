@@ -73,6 +73,7 @@ class Builder(Arithmetic):
     erf_inv = _function(error.erf_inv)
     lgamma = _function(gamma.lgamma)
     digamma = _function(gamma.digamma)
+    polygamma = _function(gamma.polygamma)
     bessel_i0e = _function(bessel.bessel_i0e)
     bessel_i1e = _function(bessel.bessel_i1e)
     pow = powers.pow_

@@ -1,4 +1,4 @@
-"""log |Γ| and its derivative, by Stirling's series in float64.
+"""log |Γ| and its derivatives, by Stirling's series in float64.
 
 Arguments below 8 are first raised by the recurrence Γ(x + 1) = x Γ(x), those below 1/2 reflected
 to 1 - x. float32 is computed in float64 and rounded once.
@@ -70,3 +70,55 @@ def digamma(k: Arithmetic, x: Value) -> Value:
     pole = k.and_(k.lt(x, 0.0), k.eq(x, k.floor(x)))
     y = k.select(pole, NAN, y)
     return k.convert(k.select(k.eq(x, 0.0), -INFINITY, y), dtype)
+
+
+def _cotangent(order: int) -> list[int]:
+    """The coefficients, from the constant on, of the polynomial in c = cot x that is the derivative
+    of cot x of this order."""
+    found = [0, 1]
+    for _ in range(order):  # dc/dx = -(1 + c²)
+        slope = [i * c for i, c in enumerate(found)][1:]
+        found = [-(a + b) for a, b in zip([*slope, 0, 0], [0, 0, *slope], strict=True)]
+    return found
+
+
+def _power(k: Arithmetic, x: Value, n: int) -> Value:
+    """x multiplied by itself, n >= 1 times in all."""
+    if n == 1:
+        return x
+    half = _power(k, x, n // 2)
+    square = k.mul(half, half)
+    return k.mul(square, x) if n % 2 else square
+
+
+def polygamma(k: Arithmetic, x: Value, order: int) -> Value:
+    """The derivative of digamma of an order from 1 on; at the poles infinite or, for even orders,
+    NaN."""
+    dtype, x = x.dtype, k.convert(x, FLOAT64)
+    left = k.lt(x, 0.5)
+    a = k.select(left, k.sub(1.0, x), x)
+    small = k.lt(a, float(2 * _RAISED))
+    near = k.select(small, a, 1.0)
+    terms = k.constant(0.0, FLOAT64)  # Σ 1 / (a + i)ⁿ⁺¹
+    for i in range(2 * _RAISED):
+        inverse = k.div(1.0, k.add(near, float(i)) if i else near)
+        terms = k.add(terms, _power(k, inverse, order + 1))
+    z = k.select(small, k.add(a, float(2 * _RAISED)), a)
+    inverse = k.div(1.0, z)
+    # (n-1)! / zⁿ + n! / (2 zⁿ⁺¹) + Σ B(2i) (2i+n-1)! / ((2i)! z²ⁱ⁺ⁿ)
+    series = [b * math.factorial(2 * i + order - 1) / math.factorial(2 * i)
+              for i, b in enumerate(_BERNOULLI, 1)][::-1]
+    square = k.mul(inverse, inverse)
+    y = k.fma(square, k.pairwise(square, series), k.fma(
+        inverse, math.factorial(order) / 2, float(math.factorial(order - 1))))
+    y = k.mul(_power(k, inverse, order), y)
+    y = k.add(y, k.select(small, k.mul(terms, float(math.factorial(order))), 0.0))
+    y = y if order % 2 else k.neg(y)
+    # ψ(x) = (-1)ⁿ ψ(1 - x) - π dⁿ cot(πx) / dxⁿ
+    s, c = sine_cosine_of_turns(k, k.sub(x, k.round_even(x)))
+    cotangent = [float(-(math.pi ** (order + 1)) * v) for v in _cotangent(order)][::-1]
+    mirrored = k.add(k.neg(y) if order % 2 else y, k.polynomial(k.div(c, s), cotangent))
+    y = k.select(left, mirrored, y)
+    pole = k.and_(k.le(x, 0.0), k.eq(x, k.floor(x)))
+    y = k.select(pole, INFINITY if order % 2 else NAN, y)
+    return k.convert(k.select(k.eq(x, INFINITY), NAN, y), dtype)
