@@ -7,6 +7,7 @@ caller shards it, so only the type of a sharding is checked here.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import platform
 import warnings
@@ -23,7 +24,6 @@ from toile.engine.arrays import Array, DeviceArray, KeyArray
 from toile.engine.config import flags
 from toile.engine.conversion import wrap
 from toile.engine.fp_errors import ignore_errors, restore_errors
-from toile.engine.platform_registry import default_device, registry
 from toile.engine.source import here
 from toile.numpy._axes import canonicalize_shape
 from toile.numpy._operands import check_arraylike as check_arraylike
@@ -31,6 +31,7 @@ from toile.primitives.arrays import special
 from toile.primitives.random import random_clone, random_wrap
 from toile.primitives.special import fused_multiply_add
 from toile.random.generators import GENERATOR, random_split
+from toile.staging.jit import PjitFunction
 
 convert: Callable[..., Array] = lax.convert_element_type
 Shape = tuple[int, ...]
@@ -247,20 +248,45 @@ def stepwise(x):
     return lax.reduce_precision(x, 8, 7) if x.dtype == dtypes.bfloat16 else x
 
 
-# So many numbers are drawn on the default device. Fewer are drawn on the host and copied: a device
-# would first have to compile kernels for them.
+# More numbers than these are drawn by a compiled function, fewer by NumPy: tracing takes longer.
 MANY = 1 << 18
 
 
-def concrete_words(key, shape):
-    """The NumPy words of Threefry keys if numbers of this shape are drawn by NumPy, else None.
+def compiled_if_many(fun, only=()):
+    """Compile a function `fun(key, shape, ...)` if it draws many numbers outside `jit`.
+
+    One kernel draws them, on all cores or on a GPU, with the same bits. The arguments after `shape`
+    must be dtypes or numbers; with arrays among them, nothing is compiled here. `only` are the
+    dtypes, if not all, for which NumPy's last bits are those of compiled code."""
+    count = len(inspect.signature(fun).parameters)
+    jitted = PjitFunction(fun, {"static_argnums": tuple(range(1, count))})
+
+    @functools.wraps(fun)
+    def draw(key, shape, *rest):
+        many = math.prod(shape) > MANY and concrete_words(key) is not None
+        same = not only or rest[0].name in only
+        if many and same and not flags.debug_key_reuse and all(map(_is_fixed, rest)):
+            return jitted(key, shape, *rest)
+        return fun(key, shape, *rest)
+
+    return draw
+
+
+def _is_fixed(x):
+    """Whether `x` is a dtype, or a number that equals no other number, as -0.0 equals 0.0."""
+    if isinstance(x, (int, float, np.integer, np.floating)):
+        return bool(x != 0 or not np.signbit(x))
+    return isinstance(x, np.dtype)
+
+
+def concrete_words(key):
+    """The NumPy words of Threefry keys if nothing is being traced, else None.
 
     The result is also None with the older counter layout, which the functions on words do not
     support."""
     if type(key) is KeyArray and tracing.state.trace is None and type(key._data) is np.ndarray:
         usual = key.dtype.impl.name == GENERATOR and flags.threefry_partitionable
-        if usual and not (registry.active and math.prod(shape) > MANY and default_device()):
-            return key._data
+        return key._data if usual else None
     return None
 
 

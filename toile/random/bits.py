@@ -90,9 +90,10 @@ def uniform(
     return uniform_between(key, shape, dtype, minval, maxval)
 
 
+@args.compiled_if_many
 def unit(key, shape, dtype):
     """Uniform floats in [0, 1) from a typed key, or from each key of an array."""
-    words = args.concrete_words(key, shape)
+    words = args.concrete_words(key)
     if words is not None:
         return new_array(unit_floats(np, words, shape, dtype))
     width, drawn, shift, one = float_layout(dtype)
@@ -103,6 +104,7 @@ def unit(key, shape, dtype):
     return lax.bitcast_convert_type(words, dtype) - one
 
 
+@args.compiled_if_many
 def uniform_between(key, shape, dtype, minval, maxval):
     """Uniform floats in [minval, maxval) from a typed key."""
     fixed = type(minval) in (float, int, np.ndarray) and type(maxval) in (float, int, np.ndarray)
@@ -114,7 +116,7 @@ def uniform_between(key, shape, dtype, minval, maxval):
     with np.errstate(all="ignore"):
         span = high - low
     exact = math.frexp(float(span))[0] == 0.5  # a power of two: the product does not round
-    words = args.concrete_words(key, shape)
+    words = args.concrete_words(key)
     if words is not None:
         floats = unit_floats(np, words, shape, dtype)
         apart = exact or (dtype == np.float16 and not args.float16_is_native())
@@ -232,6 +234,7 @@ def _clipped(x, low, high):
     return jnp.clip(jnp.asarray(x).astype(np.int32), low, high)
 
 
+@args.compiled_if_many
 def _randint_between(key, shape, minval, maxval, dtype):
     """`randint` between Python integers, where everything but the bits is known in advance."""
     info = dtypes.iinfo(dtype)
@@ -240,7 +243,7 @@ def _randint_between(key, shape, minval, maxval, dtype):
     span = 1 if last <= first else (last - first + (maxval > top)) % 2**width
     multiplier = span and (2 ** (width // 2) % span) ** 2 % 2**width % span
     unsigned = UNSIGNED[width].type
-    words = args.concrete_words(key, shape)
+    words = args.concrete_words(key)
     if words is not None:
         numbers = (unsigned(n % 2**width) for n in (span, multiplier, first))
         return new_array(_offsets(words, width, shape, *numbers).astype(dtype))

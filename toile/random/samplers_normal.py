@@ -54,6 +54,9 @@ def normal(
         *args.sampling("normal", key, shape, dtype, out_sharding, allow_complex=True))
 
 
+_SAME_BITS = ("float32", "float16")  # inside and outside jit; others differ in the last bit
+
+
 @functools.cache
 def _bounds_of(dtype):
     """The float next to -1, and sqrt(2), in `dtype`."""
@@ -61,6 +64,7 @@ def _bounds_of(dtype):
     return low[()], np.array(np.sqrt(2), dtype)[()]
 
 
+@functools.partial(args.compiled_if_many, only=_SAME_BITS)
 def standard_normal(key, shape, dtype):
     """Standard normal numbers from a typed key, or from each key of an array."""
     if dtypes.issubdtype(dtype, np.complexfloating):
@@ -69,7 +73,7 @@ def standard_normal(key, shape, dtype):
         return (re + 1j * im) / np.array(np.sqrt(2), dtype)
     low, root = _bounds_of(dtype)
     two = dtype.type(2)  # 2 u is exact, so 2 u + low rounds once
-    words = args.concrete_words(key, shape)
+    words = args.concrete_words(key)
     if words is None:
         step = args.stepwise
         u = lax.max(low, step(unit(key, shape, dtype) * two + low))
@@ -112,9 +116,14 @@ def truncated_normal(
     args.check_sharding("truncated_normal", out_sharding)
     dtype = args.float_dtype("truncated_normal", dtype)
     shape = args.joint_shape("truncated_normal", shape, lower, upper)
+    return _truncated_normal(key, shape, dtype, lower, upper)
+
+
+@functools.partial(args.compiled_if_many, only=_SAME_BITS)
+def _truncated_normal(key, shape, dtype, lower, upper):
     root = np.array(np.sqrt(2), dtype)[()]
     fixed = type(lower) in (int, float) and type(upper) in (int, float)
-    if fixed and args.concrete_words(key, shape) is not None:
+    if fixed and args.concrete_words(key) is not None:
         bounds: Any = lower, upper  # Python numbers, which can be hashed
         low, high, least, most = _truncation(*bounds, dtype)
         u = uniform_between(key, shape, dtype, low, high)
