@@ -169,7 +169,8 @@ def _describe(kind: _d.ScalarMeta) -> str:
         least, end = (0, 2**bits) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
         holds = f"{bits}-bit integers, from {least} to {end - 1}"
     wide = name in ("int64", "uint64", "float64", "complex128")
-    note = "\nIf x64 is not enabled, the array has half that width, and a warning is issued." * wide
+    half = name.replace("64", "32").replace("128", "64")
+    note = f"\nIf x64 is not enabled, the array's dtype is {half}, and a warning is issued." * wide
     return (
         f"The scalar type of {holds}.\n\nThe type can be used wherever a dtype is expected. "
         f"Calling it creates an array of that dtype.{note}\n\n"

@@ -27,7 +27,7 @@ LETTERS = string.ascii_lowercase + string.ascii_uppercase
 
 @dataclass(frozen=True)
 class DotGeneral(Bilinear):
-    """Sum of products over the labels of both operands that are not in the result.
+    """The sum of products over the axes whose labels are not in the result.
 
     `dtype` is the result's (None: the operands'); `precision` is for the backends."""
 

@@ -115,7 +115,7 @@ class Polygamma(_Special):
 
 
 class Zeta(_Special):
-    """The Hurwitz zeta function Σ (k + q)⁻ˣ."""
+    """The Hurwitz zeta function Σ (k + q)⁻ˣ, summed over k ≥ 0."""
 
     eager = raw_function(raw.zeta)
     can_make_nan = False
