@@ -143,7 +143,7 @@ _HOLDS = {
     "float8_e5m2": "8-bit floats (5, 2). The largest finite value is 57344",
     "float8_e5m2fnuz": "8-bit floats (5, 2). "
     "The largest value is 57344, and there are no infinities or -0.0",
-    "float8_e8m0fnu": "8-bit powers of 2, from 2**-127 to 2**127, and NaN",
+    "float8_e8m0fnu": "8-bit floats that are powers of 2, from 2**-127 to 2**127, or NaN",
     "bfloat16": "16-bit floats (8, 7). The range is that of float32",
     "float16": "16-bit floats (5, 10). The largest finite value is 65504",
     "float32": "32-bit floats (8, 23)",
@@ -167,7 +167,8 @@ def _describe(kind: _d.ScalarMeta) -> str:
     else:
         bits = int(name.lstrip("uint"))
         least, end = (0, 2**bits) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-        holds = f"{bits}-bit integers, from {least} to {end - 1}"
+        sign = "unsigned " * (name[0] == "u")
+        holds = f"{bits}-bit {sign}integers, from {least} to {end - 1}"
     wide = name in ("int64", "uint64", "float64", "complex128")
     half = name.replace("64", "32").replace("128", "64")
     note = f"\nIf x64 is not enabled, the array's dtype is {half}, and a warning is issued." * wide

@@ -114,7 +114,7 @@ class ShiftRightLogical(_Shift):
 
 
 class ShiftRightArithmetic(_Shift):
-    """x, shifted right by y bits and filled with copies of x's highest bit, even if unsigned."""
+    """x, shifted right by y bits; the gap is filled with copies of the highest bit."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         y, inside = self.bounded(xp, x, y)

@@ -27,7 +27,7 @@ def _like(x: Any, value: Any) -> Any:
 
 
 class Complex(Linear):
-    """A complex number from its real and imaginary parts."""
+    """The complex number with the given real and imaginary parts."""
 
     by_element = True
     divide = division.by_element

@@ -49,7 +49,8 @@ _BOOL = np.dtype(bool)
 class Div(Elementwise):
     """The quotient.
 
-    Integer quotients are rounded toward zero, and integer division by zero returns -1.
+    Integer quotients are rounded toward zero. An integer divided by zero is -1, or the largest
+    value of an unsigned dtype.
     """
 
     accepts = NUMERIC

@@ -539,7 +539,7 @@ def move_axis(x: Any, source: int | None, to: int) -> Any:
 
 
 class OverAxes(Operation):
-    """Combines elements along `axes` (sorted, non-negative), which the result does not have."""
+    """Combines elements along `axes` (sorted, nonnegative), which the result does not have."""
 
     is_reduction = True
     axes: tuple[int, ...]
