@@ -38,12 +38,12 @@ def _comparison(name: str, text: str, function: str, kinds: str = ANY) -> Any:
     return type(name, (_Comparison,), body)
 
 
-Eq = _comparison("Eq", "x == y.", "equal")
-Ne = _comparison("Ne", "x != y.", "not_equal")
-Lt = _comparison("Lt", "x < y.", "less")
-Le = _comparison("Le", "x <= y.", "less_equal")
-Gt = _comparison("Gt", "x > y.", "greater")
-Ge = _comparison("Ge", "x >= y.", "greater_equal")
+Eq = _comparison("Eq", "True where x equals y.", "equal")
+Ne = _comparison("Ne", "True where x differs from y.", "not_equal")
+Lt = _comparison("Lt", "True where x is less than y.", "less")
+Le = _comparison("Le", "True where x is less than or equal to y.", "less_equal")
+Gt = _comparison("Gt", "True where x is greater than y.", "greater")
+Ge = _comparison("Ge", "True where x is greater than or equal to y.", "greater_equal")
 
 
 class _Bits(Elementwise):

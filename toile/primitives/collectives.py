@@ -241,7 +241,7 @@ class AllReduceEnd(_OverAxes):
 
 @dataclass(frozen=True)
 class PPermute(_AlongAxis, Linear):
-    """The value that another example sends; an example to which none is sent receives zeros."""
+    """The value that another example sends; an example to which nothing is sent receives zeros."""
 
     perm: tuple[tuple[int, int], ...]
 

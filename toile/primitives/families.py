@@ -207,7 +207,7 @@ class Sub(Elementwise):
 
 
 class Neg(Elementwise):
-    """The number with its sign changed."""
+    """The negative of the operand."""
 
     accepts = NUMERIC
     divide = division.linear_by_element

@@ -89,7 +89,10 @@ def _narrow(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class ReduceMax(_Extreme):
-    """The largest element; NaN if any element is NaN, and the dtype's lowest value if empty."""
+    """The largest element.
+
+    The result is NaN if any element is NaN, and the dtype's lowest value if there are no elements.
+    """
 
     axes: tuple[int, ...]
     over_devices = "max"
@@ -100,7 +103,10 @@ class ReduceMax(_Extreme):
 
 @dataclass(frozen=True)
 class ReduceMin(_Extreme):
-    """The smallest element; NaN if any element is NaN, and the dtype's highest value if empty."""
+    """The smallest element.
+
+    The result is NaN if any element is NaN, and the dtype's highest value if there are no elements.
+    """
 
     axes: tuple[int, ...]
     over_devices = "min"

@@ -146,7 +146,7 @@ _LOG2_E = 1 / math.log(2)
 
 
 class Logistic(_Transcendental):
-    """1 / (1 + exp(-x))."""
+    """The logistic function 1 / (1 + exp(-x))."""
 
     is_smooth = True
     eager = raw_function(raw.logistic)
@@ -177,7 +177,7 @@ class Sqrt(Elementwise):
 
 
 class Rsqrt(Elementwise):
-    """1 / sqrt(x)."""
+    """The reciprocal square root, 1 / sqrt(x)."""
 
     accepts = FLOATING
     is_inexact = True
