@@ -157,24 +157,24 @@ def temp_flip_flag(var_name: str, var_value: bool) -> AbstractContextManager[Non
 
 
 flax_filter_frames: FlagHolder[bool] = FlagHolder(
-    "flax_filter_frames", "Whether tracebacks leave out the frames of the library."
+    "flax_filter_frames", "Whether tracebacks leave out toile's own frames."
 )
 flax_profile: FlagHolder[bool] = FlagHolder(
-    "flax_profile", "Whether methods of modules run in a named scope, which profiles show."
+    "flax_profile", "Whether module methods run in named scopes, which profiles show."
 )
 flax_use_orbax_checkpointing: FlagHolder[bool] = FlagHolder(
     "flax_use_orbax_checkpointing",
-    "Whether checkpoints may be handed to Orbax; toile saves them itself.",
+    "Accepted for compatibility with Flax; toile never saves checkpoints with Orbax.",
 )
 flax_preserve_adopted_names: FlagHolder[bool] = FlagHolder(
     "flax_preserve_adopted_names",
-    "Whether a module made elsewhere keeps its name where it becomes a field or an attribute.",
+    "Whether a module that was created elsewhere keeps its name when it becomes a submodule.",
 )
 flax_return_frozendict: FlagHolder[bool] = FlagHolder(
-    "flax_return_frozendict", "Whether init and apply return FrozenDicts instead of dicts."
+    "flax_return_frozendict", "Whether `init` and `apply` return FrozenDicts instead of dicts."
 )
 flax_fix_rng: FlagHolder[bool] = FlagHolder(
     "flax_fix_rng_separator",
-    "Whether keys are derived from paths with separators, so that ('ab', 'c') and ('a', 'bc')"
-    " give different ones.",
+    "Whether keys are derived from paths with separators between the names, so that the paths"
+    " ('ab', 'c') and ('a', 'bc') have different keys.",
 )

@@ -269,7 +269,7 @@ def debug_print(
         fmt: text with fields, as for `str.format`. Do not use an f-string, because Python evaluates
             it while the function is being traced.
         *args: values for the fields `{}`.
-        ordered: if True, this call and all ordered callbacks run in program order.
+        ordered: if True, this call and all other ordered callbacks run in program order.
         partitioned: accepted for compatibility with JAX.
         skip_format_check: whether to allow values without a field. If `fmt` has no fields at
             all, such values are printed after it.
@@ -307,7 +307,7 @@ def debug_log(
         fmt: text with fields, as for `str.format`. Do not use an f-string, because Python evaluates
             it while the function is being traced.
         *args: values for the fields `{}`.
-        ordered: if True, this call and all ordered callbacks run in program order.
+        ordered: if True, this call and all other ordered callbacks run in program order.
         partitioned: accepted for compatibility with JAX.
         skip_format_check: whether to allow values without a field. If `fmt` has no fields at
             all, such values are logged after it.

@@ -23,9 +23,9 @@ from toile.primitives.shapes import concatenate_all, slice_axis
 
 
 class DebugEffect(str):
-    """Marks operations that inspect values, in any order, such as `toile.debug.print`.
+    """Marks operations, such as `toile.debug.print`, that inspect values in any order.
 
-    It is a string, since effects are identified by their names.
+    The marker is a string, because effects are identified by their names.
 
     >>> from toile.debug import DebugEffect
     >>> str(DebugEffect("debug"))
@@ -39,10 +39,10 @@ class DebugEffect(str):
 
 
 class OrderedDebugEffect(str):
-    """Marks operations that inspect values in the order of the program.
+    """Marks operations that inspect values in program order.
 
-    `toile.debug.print(..., ordered=True)` is one. It is a string, since effects are identified by
-    their names.
+    An example is `toile.debug.print(..., ordered=True)`. The marker is a string, because effects
+    are identified by their names.
 
     >>> from toile.debug import OrderedDebugEffect
     >>> str(OrderedDebugEffect("ordered debug"))

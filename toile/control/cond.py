@@ -39,7 +39,7 @@ def _union(masks: Sequence[Sequence[bool]]) -> list[bool]:
 
 @dataclass(frozen=True)
 class Cond(Carrier):
-    """branches[index](*operands); all branches take and return the same avals."""
+    """The result of `branches[index](*operands)`; all branches accept and return the same avals."""
 
     branches: tuple[Program, ...]
     kernel_family = "control.cond"

@@ -167,7 +167,7 @@ class CustomCall(ByIdentity, Carrier):
 
 
 class CustomJVPCall(CustomCall):
-    """A staged call of a function with a custom jvp; operands are its constants and arguments."""
+    """A staged call to a function with a custom JVP; its operands are constants and arguments."""
 
     name = "custom_jvp_call"
 
@@ -276,7 +276,7 @@ def _to_dim(ct: Any, dim: Dim, wanted: Dim, size: int) -> Any:
 
 
 class CustomVJPCall(CustomCall):
-    """A staged call of a function with a custom vjp; operands are its constants and arguments."""
+    """A staged call to a function with a custom VJP; its operands are constants and arguments."""
 
     name = "custom_vjp_call"
 

@@ -24,7 +24,7 @@ from toile.transforms.vmap import vmap_program
 
 @dataclass(frozen=True)
 class LinearSolve(Carrier):
-    """Runs `solve`: (params, b) -> x, aux. `matvec` and `vecmat` are A and its transpose."""
+    """The solution of A x = b that `solve` computes; `matvec` and `vecmat` multiply by A and Aᵀ."""
 
     matvec: Program
     vecmat: Program | None

@@ -32,7 +32,7 @@ Policy = Callable[..., Any]
 
 
 class _Answer:
-    """A policy's result, if not a bool."""
+    """A result of a checkpoint policy that is not a bool."""
 
     def __init__(self, name: str):
         self.name = name
@@ -48,13 +48,13 @@ Recompute, Saveable = _Answer("Recompute"), _Answer("Saveable")
 
 
 class Offloadable(NamedTuple):
-    """Result of a checkpoint policy: keep the value in another memory.
+    """The result of a checkpoint policy that asks to keep the value in another memory.
 
-    toile saves the value where it is.
+    toile keeps the value in the memory in which it is.
 
     Args:
-        src: memory that the value is in.
-        dst: memory that it should be kept in.
+        src: memory in which the value is.
+        dst: memory in which the value should be kept.
 
     >>> from toile.ad_checkpoint import Offloadable
     >>> Offloadable(src="device", dst="pinned_host")

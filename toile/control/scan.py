@@ -30,7 +30,7 @@ from toile.transforms.vmap import vmap_program
 
 @dataclass(frozen=True)
 class Scan(LoopCarrier):
-    """Runs `program`: (consts, carry, x) -> (carry, y), `length` times."""
+    """A loop that runs `program`, (consts, carry, x) -> (carry, y), `length` times."""
 
     program: Program
     consts: int

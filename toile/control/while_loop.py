@@ -35,7 +35,7 @@ from toile.transforms.vmap import vmap_program
 
 @dataclass(frozen=True)
 class While(LoopCarrier):
-    """Repeats `body`: (body consts, carry) -> carry while `cond`: (cond consts, carry) -> bool."""
+    """A loop that replaces the carry with `body(carry)` while `cond(carry)` is True."""
 
     cond: Program
     body: Program

@@ -212,7 +212,7 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         return self.replace(names=tuple(names))
 
     def remove_axis(self, index: int, params: dict[Any, Any]) -> Partitioned[A]:
-        """Return a box from which the name of one axis is removed; `params` must contain this name.
+        """Return a box without the name of one axis; `params` must contain this name.
 
         Args:
             index: position of the axis.

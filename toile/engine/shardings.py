@@ -178,7 +178,7 @@ class SingleDeviceSharding(Sharding):
 
     @property
     def device_set(self) -> set[Any]:
-        """The set that contains only the device."""
+        """The set that contains only this device."""
         return {self._device}
 
     @property
@@ -186,11 +186,11 @@ class SingleDeviceSharding(Sharding):
         return (self._device,)
 
     def shard_shape(self, global_shape: Shape) -> Shape:
-        """Return the shape of the device's part, which is the shape of the array."""
+        """Return the shape of the whole array, because the device stores all of it."""
         return tuple(global_shape)
 
     def devices_indices_map(self, global_shape: Shape) -> dict[Any, Index]:
-        """Return the indices of the device's part, which is the whole array."""
+        """Return the indices of the whole array, because the device stores all of it."""
         return {self._device: (slice(None),) * len(global_shape)}
 
     def everywhere(self) -> SingleDeviceSharding:

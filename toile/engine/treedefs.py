@@ -331,7 +331,7 @@ class PyTreeDef:
         leaves: Iterable[Any],
         /,
     ) -> Any:
-        """Combine the leaves of a tree from the bottom to the top.
+        """Combine the leaves of a tree from the bottom up.
 
         Args:
             f_node: a function `f(results, data)`, called for each node with a tuple of the results

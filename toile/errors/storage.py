@@ -78,7 +78,7 @@ class CorruptedCheckpointError(FlaxError, ValueError):
 class MPACheckpointingRequiredError(FlaxError):
     """An array that spans several processes was saved with a function for single-process arrays.
 
-    This error is raised only in multi-process programs. Use `save_checkpoint_multiprocess` to save
+    A single-process program does not raise this error. Use `save_checkpoint_multiprocess` to save
     such an array.
     """
 
@@ -93,7 +93,7 @@ class MPACheckpointingRequiredError(FlaxError):
 class MPARestoreTargetRequiredError(FlaxError):
     """An array that spans several processes was restored without a target that has its sharding.
 
-    This error is raised only in multi-process programs. Pass a `target` whose arrays have the
+    A single-process program does not raise this error. Pass a `target` whose arrays have the
     shardings that the restored arrays should have.
     """
 
@@ -110,7 +110,7 @@ class MPARestoreTargetRequiredError(FlaxError):
 class MPARestoreDataCorruptedError(FlaxError):
     """The saved parts of an array that spans several processes are incomplete.
 
-    This error is raised only in multi-process programs. Restore the checkpoint of an earlier step.
+    A single-process program does not raise this error. Restore the checkpoint of an earlier step.
     """
 
     def __init__(self, step: Any, path: Any) -> None:

@@ -199,10 +199,12 @@ def GeneralConvTranspose(
 Conv = functools.partial(GeneralConv, ("NHWC", "HWIO", "NHWC"))
 Conv1DTranspose = functools.partial(GeneralConvTranspose, ("NHC", "HIO", "NHC"))
 ConvTranspose = functools.partial(GeneralConvTranspose, ("NHWC", "HWIO", "NHWC"))
-_OF_IMAGES = "`{}` of images whose axes are examples, height, width and channels."
+_OF_IMAGES = "`{}` for images whose axes are examples, height, width and channels."
 Conv.__doc__ = _OF_IMAGES.format("GeneralConv")
 ConvTranspose.__doc__ = _OF_IMAGES.format("GeneralConvTranspose")
-Conv1DTranspose.__doc__ = "`GeneralConvTranspose` of axes for examples, positions and channels."
+Conv1DTranspose.__doc__ = (
+    "`GeneralConvTranspose` for inputs whose axes are examples, positions and channels."
+)
 
 
 def BatchNorm(

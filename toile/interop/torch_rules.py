@@ -340,8 +340,8 @@ class LSTM(_Recurrent):
 class GRU(_Recurrent):
     """A rule to convert between torch's GRU or GRUCell and toile's GRUCell.
 
-    The rule converts one layer of a GRU. In torch, each gate has two biases. They are added for the
-    gates r and z, and both are kept for n.
+    The rule converts one layer of a GRU. In torch, each gate has two biases. For the gates r
+    and z, the rule adds the two biases; for n, it keeps both.
 
     Args:
         path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.

@@ -121,7 +121,7 @@ def prepared(kind: Any, fields: tuple[Any, ...], *types: Any) -> Any:
 
 
 def sizes(name: str, shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple of non-negative ints."""
+    """A shape as a tuple of nonnegative ints."""
     if type(shape) is not tuple:
         shape = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
     for n in shape:
@@ -144,7 +144,7 @@ def ints(values: Any) -> tuple[int, ...]:
 
 
 def axis_of(axis: Any, ndim: int, name: str = "axis") -> int:
-    """A non-negative axis number of an array of rank `ndim`."""
+    """A nonnegative axis number of an array of rank `ndim`."""
     if type(axis) is not int:
         axis = _integer(axis, name)
     if -ndim <= axis < ndim:

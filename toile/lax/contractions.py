@@ -296,7 +296,7 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionN
         rhs: the second array. If the dtypes differ, the operand with the narrower dtype is
             converted to the wider dtype.
         dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`, four
-            sequences of non-negative axes. Paired axes must have equal sizes.
+            sequences of nonnegative axes. Paired axes must have equal sizes.
         precision: precision of the multiplication on hardware that can trade precision for speed: a
             `Precision` or its name, a pair with one of these for each operand, a `DotAlgorithm`, or
             a `DotAlgorithmPreset`. None means the configured default.

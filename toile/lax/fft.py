@@ -22,7 +22,7 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
         x: array to transform. Real numbers become complex, except for "rfft", which requires real
             numbers.
         fft_type: "fft", "ifft", "rfft" or "irfft", or the `FftType` with one of these names. "rfft"
-            transforms real numbers and returns only the non-negative frequencies; "irfft" is its
+            transforms real numbers and returns only the nonnegative frequencies; "irfft" is its
             inverse.
         fft_lengths: lengths of the transformed axes, which are the last `len(fft_lengths)` axes.
             They must be the sizes of these axes in `x` or, for "irfft", in the result.

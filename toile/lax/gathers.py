@@ -121,7 +121,7 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
         idxs: one vector of integer indices for each of `axes`, all of the same length. Indices wrap
             around: -1 refers to the last position, and an index equal to the size of the axis
             refers to the first.
-        axes: the axes that the vectors index, non-negative and in increasing order.
+        axes: the axes that the vectors index, nonnegative and in increasing order.
 
     Returns:
         An array whose first axis has the length of the vectors, followed by the other axes of

@@ -51,7 +51,10 @@ class EighImplementation(enum.Enum):
 
 
 class SvdAlgorithm(enum.Enum):
-    """The algorithm that `svd` uses; toile supports QR and divide and conquer (the default)."""
+    """The algorithm that `svd` uses.
+
+    toile supports the QR and divide-and-conquer algorithms; the latter is the default.
+    """
 
     DEFAULT = "default"
     QR = "QR"

@@ -101,7 +101,7 @@ def rng_bit_generator(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike = np.ui
                       out_sharding: ShardingLike | None = None) -> tuple[Array, Array]:
     """Draw random bits from a state, and return the next state.
 
-    Prefer `toile.random.bits`. Its keys of kind "rbg" contain such states.
+    Prefer `toile.random.bits`. Keys of kind "rbg" contain such states.
 
     Args:
         key: the state: a key of 64 bits and a counter of 64 bits, in a uint32 array of shape (4,)

@@ -89,7 +89,7 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axes: the axes to reduce, distinct and non-negative.
+        axes: the axes to reduce, distinct and nonnegative.
 
     Returns:
         An array with the dtype of `operand`, without these axes.
@@ -109,7 +109,7 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int], *,
 
     Args:
         operand: array of any dtype.
-        axes: the axes to reduce, distinct and non-negative.
+        axes: the axes to reduce, distinct and nonnegative.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -130,7 +130,7 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int], *,
 
     Args:
         operand: array of any dtype.
-        axes: the axes to reduce, distinct and non-negative.
+        axes: the axes to reduce, distinct and nonnegative.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -149,7 +149,7 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
         operand: array of a bool or integer dtype.
-        axes: the axes to reduce, distinct and non-negative.
+        axes: the axes to reduce, distinct and nonnegative.
 
     Returns:
         An array with the dtype of `operand`, without these axes.
@@ -167,7 +167,7 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
         operand: array of a bool or integer dtype.
-        axes: the axes to reduce, distinct and non-negative.
+        axes: the axes to reduce, distinct and nonnegative.
 
     Returns:
         An array with the dtype of `operand`, without these axes.
@@ -185,7 +185,7 @@ def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Args:
         operand: array of a bool or integer dtype.
-        axes: the axes to reduce, distinct and non-negative.
+        axes: the axes to reduce, distinct and nonnegative.
 
     Returns:
         An array with the dtype of `operand`, without these axes.
@@ -201,7 +201,7 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int], *,
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axes: the axes to reduce, distinct and non-negative.
+        axes: the axes to reduce, distinct and nonnegative.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -237,7 +237,7 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
             the result is this scalar.
         computation: an associative function that combines two scalars, or two trees of scalars,
             into one. It is traced once, and applied to many elements at a time.
-        dimensions: the axes to reduce, distinct and non-negative.
+        dimensions: the axes to reduce, distinct and nonnegative.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -315,7 +315,7 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 
     Args:
         operand: array of a bool, integer or float dtype.
-        axis: the axis to search, non-negative.
+        axis: the axis to search, nonnegative.
         index_dtype: integer dtype of the result.
 
     Returns:
@@ -335,7 +335,7 @@ def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 
     Args:
         operand: array of a bool, integer or float dtype.
-        axis: the axis to search, non-negative.
+        axis: the axis to search, nonnegative.
         index_dtype: integer dtype of the result.
 
     Returns:
@@ -368,7 +368,7 @@ def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, non-negative; the first axis by default.
+        axis: the axis to accumulate along, nonnegative; the first axis by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -385,7 +385,7 @@ def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, non-negative; the first axis by default.
+        axis: the axis to accumulate along, nonnegative; the first axis by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -404,7 +404,7 @@ def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, non-negative; the first axis by default.
+        axis: the axis to accumulate along, nonnegative; the first axis by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -423,7 +423,7 @@ def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to accumulate along, non-negative; the first axis by default.
+        axis: the axis to accumulate along, nonnegative; the first axis by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
@@ -442,7 +442,7 @@ def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Ar
 
     Args:
         operand: array of a float or complex dtype.
-        axis: the axis to accumulate along, non-negative; the first axis by default.
+        axis: the axis to accumulate along, nonnegative; the first axis by default.
         reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:

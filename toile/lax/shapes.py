@@ -1,6 +1,6 @@
 """Functions that change shapes or build arrays: reshape, broadcast, transpose, slice, pad, full.
 
-Axes must be non-negative unless a docstring says otherwise, and every size is a Python integer. May
+Axes must be nonnegative unless a docstring says otherwise, and every size is a Python integer. May
 import the engine, primitives, `_operands` and the conversions.
 """
 
@@ -110,7 +110,7 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
 
     Args:
         operand: array to reverse.
-        dimensions: the axes to reverse, distinct and non-negative.
+        dimensions: the axes to reverse, distinct and nonnegative.
 
     Returns:
         An array with the shape and dtype of `operand`.
@@ -501,7 +501,7 @@ def concatenate(operands: Sequence[ArrayLike] | Array | np.ndarray, dimension: i
     Args:
         operands: the arrays, at least one. All must have the same dtype, and the same sizes along
             the other axes.
-        dimension: the axis to join along, non-negative.
+        dimension: the axis to join along, nonnegative.
 
     Returns:
         An array with the operands' dtype.
@@ -682,7 +682,7 @@ def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int, *,
     Args:
         dtype: dtype of the array.
         shape: shape of the array.
-        dimension: the axis along which the values increase, non-negative. Along the other axes, the
+        dimension: the axis along which the values increase, nonnegative. Along the other axes, the
             values are constant.
         out_sharding: accepted for compatibility with JAX, and ignored.
 

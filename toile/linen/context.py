@@ -97,7 +97,7 @@ def enable_named_call() -> None:
 
 
 def disable_named_call() -> None:
-    """Do not show the names of modules in traced programs and profiles.
+    """Stop showing module names in traced programs and profiles.
 
     >>> import toile.linen as nn
     >>> nn.disable_named_call()

@@ -59,7 +59,7 @@ __all__ = [
 
 
 def _normalize_axes(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    """The axes as sorted, non-negative numbers."""
+    """The axes as sorted, nonnegative numbers."""
     return tuple(sorted(ax if ax >= 0 else ndim + ax for ax in axes))
 
 

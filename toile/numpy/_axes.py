@@ -18,7 +18,7 @@ _ALL_AXES = tuple(tuple(range(n)) for n in range(9))
 
 
 def canonicalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Convert None (all axes), a number or a sequence of numbers to sorted non-negative axes."""
+    """Convert None (all axes), a number or a sequence of numbers to sorted nonnegative axes."""
     if axis is None:
         return _ALL_AXES[ndim] if ndim < 9 else tuple(range(ndim))
     if type(axis) is int or hasattr(axis, "__index__"):

@@ -1,6 +1,6 @@
 """Helpers that prepare the arguments of functions on shapes, indexing and contractions.
 
-They convert values to arrays and axes to non-negative integers, and distinguish concrete values
+They convert values to arrays and axes to nonnegative integers, and distinguish concrete values
 from traced ones. Nothing here computes on elements.
 """
 
@@ -70,21 +70,21 @@ def is_weak(x: Any) -> bool:
 
 
 def canonical_axes(axes: Any, ndim: int) -> tuple[int, ...]:
-    """Convert one axis or a sequence of axes to a tuple of non-negative integers."""
+    """Convert one axis or a sequence of axes to a tuple of nonnegative integers."""
     if isinstance(axes, (tuple, list, range)) or isinstance(axes, np.ndarray) and axes.ndim:
         return tuple(canonical_axis(a, ndim) for a in axes)
     return (canonical_axis(axes, ndim),)
 
 
 def with_axis(a: Array, axis: Any) -> tuple[Array, int]:
-    """Return `a` and a non-negative axis; if `axis` is None, flatten `a`."""
+    """Return `a` and a nonnegative axis; if `axis` is None, flatten `a`."""
     if axis is None:
         return lax.reshape(a, (a.size,)), 0
     return a, canonical_axis(axis, a.ndim)
 
 
 def from_end(index: Array, n: int) -> Array:
-    """Make positions on an axis of length n non-negative; negative ones count from its end."""
+    """Make positions on an axis of length n nonnegative; negative ones count from its end."""
     negative = lax.lt(index, lax.full_like(index, 0))
     return lax.select(negative, lax.add(index, lax.full_like(index, n)), index)
 

@@ -23,7 +23,7 @@ from toile.numpy._helpers import arr, check, promote_inexact
 
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *,
              length: int | None = None, out_sharding: object = None) -> Array:
-    """Count the occurrences of each non-negative integer in an array.
+    """Count the occurrences of each nonnegative integer in an array.
 
     If `length` is None, the length of the result depends on the values of `x`, so `length` is
     required under `jit`.

@@ -127,19 +127,25 @@ def __array_namespace_info__() -> ArrayNamespaceInfo:
 # What the scalar types hold, if not integers: bits of exponent and of fraction, greatest number.
 _HOLDS = {
     "bool": "booleans",
-    "float4_e2m1fn": "4-bit floats (2, 1), up to 6, without infinities or NaN",
-    "float6_e2m3fn": "6-bit floats (2, 3), up to 7.5, without infinities or NaN",
-    "float6_e3m2fn": "6-bit floats (3, 2), up to 28, without infinities or NaN",
-    "float8_e3m4": "8-bit floats (3, 4), up to 15.5",
-    "float8_e4m3": "8-bit floats (4, 3), up to 240",
-    "float8_e4m3fn": "8-bit floats (4, 3), up to 448, without infinities",
-    "float8_e4m3fnuz": "8-bit floats (4, 3), up to 240, without infinities or -0.0",
-    "float8_e4m3b11fnuz": "8-bit floats (4, 3), up to 30, without infinities or -0.0",
-    "float8_e5m2": "8-bit floats (5, 2), up to 57344",
-    "float8_e5m2fnuz": "8-bit floats (5, 2), up to 57344, without infinities or -0.0",
-    "float8_e8m0fnu": "8-bit powers of 2, from 2**-127 to 2**127, and NaN",
-    "bfloat16": "16-bit floats (8, 7) with the range of float32",
-    "float16": "16-bit floats (5, 10), up to 65504",
+    "float4_e2m1fn": "4-bit floats (2, 1). "
+    "The largest value is 6, and there are no infinities or NaN",
+    "float6_e2m3fn": "6-bit floats (2, 3). "
+    "The largest value is 7.5, and there are no infinities or NaN",
+    "float6_e3m2fn": "6-bit floats (3, 2). "
+    "The largest value is 28, and there are no infinities or NaN",
+    "float8_e3m4": "8-bit floats (3, 4). The largest finite value is 15.5",
+    "float8_e4m3": "8-bit floats (4, 3). The largest finite value is 240",
+    "float8_e4m3fn": "8-bit floats (4, 3). The largest value is 448, and there are no infinities",
+    "float8_e4m3fnuz": "8-bit floats (4, 3). "
+    "The largest value is 240, and there are no infinities or -0.0",
+    "float8_e4m3b11fnuz": "8-bit floats (4, 3). "
+    "The largest value is 30, and there are no infinities or -0.0",
+    "float8_e5m2": "8-bit floats (5, 2). The largest finite value is 57344",
+    "float8_e5m2fnuz": "8-bit floats (5, 2). "
+    "The largest value is 57344, and there are no infinities or -0.0",
+    "float8_e8m0fnu": "8-bit floats that are powers of 2, from 2**-127 to 2**127, or NaN",
+    "bfloat16": "16-bit floats (8, 7). The range is that of float32",
+    "float16": "16-bit floats (5, 10). The largest finite value is 65504",
     "float32": "32-bit floats (8, 23)",
     "float64": "64-bit floats (11, 52)",
     "complex64": "complex numbers whose parts are float32",
@@ -150,23 +156,25 @@ _HOLDS = {
 def _spelled(bits: re.Match[str]) -> str:
     """Write the numbers of exponent bits and fraction bits in words."""
     exponent, fraction = bits.groups()
-    return f"({exponent} exponent bits, {fraction} fraction bit{'s' * (fraction != '1')})"
+    return f"with {exponent} exponent bits and {fraction} fraction bit{'s' * (fraction != '1')}"
 
 
 def _describe(kind: _d.ScalarMeta) -> str:
     """Write the docstring of a scalar type."""
     name = kind.__name__
     if name in _HOLDS:
-        holds = re.sub(r"\((\d+), (\d+)\)", _spelled, _HOLDS[name])
+        holds = re.sub(r"\((\d+), (\d+)\)", _spelled, _HOLDS[name]).replace(". ", ".\n\n")
     else:
         bits = int(name.lstrip("uint"))
         least, end = (0, 2**bits) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-        holds = f"{bits}-bit integers, from {least} to {end - 1}"
+        sign = "unsigned " * (name[0] == "u")
+        holds = f"{bits}-bit {sign}integers, from {least} to {end - 1}"
     wide = name in ("int64", "uint64", "float64", "complex128")
-    note = "\nIf x64 is not enabled, the array has half that width, and a warning is issued." * wide
+    half = name.replace("64", "32").replace("128", "64")
+    note = f"\nIf x64 is not enabled, the array's dtype is {half}, and a warning is issued." * wide
     return (
-        f"The scalar type of {holds}.\n\nIt can be used wherever a dtype is expected. Calling it "
-        f"creates an array of that dtype.{note}\n\n"
+        f"The scalar type of {holds}.\n\nThe type can be used wherever a dtype is expected. "
+        f"Calling it creates an array of that dtype.{note}\n\n"
         "Args:\n    x: array, number or nested list to convert.\n"
     )
 

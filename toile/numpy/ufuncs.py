@@ -570,8 +570,8 @@ def arcsinh(x: ArrayLike, /) -> Array:
 def arccosh(x: ArrayLike, /) -> Array:
     """Compute the inverse hyperbolic cosine of each element.
 
-    For real numbers, the result is non-negative, or NaN for numbers below 1. For complex numbers,
-    the real part of the result is non-negative.
+    For real numbers, the result is nonnegative, or NaN for numbers below 1. For complex numbers,
+    the real part of the result is nonnegative.
 
     Args:
         x: array or number.

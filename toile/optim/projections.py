@@ -26,7 +26,7 @@ _tree = tree  # an argument of the public functions has this name too
 
 
 def projection_non_negative(tree: PyTree) -> PyTree:
-    """Project a tree onto the non-negative numbers by setting negative elements to 0.
+    """Project a tree onto the nonnegative numbers by setting negative elements to 0.
 
     Args:
         tree: tree of arrays.
@@ -77,7 +77,7 @@ def projection_hypercube(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 @custom_jvp
 def _unit_simplex(x: Any) -> Any:
-    """Return the nearest non-negative vector that sums to 1, `relu(x - t)` for a threshold `t`.
+    """Return the nearest nonnegative vector that sums to 1, `relu(x - t)` for a threshold `t`.
 
     Let `x` be sorted in descending order. The `k` largest elements stay positive, where `k` is the
     largest number with `x[k] > (x[1] + ... + x[k] - 1) / k`. This quotient is `t`.
@@ -100,7 +100,7 @@ def _unit_simplex_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def projection_simplex(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree onto the simplex of non-negative vectors that sum to `scale`.
+    """Project a tree onto the simplex of nonnegative vectors that sum to `scale`.
 
     Args:
         tree: tree of arrays, treated as one vector.

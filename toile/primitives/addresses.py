@@ -22,21 +22,21 @@ Dims = tuple[int, ...]
 class GatherDimensionNumbers(NamedTuple):
     """How the axes of the operand, the indices and the result of `lax.gather` correspond.
 
-    A gather copies one window of the operand for each index vector. The operand's axes are of three
-    kinds: collapsed axes and batching axes are left out of a window, and the others are the
-    window's axes, in order. The result has the window's axes at `offset_dims`, and the axes of the
-    indices (without the last, which holds the vectors) at the other positions, in order.
+    A gather copies one window of the operand for each index vector. A window's axes are the
+    operand's axes, in order, without the collapsed axes and the batching axes. In the result, the
+    window's axes are at the positions `offset_dims`. The axes of the indices, except the last axis,
+    which contains the index vectors, are at the other positions, in order.
 
     Args:
-        offset_dims: axes of the result that run over a window, sorted.
-        collapsed_slice_dims: axes of the operand along which a window has size 1 and which are
-            left out of the result, sorted.
+        offset_dims: sorted axes of the result that correspond to a window's axes.
+        collapsed_slice_dims: sorted axes of the operand along which a window has size 1 and which
+            are left out of the result.
         start_index_map: for each component of an index vector, the axis of the operand that it
             indexes.
-        operand_batching_dims: axes of the operand that are paired with axes of the indices: window
-            i is read at position i of these axes. Sorted; they are left out of a window.
-        start_indices_batching_dims: the axes of the indices that are paired with them, one for
-            each.
+        operand_batching_dims: sorted axes of the operand that are paired with axes of the indices:
+            window i is read at position i of these axes. They are left out of a window.
+        start_indices_batching_dims: axes of the indices that are paired with
+            `operand_batching_dims`, in the same order.
 
     Columns 2 and 0 of a matrix, each a window of shape (2, 1) without its second axis:
 
@@ -66,21 +66,21 @@ class GatherDimensionNumbers(NamedTuple):
 class ScatterDimensionNumbers(NamedTuple):
     """How the axes of the operand, the indices and the updates of `lax.scatter` correspond.
 
-    A scatter writes one window of the updates for each index vector. The updates have the window's
-    axes at `update_window_dims`, and the axes of the indices (without the last, which holds the
-    vectors) at the other positions, in order.
+    A scatter writes one window of the updates for each index vector. In the updates, the window's
+    axes are at the positions `update_window_dims`. The axes of the indices, except the last axis,
+    which contains the index vectors, are at the other positions, in order.
 
     Args:
-        update_window_dims: axes of the updates that run over a window, sorted.
-        inserted_window_dims: axes of the operand along which a window has size 1 and which the
-            updates do not have, sorted.
+        update_window_dims: sorted axes of the updates that correspond to a window's axes.
+        inserted_window_dims: sorted axes of the operand along which a window has size 1 and which
+            the updates do not have.
         scatter_dims_to_operand_dims: for each component of an index vector, the axis of the operand
             that it indexes.
-        operand_batching_dims: axes of the operand that are paired with axes of the indices: window
-            i is written at position i of these axes. Sorted; windows in the updates do not have
-            them.
-        scatter_indices_batching_dims: the axes of the indices that are paired with them, one for
-            each.
+        operand_batching_dims: sorted axes of the operand that are paired with axes of the indices:
+            window i is written at position i of these axes. Windows in the updates do not have
+            these axes.
+        scatter_indices_batching_dims: axes of the indices that are paired with
+            `operand_batching_dims`, in the same order.
 
     Write columns 2 and 0 of a matrix:
 
@@ -102,14 +102,15 @@ class ScatterDimensionNumbers(NamedTuple):
 class GatherScatterMode(enum.Enum):
     """How gather and scatter handle windows that are not entirely inside the operand.
 
-    Functions take a mode or its name as a string.
+    Functions accept a mode or its name, a string.
 
-    - `CLIP` ("clip"): they are shifted so that they are inside.
-    - `FILL_OR_DROP` ("fill" or "drop"): a gather returns a fill value for their elements, and a
-      scatter ignores them.
-    - `PROMISE_IN_BOUNDS` ("promise_in_bounds"): the caller promises that there are none. If there
-      are any, a gather currently shifts them and a scatter ignores them, but do not rely on this.
-    - `ONE_HOT` ("one_hot"): the same as `PROMISE_IN_BOUNDS` here.
+    - `CLIP` ("clip"): windows are shifted to lie entirely inside the operand.
+    - `FILL_OR_DROP` ("fill" or "drop"): a gather returns a fill value for all elements of these
+      windows, and a scatter ignores these windows.
+    - `PROMISE_IN_BOUNDS` ("promise_in_bounds"): the caller promises that there are no such windows.
+      If there are any, a gather currently shifts them and a scatter ignores them, but do not rely
+      on this behavior.
+    - `ONE_HOT` ("one_hot"): in toile, the same as `PROMISE_IN_BOUNDS`.
     """
 
     CLIP = enum.auto()

@@ -16,7 +16,7 @@ from toile.primitives.families import Identity
 
 
 class StopGradient(Operation):
-    """The operand, treated as a constant by differentiation."""
+    """The operand, which differentiation treats as a constant."""
 
     handles_zeros = True
     is_identity = True

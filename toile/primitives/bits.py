@@ -38,12 +38,12 @@ def _comparison(name: str, text: str, function: str, kinds: str = ANY) -> Any:
     return type(name, (_Comparison,), body)
 
 
-Eq = _comparison("Eq", "x == y.", "equal")
-Ne = _comparison("Ne", "x != y.", "not_equal")
-Lt = _comparison("Lt", "x < y.", "less")
-Le = _comparison("Le", "x <= y.", "less_equal")
-Gt = _comparison("Gt", "x > y.", "greater")
-Ge = _comparison("Ge", "x >= y.", "greater_equal")
+Eq = _comparison("Eq", "True where x equals y.", "equal")
+Ne = _comparison("Ne", "True where x differs from y.", "not_equal")
+Lt = _comparison("Lt", "True where x is less than y.", "less")
+Le = _comparison("Le", "True where x is less than or equal to y.", "less_equal")
+Gt = _comparison("Gt", "True where x is greater than y.", "greater")
+Ge = _comparison("Ge", "True where x is greater than or equal to y.", "greater_equal")
 
 
 class _Bits(Elementwise):
@@ -64,10 +64,10 @@ def _bitwise(name: str, text: str, function: str, method: str) -> Any:
     return type(name, (_Bits,), body)
 
 
-And = _bitwise("And", "Bitwise and.", "bitwise_and", "and_")
-Or = _bitwise("Or", "Bitwise or.", "bitwise_or", "or_")
-Xor = _bitwise("Xor", "Bitwise exclusive or.", "bitwise_xor", "xor")
-Not = _bitwise("Not", "Bitwise complement.", "invert", "not_")
+And = _bitwise("And", "The bitwise AND.", "bitwise_and", "and_")
+Or = _bitwise("Or", "The bitwise OR.", "bitwise_or", "or_")
+Xor = _bitwise("Xor", "The bitwise exclusive OR.", "bitwise_xor", "xor")
+Not = _bitwise("Not", "The bitwise complement.", "invert", "not_")
 
 
 class _Shift(_Bits):
@@ -91,7 +91,7 @@ def _unsigned(dtype: Any) -> Any:
 
 
 class ShiftLeft(_Shift):
-    """x shifted left by y bits; zero when y is the width or more."""
+    """x, shifted left by y bits; zero if y is at least the width of x."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         y, inside = self.bounded(xp, x, y)
@@ -101,7 +101,7 @@ class ShiftLeft(_Shift):
 
 
 class ShiftRightLogical(_Shift):
-    """x shifted right by y bits, filled with zeros."""
+    """x, shifted right by y bits and filled with zeros."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         y, inside = self.bounded(xp, x, y)
@@ -114,7 +114,7 @@ class ShiftRightLogical(_Shift):
 
 
 class ShiftRightArithmetic(_Shift):
-    """x shifted right by y bits, filled with copies of its highest bit (unsigned numbers too)."""
+    """x, shifted right by y bits; the gap is filled with copies of the highest bit."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         y, inside = self.bounded(xp, x, y)

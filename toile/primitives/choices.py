@@ -39,7 +39,10 @@ def like(x: Any, value: Any) -> Any:
 
 
 class SelectN(Operation):
-    """cases[which] elementwise; `which` is bool or int32, of the cases' shape or rank 0."""
+    """The elements that `which` selects from the cases.
+
+    `which` is bool or int32, and has rank 0 or the shape of the cases.
+    """
 
     handles_zeros = True
     keeps_layout = True
@@ -150,7 +153,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
 
 
 class Clamp(Elementwise):
-    """x kept within [low, high], bounds of rank 0 or of x's shape."""
+    """x, limited to the interval [low, high]; the bounds have rank 0 or the shape of x."""
 
     accepts = ANY
     taylor = frame_rule("clamped")
@@ -187,7 +190,7 @@ class Clamp(Elementwise):
 
 @dataclass(frozen=True)
 class ConvertElementType(Operation):
-    """The same values in another dtype; complex to real drops the imaginary part."""
+    """The same values in another dtype; complex to real drops the imaginary parts."""
 
     dtype: Any
     weak: bool = False

@@ -122,7 +122,7 @@ def _ungrouped(x: Any, groups: tuple[tuple[int, ...], ...]) -> Any:
 
 @dataclass(frozen=True)
 class AllReduce(_OverAxes):
-    """Sum, maximum or minimum over named axes; every example gets the result."""
+    """The sum, maximum or minimum over named axes, which every example receives."""
 
     kernel_family = "collectives.all_reduce"
     name = "psum"
@@ -241,7 +241,7 @@ class AllReduceEnd(_OverAxes):
 
 @dataclass(frozen=True)
 class PPermute(_AlongAxis, Linear):
-    """Sends each example's value to another one; those that receive nothing get zeros."""
+    """The value that another example sends; an example to which nothing is sent receives zeros."""
 
     perm: tuple[tuple[int, int], ...]
 
@@ -278,7 +278,7 @@ class PPermute(_AlongAxis, Linear):
 
 @dataclass(frozen=True)
 class AllGather(_AlongAxis, Linear):
-    """Every example's value, stacked along a new axis (or concatenated along an old one, tiled)."""
+    """The values of all examples, stacked along a new axis or joined along an existing axis."""
 
     dim: int
     tiled: bool = False
@@ -376,7 +376,7 @@ class ReduceScatter(_AlongAxis, Linear):
 
 @dataclass(frozen=True)
 class AllToAll(_AlongAxis, Linear):
-    """Example i's j-th part of one axis goes to example j's i-th place of another."""
+    """An exchange: example i sends the j-th part of its value to example j, for all i and j."""
 
     split_axis: int
     concat_axis: int

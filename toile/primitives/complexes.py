@@ -27,7 +27,7 @@ def _like(x: Any, value: Any) -> Any:
 
 
 class Complex(Linear):
-    """A complex number from its real and imaginary parts."""
+    """The complex number with the given real and imaginary parts."""
 
     by_element = True
     divide = division.by_element
@@ -70,7 +70,7 @@ class _Part(Linear):
 
 
 class Real(_Part):
-    """Real part of a complex number."""
+    """The real part of a complex number."""
 
     def eager(self, xp: Any, x: Any) -> Any:
         return x.real.copy()
@@ -82,7 +82,7 @@ class Real(_Part):
 
 
 class Imag(_Part):
-    """Imaginary part of a complex number."""
+    """The imaginary part of a complex number."""
 
     def eager(self, xp: Any, x: Any) -> Any:
         return x.imag.copy()
@@ -95,7 +95,7 @@ class Imag(_Part):
 
 @dataclass(frozen=True)
 class Conj(Linear):
-    """Complex conjugate, of a complex number or of a real one made complex (`from_real`)."""
+    """The complex conjugate; a real operand is first converted to complex (`from_real`)."""
 
     from_real: bool = False
     by_element = True

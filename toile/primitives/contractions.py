@@ -27,9 +27,11 @@ LETTERS = string.ascii_lowercase + string.ascii_uppercase
 
 @dataclass(frozen=True)
 class DotGeneral(Bilinear):
-    """Sum of products over the labels of both operands that are not in the result.
+    """The sum of products over the axes whose labels are not in the result.
 
-    `dtype` is the result's (None: the operands'); `precision` is for the backends."""
+    `dtype` is the dtype of the result; None means the dtype of the operands. `precision` is
+    passed to the backends.
+    """
 
     lhs: str
     rhs: str

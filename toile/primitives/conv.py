@@ -30,9 +30,10 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class ConvDimensionNumbers(NamedTuple):
-    """Axes of the operands and the result of a convolution, as numbers.
+    """The order of the axes of a convolution's operands and result, as axis numbers.
 
-    `lax.conv_dimension_numbers` makes one from three strings such as ("NHWC", "HWIO", "NHWC").
+    `lax.conv_dimension_numbers` creates this tuple from three strings, such as
+    ("NHWC", "HWIO", "NHWC").
 
     Args:
         lhs_spec: axes of the input: batch, features, then the spatial axes.
@@ -71,7 +72,7 @@ def _split(x: Any, axis: int, parts: int) -> Any:
 
 @dataclass(frozen=True)
 class ConvGeneralDilated(Bilinear):
-    """Correlation of the kernels `rhs` with the padded, dilated `lhs` at every stride."""
+    """The cross-correlation of the padded and dilated `lhs` with the kernels `rhs`."""
 
     window_strides: Sizes
     padding: Pairs

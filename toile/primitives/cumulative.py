@@ -126,7 +126,7 @@ def _interleave(even: Any, odd: Any, axis: int) -> Any:
 
 @dataclass(frozen=True)
 class Cumsum(Cumulative):
-    """Running sum."""
+    """The cumulative sum."""
 
     kind = "sum"
 
@@ -141,7 +141,7 @@ class Cumsum(Cumulative):
 
 @dataclass(frozen=True)
 class Cumprod(Cumulative):
-    """Running product."""
+    """The cumulative product."""
 
     kind = "prod"
 
@@ -151,7 +151,7 @@ class Cumprod(Cumulative):
 
 @dataclass(frozen=True)
 class Cummax(Cumulative):
-    """Running maximum."""
+    """The cumulative maximum."""
 
     kind = "max"
 
@@ -161,7 +161,7 @@ class Cummax(Cumulative):
 
 @dataclass(frozen=True)
 class Cummin(Cumulative):
-    """Running minimum."""
+    """The cumulative minimum."""
 
     kind = "min"
 
@@ -171,7 +171,7 @@ class Cummin(Cumulative):
 
 @dataclass(frozen=True)
 class Cumlogsumexp(Cumulative):
-    """Running log(Σ exp(x))."""
+    """The cumulative log(Σ exp(x))."""
 
     kind = "logsumexp"
     combines = ""  # kernels have no step for it

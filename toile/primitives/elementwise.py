@@ -47,7 +47,11 @@ _BOOL = np.dtype(bool)
 
 
 class Div(Elementwise):
-    """Quotient; of integers, rounded toward zero (a zero divisor gives -1)."""
+    """The quotient.
+
+    Integer quotients are rounded toward zero. An integer divided by zero is -1, or the largest
+    value of an unsigned dtype.
+    """
 
     accepts = NUMERIC
     is_smooth = True
@@ -80,7 +84,7 @@ class Div(Elementwise):
 
 
 class Rem(Elementwise):
-    """Remainder with the sign of the dividend (of a zero divisor: the dividend, or NaN)."""
+    """The remainder, with the sign of the dividend; for a zero divisor, the dividend or NaN."""
 
     accepts = REAL
     can_make_nan = True
@@ -111,7 +115,7 @@ def _divide_integers(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 class Pow(Elementwise):
-    """x raised to y; y may be an integer array with a floating x."""
+    """x to the power y; if x is floating-point, y may be an integer array."""
 
     accepts = NUMERIC
     costly = True
@@ -178,7 +182,7 @@ def _integer_power(xp: Any, x: Any, y: Any) -> Any:
 
 @dataclass(frozen=True)
 class IntegerPow(Elementwise):
-    """x raised to a fixed integer."""
+    """x to the power of a constant integer."""
 
     y: int
     accepts = NUMERIC
@@ -222,7 +226,7 @@ def integer_pow(x: Any, y: int) -> Any:
 
 
 class Abs(Elementwise):
-    """Absolute value; of a complex number, its modulus, which is real."""
+    """The absolute value, which is real for complex numbers too."""
 
     accepts = NUMERIC
 
@@ -244,7 +248,7 @@ class Abs(Elementwise):
 
 
 class Sign(Elementwise):
-    """-1, 0 or 1; of a complex number, x/|x|."""
+    """The sign: -1, 0 or 1; for a complex number, x/|x|."""
 
     accepts = NUMERIC
 
@@ -276,14 +280,14 @@ class _Step(Elementwise):
 
 
 class Floor(_Step):
-    """Largest integer not above x."""
+    """The largest integer that is at most x."""
 
     eager = array_function("floor")
     lower = kernel_function("floor")
 
 
 class Ceil(_Step):
-    """Smallest integer not below x."""
+    """The smallest integer that is at least x."""
 
     eager = array_function("ceil")
     lower = kernel_function("ceil")
@@ -291,7 +295,7 @@ class Ceil(_Step):
 
 @dataclass(frozen=True)
 class Round(_Step):
-    """Nearest integer; halves go to even, or away from zero."""
+    """The nearest integer; halves are rounded to the nearest even integer or away from zero."""
 
     to_even: bool = False
 
@@ -307,7 +311,7 @@ class Round(_Step):
 
 
 class IsFinite(Elementwise):
-    """Whether x is neither infinite nor NaN."""
+    """True where x is neither infinite nor NaN."""
 
     accepts = FLOATING
     result = _BOOL
@@ -333,7 +337,7 @@ def _balanced(x: Any, out: Any, y: Any) -> Any:
 
 
 class Max(_Extremum):
-    """The larger operand; NaN if either is."""
+    """The larger operand; NaN if either operand is NaN."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.maximum(x, y)
@@ -342,7 +346,7 @@ class Max(_Extremum):
 
 
 class Min(_Extremum):
-    """The smaller operand; NaN if either is."""
+    """The smaller operand; NaN if either operand is NaN."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.minimum(x, y)
@@ -365,7 +369,7 @@ max_, min_, nextafter = Max(), Min(), Nextafter()
 
 
 class Log(Elementwise):
-    """Natural logarithm."""
+    """The natural logarithm."""
 
     accepts = FLOATING
     costly = True

@@ -158,7 +158,7 @@ def unbroadcast(ct: Any, aval: Any) -> Any:
 
 
 class Add(Elementwise):
-    """Sum of two numbers; of booleans, their disjunction."""
+    """The sum of two numbers, or the disjunction of two booleans."""
 
     is_sum = is_smooth = passes_errors = True
     divide = division.sum_by_element
@@ -182,7 +182,7 @@ class Add(Elementwise):
 
 
 class Sub(Elementwise):
-    """Difference of two numbers."""
+    """The difference of two numbers."""
 
     is_smooth = passes_errors = True
     accepts = NUMERIC
@@ -207,7 +207,7 @@ class Sub(Elementwise):
 
 
 class Neg(Elementwise):
-    """The number with its sign changed."""
+    """The negative of the operand."""
 
     accepts = NUMERIC
     divide = division.linear_by_element
@@ -228,7 +228,7 @@ class Neg(Elementwise):
 
 
 class Mul(Elementwise):
-    """Product of two numbers; of booleans, their conjunction."""
+    """The product of two numbers, or the conjunction of two booleans."""
 
     is_product = is_smooth = passes_errors = keeps_relative_errors = True
     divide = division.scaled_by_element
@@ -333,7 +333,7 @@ def without(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class BroadcastInDim(Linear):
-    """Repeat along new axes: operand axis i becomes axis dims[i] of `shape`; size 1 stretches."""
+    """The operand, repeated along new axes and axes of size 1; axis i becomes axis dims[i]."""
 
     shape: tuple[int, ...]
     dims: tuple[int, ...]
@@ -417,7 +417,7 @@ def broadcast_in_dim(x: Any, shape: tuple[int, ...], dims: tuple[int, ...]) -> A
 
 @dataclass(frozen=True)
 class Reshape(Linear):
-    """The same elements in row-major order under another shape."""
+    """The same elements, in row-major order, with another shape."""
 
     shape: tuple[int, ...]
     moves_elements = moves_axes = True
@@ -469,7 +469,7 @@ def reshape(x: Any, shape: tuple[int, ...]) -> Any:
 
 @dataclass(frozen=True)
 class Transpose(Linear):
-    """Axes in another order: axis i of the result is axis perm[i] of the operand."""
+    """The operand with permuted axes: axis i of the result is axis perm[i] of the operand."""
 
     perm: tuple[int, ...]
     moves_elements = moves_axes = True
@@ -539,7 +539,7 @@ def move_axis(x: Any, source: int | None, to: int) -> Any:
 
 
 class OverAxes(Operation):
-    """Combines elements along `axes` (sorted, non-negative), which the result does not have."""
+    """Combines elements along `axes` (sorted, nonnegative), which the result does not have."""
 
     is_reduction = True
     axes: tuple[int, ...]
@@ -564,7 +564,7 @@ class OverAxes(Operation):
 
 @dataclass(frozen=True)
 class ReduceSum(OverAxes, Linear):
-    """Sum over `axes` (sorted, non-negative), which the result does not have; keeps the dtype."""
+    """The sum over `axes`, which are sorted and nonnegative and are removed; the dtype is kept."""
 
     axes: tuple[int, ...]
     can_make_nan = True

@@ -50,7 +50,7 @@ _NUMPY = {
 
 @dataclass(frozen=True)
 class Fft(Linear):
-    """The transform over the last axes, whose lengths in the signal are `fft_lengths`."""
+    """The Fourier transform over the last axes, whose lengths in the signal are `fft_lengths`."""
 
     fft_type: FftType
     fft_lengths: tuple[int, ...]

@@ -69,7 +69,7 @@ def _shifted(dims: Dims) -> Dims:
 
 @dataclass(frozen=True)
 class Gather(Linear):
-    """Windows of the operand at index vectors, which are along the last axis of the indices."""
+    """The operand's windows at the index vectors, which lie along the last axis of the indices."""
 
     dimension_numbers: GatherDimensionNumbers
     slice_sizes: Dims
@@ -187,7 +187,7 @@ COMBINES = (*_LINEAR, "mul", "min", "max")
 
 @dataclass(frozen=True)
 class Scatter(Linear):
-    """The operand with windows of updates combined into it, one after the other."""
+    """The operand, into which the windows of the updates are combined one after another."""
 
     combine: str
     dimension_numbers: ScatterDimensionNumbers
@@ -421,7 +421,7 @@ def _index_vectors(size: int, starts: Sequence[Any], dims: Sequence[Dim]) -> Any
 
 @dataclass(frozen=True)
 class DynamicSlice(Linear):
-    """The block of `sizes` at given starts, clamped so that it is inside the operand."""
+    """The block of shape `sizes` at the given start, which is clamped to keep the block inside."""
 
     sizes: Dims
     by_blocks = True
@@ -479,7 +479,7 @@ class DynamicSlice(Linear):
 
 
 class DynamicUpdateSlice(Linear):
-    """The operand with the block at given starts replaced; starts are clamped."""
+    """The operand, with the block at the given start replaced; the start is clamped."""
 
     kernel_family = "copy.dynamic_update_slice"
     keeps_layout = True

@@ -89,7 +89,10 @@ def _narrow(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class ReduceMax(_Extreme):
-    """The largest element; NaN if any element is NaN; the dtype's lowest value if empty."""
+    """The largest element.
+
+    The result is NaN if any element is NaN, and the dtype's lowest value if there are no elements.
+    """
 
     axes: tuple[int, ...]
     over_devices = "max"
@@ -100,7 +103,10 @@ class ReduceMax(_Extreme):
 
 @dataclass(frozen=True)
 class ReduceMin(_Extreme):
-    """The smallest element; NaN if any element is NaN; the dtype's highest value if empty."""
+    """The smallest element.
+
+    The result is NaN if any element is NaN, and the dtype's highest value if there are no elements.
+    """
 
     axes: tuple[int, ...]
     over_devices = "min"
@@ -207,6 +213,6 @@ def _logical(name: str, text: str, function: str, over_devices: str = "") -> Any
     return dataclass(frozen=True)(type(name, (_Logical,), body))
 
 
-ReduceAnd = _logical("ReduceAnd", "Bitwise and of the elements.", "bitwise_and", "min")
-ReduceOr = _logical("ReduceOr", "Bitwise or of the elements.", "bitwise_or", "max")
-ReduceXor = _logical("ReduceXor", "Bitwise exclusive or of the elements.", "bitwise_xor")
+ReduceAnd = _logical("ReduceAnd", "The bitwise AND of the elements.", "bitwise_and", "min")
+ReduceOr = _logical("ReduceOr", "The bitwise OR of the elements.", "bitwise_or", "max")
+ReduceXor = _logical("ReduceXor", "The bitwise exclusive OR of the elements.", "bitwise_xor")

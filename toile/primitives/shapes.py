@@ -39,7 +39,7 @@ from toile.primitives.rules import itself, mapped_in_place
 
 @dataclass(frozen=True)
 class Slice(Linear):
-    """Along every axis, the elements at start, start + stride, and so on, below limit."""
+    """The elements at start, start + stride, ... below limit along every axis."""
 
     starts: tuple[int, ...]
     limits: tuple[int, ...]
@@ -124,7 +124,10 @@ def slice_axis(x: Any, start: int, limit: int, axis: int, stride: int = 1) -> An
 
 @dataclass(frozen=True)
 class Pad(Linear):
-    """Padding (low, high, interior) for each axis; negative low and high trim."""
+    """The operand, padded by (low, high, interior) along each axis.
+
+    Negative low and high values remove elements.
+    """
 
     config: tuple[tuple[int, int, int], ...]
     moves_elements = True
@@ -244,7 +247,7 @@ def _mismatch(axis: int, xs: Sequence[Aval]) -> str:
 
 @dataclass(frozen=True)
 class Concatenate(Linear):
-    """Operands one after another along an axis."""
+    """The operands, joined along an axis."""
 
     axis: int
     moves_elements = True
@@ -297,7 +300,7 @@ class Concatenate(Linear):
 
 @dataclass(frozen=True)
 class Rev(Linear):
-    """Elements in reverse order along some axes."""
+    """The operand, reversed along some axes."""
 
     axes: tuple[int, ...]
     moves_elements = True
@@ -337,7 +340,7 @@ class Rev(Linear):
 
 @dataclass(frozen=True)
 class Iota(Operation):
-    """0, 1, 2 ... along one axis of `shape`."""
+    """An array of the given shape that contains 0, 1, 2, ... along one axis."""
 
     dtype: Any
     shape: tuple[int, ...]
@@ -387,7 +390,10 @@ def iota(dtype: Any, shape: Sequence[int], axis: int = 0) -> Any:
 
 @dataclass(frozen=True)
 class BitcastConvertType(Operation):
-    """The same bits as another dtype; different widths add or remove a last axis."""
+    """The same bits, interpreted as another dtype.
+
+    If the widths differ, a last axis is added or removed.
+    """
 
     dtype: Any
     handles_zeros = True
@@ -434,7 +440,7 @@ class BitcastConvertType(Operation):
 
 @dataclass(frozen=True)
 class ReducePrecision(Operation):
-    """Round to a float format with fewer exponent and mantissa bits, kept in the same dtype."""
+    """The operand, rounded to a format with fewer exponent and mantissa bits; its dtype is kept."""
 
     exponent_bits: int
     mantissa_bits: int
@@ -481,7 +487,7 @@ def round_to_format(xp: Any, x: Any, exponent_bits: int, mantissa_bits: int) -> 
 
 
 class OptimizationBarrier(Operation):
-    """Its operands; the compiler moves no equation across."""
+    """The operands, unchanged; the compiler does not move equations across this operation."""
 
     multiple = True
     is_identity = True
@@ -515,7 +521,7 @@ class OptimizationBarrier(Operation):
 
 
 class Copy(Identity):
-    """The operand in a buffer of its own."""
+    """A copy of the operand in a new buffer."""
 
     kernel_family = "copy"
 

@@ -41,7 +41,7 @@ def _index_dtype(size: int) -> np.dtype:
 
 @dataclass(frozen=True)
 class Sort(Operation):
-    """All operands, ordered by the first `num_keys` of them along one dimension."""
+    """All operands, sorted along one axis by the first `num_keys` of the operands."""
 
     dimension: int
     num_keys: int = 1
@@ -172,7 +172,7 @@ class _ArgExtremum(Operation):
 
 @dataclass(frozen=True)
 class Argmax(_ArgExtremum):
-    """Index of the first largest element along an axis; a NaN counts as the largest."""
+    """The index of the first occurrence of the largest element; NaN counts as the largest."""
 
     extremum = "max"
     def eager(self, xp: Any, x: Any) -> Any:
@@ -181,7 +181,7 @@ class Argmax(_ArgExtremum):
 
 @dataclass(frozen=True)
 class Argmin(_ArgExtremum):
-    """Index of the first least element along an axis; a NaN counts as the least."""
+    """The index of the first occurrence of the smallest element; NaN counts as the smallest."""
 
     extremum = "min"
     def eager(self, xp: Any, x: Any) -> Any:

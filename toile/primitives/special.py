@@ -64,7 +64,7 @@ class Erf(_Special):
 
 
 class Erfc(_Special):
-    """1 - erf(x), accurate for large x."""
+    """The complementary error function 1 - erf(x), accurate for large x."""
 
     eager = raw_function(raw.erfc)
     lower = kernel_function("erfc")
@@ -87,7 +87,7 @@ class ErfInv(_Special):
 
 
 class Lgamma(_Special):
-    """log |Γ(x)|."""
+    """The logarithm of |Γ(x)|."""
 
     eager = raw_function(raw.lgamma)
     lower = kernel_function("lgamma")
@@ -97,7 +97,7 @@ class Lgamma(_Special):
 
 
 class Digamma(_Special):
-    """The derivative of log Γ."""
+    """The digamma function, the derivative of log Γ(x)."""
 
     eager = raw_function(raw.digamma)
     lower = kernel_function("digamma")
@@ -107,7 +107,7 @@ class Digamma(_Special):
 
 
 class Polygamma(_Special):
-    """The m-th derivative of digamma."""
+    """The m-th derivative of the digamma function."""
 
     eager = raw_function(raw.polygamma)
     can_make_nan = False
@@ -150,7 +150,7 @@ class PolygammaOfOrder(_Special):
 
 
 class Zeta(_Special):
-    """The Hurwitz zeta function Σ (k + q)⁻ˣ."""
+    """The Hurwitz zeta function Σ (k + q)⁻ˣ, summed over k ≥ 0."""
 
     eager = raw_function(raw.zeta)
     can_make_nan = False
@@ -181,7 +181,7 @@ class Igammac(_Special):
 
 
 class IgammaGradA(_Special):
-    """∂P(a, x)/∂a."""
+    """The derivative of P(a, x) with respect to a."""
 
     eager = raw_function(raw.igamma_grad_a)
 
@@ -225,7 +225,7 @@ class RegularizedIncompleteBeta(_Special):
 
 
 class BesselI0e(_Special):
-    """exp(-|x|) I₀(x)."""
+    """The modified Bessel function I₀(x), times exp(-|x|)."""
 
     eager = raw_function(raw.bessel_i0e)
     lower = kernel_function("bessel_i0e")
@@ -235,7 +235,7 @@ class BesselI0e(_Special):
 
 
 class BesselI1e(_Special):
-    """exp(-|x|) I₁(x)."""
+    """The modified Bessel function I₁(x), times exp(-|x|)."""
 
     eager = raw_function(raw.bessel_i1e)
     lower = kernel_function("bessel_i1e")

@@ -42,7 +42,7 @@ class ZeroTerm:
 
 
 class ZeroSeries:
-    """All coefficients of a constant value."""
+    """The coefficients of a constant, all of which are zero."""
 
     def __repr__(self) -> str:
         return "zero_series"

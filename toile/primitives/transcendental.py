@@ -38,7 +38,7 @@ def _is_complex(x: Any) -> bool:
 
 
 class OneMinusSquare(Elementwise):
-    """1 - x^2 as (1 + x)(1 - x), which stays accurate near |x| = 1."""
+    """1 - x², computed as (1 + x)(1 - x), which is accurate near |x| = 1."""
 
     accepts = "iufc"
     can_make_nan = True
@@ -125,7 +125,7 @@ class Log1p(_Quotient):
 
 
 class Log2(_Quotient):
-    """Logarithm to base 2: log(x) times 1 / log(2)."""
+    """The base-2 logarithm, computed as log(x) times 1 / log(2)."""
 
     def eager(self, xp: Any, x: Any) -> Any:
         y = xp.log(x)
@@ -146,7 +146,7 @@ _LOG2_E = 1 / math.log(2)
 
 
 class Logistic(_Transcendental):
-    """1 / (1 + exp(-x))."""
+    """The logistic function 1 / (1 + exp(-x))."""
 
     is_smooth = True
     eager = raw_function(raw.logistic)
@@ -177,7 +177,7 @@ class Sqrt(Elementwise):
 
 
 class Rsqrt(Elementwise):
-    """1 / sqrt(x)."""
+    """The reciprocal square root, 1 / sqrt(x)."""
 
     accepts = FLOATING
     is_inexact = True
@@ -206,7 +206,7 @@ class Cbrt(Elementwise):
 
 
 class Sin(_Transcendental):
-    """Sine."""
+    """The sine."""
 
     eager = array_function("sin")
     lower = kernel_function("sin")
@@ -217,7 +217,7 @@ class Sin(_Transcendental):
 
 
 class Cos(_Transcendental):
-    """Cosine."""
+    """The cosine."""
 
     eager = array_function("cos")
     lower = kernel_function("cos")
@@ -228,7 +228,7 @@ class Cos(_Transcendental):
 
 
 class Tan(_Transcendental):
-    """Tangent."""
+    """The tangent."""
 
     eager = array_function("tan")
     lower = kernel_function("tan")
@@ -238,7 +238,7 @@ class Tan(_Transcendental):
 
 
 class Asin(_Transcendental):
-    """Inverse sine."""
+    """The inverse sine."""
 
     eager = array_function("arcsin")
     lower = kernel_function("asin")
@@ -248,7 +248,7 @@ class Asin(_Transcendental):
 
 
 class Acos(_Transcendental):
-    """Inverse cosine."""
+    """The inverse cosine."""
 
     eager = array_function("arccos")
     lower = kernel_function("acos")
@@ -258,7 +258,7 @@ class Acos(_Transcendental):
 
 
 class Atan(_Quotient):
-    """Inverse tangent."""
+    """The inverse tangent."""
 
     eager = array_function("arctan")
     lower = kernel_function("atan")
@@ -268,7 +268,7 @@ class Atan(_Quotient):
 
 
 class Atan2(_Transcendental):
-    """The angle of the point with ordinate x and abscissa y."""
+    """The angle between the positive horizontal axis and the point whose coordinates are (y, x)."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         if _is_complex(x):  # exp(i angle) = (y + i x) / sqrt(x² + y²)
@@ -289,7 +289,7 @@ class Atan2(_Transcendental):
 
 
 class Sinh(_Transcendental):
-    """Hyperbolic sine."""
+    """The hyperbolic sine."""
 
     eager = array_function("sinh")
     lower = kernel_function("sinh")
@@ -300,7 +300,7 @@ class Sinh(_Transcendental):
 
 
 class Cosh(_Transcendental):
-    """Hyperbolic cosine."""
+    """The hyperbolic cosine."""
 
     eager = array_function("cosh")
     lower = kernel_function("cosh")
@@ -311,7 +311,7 @@ class Cosh(_Transcendental):
 
 
 class Tanh(_Transcendental):
-    """Hyperbolic tangent."""
+    """The hyperbolic tangent."""
 
     is_smooth = True
     eager = array_function("tanh")
@@ -322,7 +322,7 @@ class Tanh(_Transcendental):
 
 
 class Asinh(_Transcendental):
-    """Inverse hyperbolic sine."""
+    """The inverse hyperbolic sine."""
 
     eager = array_function("arcsinh")
     lower = kernel_function("asinh")
@@ -332,7 +332,7 @@ class Asinh(_Transcendental):
 
 
 class Acosh(_Transcendental):
-    """Inverse hyperbolic cosine."""
+    """The inverse hyperbolic cosine."""
 
     eager = array_function("arccosh")
     lower = kernel_function("acosh")
@@ -345,7 +345,7 @@ class Acosh(_Transcendental):
 
 
 class Atanh(_Transcendental):
-    """Inverse hyperbolic tangent."""
+    """The inverse hyperbolic tangent."""
 
     eager = array_function("arctanh")
     lower = kernel_function("atanh")

@@ -142,7 +142,7 @@ def _with_axis(op: Any, at: int | None) -> Any:
 
 @dataclass(frozen=True)
 class ReduceWindowSum(_ReduceWindow):
-    """Sum of each window."""
+    """The sum of each window."""
 
     kind = "add"
     accepts = NUMERIC
@@ -175,7 +175,7 @@ class _Chooser(_ReduceWindow):
 
 @dataclass(frozen=True)
 class ReduceWindowMax(_Chooser):
-    """Largest element of each window."""
+    """The largest element of each window."""
 
     kind = "max"
     select = "ge"
@@ -183,7 +183,7 @@ class ReduceWindowMax(_Chooser):
 
 @dataclass(frozen=True)
 class ReduceWindowMin(_Chooser):
-    """Least element of each window."""
+    """The smallest element of each window."""
 
     kind = "min"
     select = "le"
@@ -247,7 +247,7 @@ def _mapped_pair(
 
 @dataclass(frozen=True)
 class SelectAndScatterAdd(Operation):
-    """Add each source element at the largest ('ge') or least ('le') element of its window."""
+    """The source elements, each added at its window's largest ('ge') or smallest ('le') element."""
 
     select: str
     window_dimensions: Sizes
@@ -290,7 +290,7 @@ class SelectAndScatterAdd(Operation):
 
 @dataclass(frozen=True)
 class SelectAndGatherAdd(Operation):
-    """The tangent at the largest or least element of each window of the operand."""
+    """The tangent at the largest or smallest element of each window of the operand."""
 
     select: str
     window_dimensions: Sizes

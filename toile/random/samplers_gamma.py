@@ -130,7 +130,7 @@ def _log_gamma_sample_jvp(joined, primals, tangents):
 
 
 class _RandomGamma:
-    """A stand-in for JAX's primitive of this name: it has `bind(key, a, log_space=...)`."""
+    """A substitute for JAX's primitive of this name; it has `bind(key, a, log_space=...)`."""
 
     name = "random_gamma"
 

@@ -209,7 +209,7 @@ def restore_partially(
 
 
 def is_serializable(target: object) -> bool:
-    """Tell whether functions that convert objects of a type to a state dict are registered.
+    """Tell whether conversion to a state dict is registered for a type.
 
     Args:
         target: a type, or an object of that type.

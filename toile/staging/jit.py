@@ -203,7 +203,7 @@ class _Signature:
 
 
 class PjitFunction(Generic[P, R]):
-    """A jitted function, which is traced the first time it is called with a new kind of arguments.
+    """A jitted function, which is traced whenever its arguments have new shapes or dtypes.
 
     `toile.jit` returns an instance; `toile.stages.Wrapped` is another name for the class. The class
     itself is named `PjitFunction`, as in JAX, because packages recognize jitted functions by this

@@ -35,7 +35,7 @@ def while_loop(
     `i`, and the key for the condition of step `i` is derived by folding in `-i`.
 
     Args:
-        cond_fn: function `f(scope, carry)` that returns a Boolean scalar.
+        cond_fn: function `f(scope, carry)` that returns a boolean scalar.
         body_fn: function `f(scope, carry)` that returns the next carry, which has the same shapes
             and dtypes.
         scope: the scope.
@@ -91,10 +91,10 @@ def cond(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """Call one of two functions of a scope, selected by a Boolean.
+    """Call one of two functions of a scope, selected by a boolean.
 
     Args:
-        pred: Boolean scalar, which may be a traced value.
+        pred: boolean scalar, which may be a traced value.
         true_fun: function `f(scope, *operands)` that is called if `pred` is true.
         false_fun: function `f(scope, *operands)` that is called otherwise. Both functions must
             return the same shapes and dtypes, and create and change the same variables.

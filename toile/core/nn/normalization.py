@@ -30,7 +30,7 @@ _WIDE = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128"
 
 
 def canonical_axes(rank: int, axes: Axes) -> tuple[int, ...]:
-    """Axes as sorted, non-negative numbers without duplicates."""
+    """Axes as sorted, nonnegative numbers without duplicates."""
     if not isinstance(axes, Iterable):
         return (rank + axes if axes < 0 else axes,)
     return tuple(sorted({rank + axis if axis < 0 else axis for axis in axes}))

@@ -359,7 +359,7 @@ def while_loop(
     when the model is being initialized.
 
     Args:
-        cond_fn: function `f(mdl, carry)` that returns a Boolean scalar.
+        cond_fn: function `f(mdl, carry)` that returns a boolean scalar.
         body_fn: function `f(mdl, carry)` that returns the next carry, which has the same shapes and
             dtypes.
         mdl: the module.
@@ -402,13 +402,13 @@ def cond(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """Call one of two functions of a module, selected by a Boolean.
+    """Call one of two functions of a module, selected by a boolean.
 
     Both functions must create and change the same variables. If they use different submodules, call
     both of them directly under `if self.is_initializing():`.
 
     Args:
-        pred: Boolean scalar, which may be a traced value.
+        pred: boolean scalar, which may be a traced value.
         true_fun: function `f(mdl, *operands)` that is called if `pred` is true.
         false_fun: function `f(mdl, *operands)` that is called otherwise. Its result must have the
             same shapes and dtypes.

@@ -72,8 +72,8 @@ def map_params(
 ) -> PyTree:
     """Apply a function to the parts of a state that have the structure of the parameters.
 
-    In the state of `adam`, these parts are the two averages, but not the counter. You can use this
-    function, for example, to apply the shardings of the parameters to the state.
+    In the state of `adam`, these parts are the two averages; the counter is not included. You can
+    use this function, for example, to apply the shardings of the parameters to the state.
 
     Args:
         initable: transformation that created the state, or its `init` function.

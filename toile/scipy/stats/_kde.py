@@ -132,8 +132,8 @@ class gaussian_kde:
         """Compute the density at the given points.
 
         Args:
-            points: array of shape `(d, m)` with `m` points in `d` dimensions. A vector contains `m`
-                points in one dimension if `d` is 1, and otherwise one point in `d` dimensions.
+            points: array of shape `(d, m)` with `m` points in `d` dimensions. A one-dimensional
+                array is treated as `m` points if `d` is 1, and otherwise as a single point.
 
         Returns:
             A vector of `m` densities.
@@ -149,8 +149,8 @@ class gaussian_kde:
         """Compute the density at the given points, as `evaluate` does.
 
         Args:
-            x: array of shape `(d, m)` with `m` points in `d` dimensions. A vector contains `m`
-                points in one dimension if `d` is 1, and otherwise one point in `d` dimensions.
+            x: array of shape `(d, m)` with `m` points in `d` dimensions. A one-dimensional
+                array is treated as `m` points if `d` is 1, and otherwise as a single point.
 
         Returns:
             A vector of `m` densities.
@@ -161,8 +161,8 @@ class gaussian_kde:
         """Compute the logarithm of the density at the given points.
 
         Args:
-            x: array of shape `(d, m)` with `m` points in `d` dimensions. A vector contains `m`
-                points in one dimension if `d` is 1, and otherwise one point in `d` dimensions.
+            x: array of shape `(d, m)` with `m` points in `d` dimensions. A one-dimensional
+                array is treated as `m` points if `d` is 1, and otherwise as a single point.
 
         Returns:
             A vector of `m` logarithms.

@@ -110,7 +110,7 @@ class Function:
         return self.value(f"urem i64 {a}, {b}")
 
     def divided(self, a: Operand, b: Operand) -> tuple[str, str]:
-        """Quotient and remainder of non-negative numbers, with one division."""
+        """Quotient and remainder of nonnegative numbers, with one division."""
         quotient = self.udiv(a, b)
         return quotient, self.sub(a, self.mul(quotient, b))
 

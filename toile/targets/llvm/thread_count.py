@@ -60,8 +60,9 @@ def current() -> int:
 def threads(n: int) -> Iterator[None]:
     """Set how many CPU threads compiled calls use in a `with` block.
 
-    It applies to calls of the current Python thread. Outside, the environment variable
-    `TOILE_NUM_THREADS` sets the number; the default is the number of CPUs that the process may use.
+    The setting applies to calls from the current Python thread. Outside such a block, the
+    environment variable `TOILE_NUM_THREADS` sets the number of threads; by default, it is the
+    number of CPUs that the process may use.
 
     Args:
         n: number of threads, at least 1.
