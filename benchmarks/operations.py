@@ -17,6 +17,7 @@ import os
 import platform
 import re
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ BATCH = 8  # examples of a gradient for each example
 SIZES = {"cpu": {"small": 1 << 12, "large": 1 << 20}, "gpu": {"small": 1 << 12, "large": 1 << 24}}
 WINDOW_S, ROUNDS = 0.01, 5
 SLOW_S = 2.0  # a call that takes longer is measured once
+PATIENCE_S = 120.0  # for one cell, with the compilations of all libraries
 
 
 class Measurement(NamedTuple):
@@ -225,6 +227,40 @@ def results(found: dict[str, dict[str, Any]], device: str) -> dict[str, Any]:
             "device": device, "versions": versions(), "cells": cells}
 
 
+def _now(out: Path) -> Path:
+    """The file with the cell that is being measured."""
+    return out.with_suffix(".now")
+
+
+def watch(out: Path, minutes: float) -> None:
+    """Measure in a process that is ended and started again when a cell takes too long: some calls
+    of some libraries never return. Such a cell gets a line that says so."""
+    ends = time.monotonic() + 60 * minutes
+    while (left := ends - time.monotonic()) > 0:
+        command = [sys.executable, "-m", "benchmarks.operations", *sys.argv[1:], "--child",
+                   "--minutes", str(left / 60)]
+        child = subprocess.Popen(command)
+        now, since = "", time.monotonic()
+        while child.poll() is None:
+            time.sleep(0.5)
+            cell = _now(out).read_text() if _now(out).exists() else ""
+            if cell != now:
+                now, since = cell, time.monotonic()
+            elif now and time.monotonic() - since > PATIENCE_S:
+                child.kill()
+                child.wait()
+                with out.open("a") as file:
+                    line = {"key": now, "error": f"no answer in {PATIENCE_S:.0f} s"}
+                    file.write(json.dumps(line) + "\n")
+                _now(out).write_text("")
+                break
+        else:
+            break
+    _now(out).unlink(missing_ok=True)
+    if child.returncode not in (0, -9):
+        sys.exit(child.returncode)
+
+
 def main() -> None:
     """Measure what is missing from a map, or print it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -236,6 +272,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="print a map")
     parser.add_argument("--slowest", type=int, default=60)
     parser.add_argument("--json", type=Path, help="with --table: write the results file")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.table:
         found = read(given.table)
@@ -243,6 +280,9 @@ def main() -> None:
         if given.json:
             lines = json.dumps(results(found, given.device)).replace("], [", "],\n[")
             given.json.write_text(lines + "\n")
+        return
+    if not given.child:
+        watch(given.out, given.minutes)
         return
     os.environ["TOILE_PLATFORM"] = given.device
     os.environ["JAX_PLATFORMS"] = "cpu" if given.device == "cpu" else "cuda,cpu"
@@ -257,12 +297,14 @@ def main() -> None:
         for m in wanted:
             if time.monotonic() > ends:
                 break
+            _now(given.out).write_text(m.key)
             line = measured(peers, m)
             file.write(json.dumps(line) + "\n")
             file.flush()
             done += 1
             if given.only:
                 print(json.dumps(line))
+    _now(given.out).write_text("")
     print(f"{done} cells measured, {len(wanted) - done} left", file=sys.stderr)
 
 
