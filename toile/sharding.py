@@ -148,7 +148,7 @@ def make_array_from_process_local_data(
 
     Args:
         sharding: how the arrays are divided: one sharding or device for all arrays, or a tree of
-            these with the structure of `local_data`.
+            shardings and devices with the structure of `local_data`.
         local_data: array or tree of arrays that this process contributes. If there is only one
             process, it must contribute the whole arrays.
         global_shape: shape of the whole array, or a tree of shapes. If it is None, the shapes are
@@ -330,8 +330,9 @@ def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
 
     Args:
         xs: array or tree of arrays.
-        out_shardings: a sharding or `PartitionSpec` for all arrays, or a tree of them that is a
-            prefix of `xs`. A `PartitionSpec` refers to the current mesh.
+        out_shardings: a sharding or `PartitionSpec` for all arrays, or a tree of shardings and
+            `PartitionSpec`s whose structure is a prefix of that of `xs`. A `PartitionSpec` refers
+            to the current mesh.
 
     Returns:
         A tree of arrays with the structure of `xs` and the given shardings.

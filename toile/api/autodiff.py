@@ -73,7 +73,7 @@ def grad(
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """Turn a function with a scalar result into one that computes its gradient.
+    """Create a function that computes the gradient of `fun`, whose result is a scalar.
 
     The gradient has the structure of the argument: for a tree of parameters, it is a tree of
     gradients.
@@ -140,7 +140,7 @@ def value_and_grad(
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """Turn a function into one that computes its value and its gradient together.
+    """Create a function that computes the value and the gradient of `fun` together.
 
     Args:
         fun: the function, whose result must be an array of shape `()`, real unless `holomorphic` is

@@ -188,9 +188,9 @@ def device_put(
     Args:
         x: tree of arrays and numbers; numbers and NumPy arrays are converted to arrays.
         device: a device, a sharding, a `Format`, or a `PartitionSpec` for the mesh that was set
-            with `toile.set_mesh`; or a tree of these that is a prefix of `x`. None means the
-            default device, except that arrays that were already put on a device or divided over
-            several devices stay where they are.
+            with `toile.set_mesh`; or a tree of such values whose structure is a prefix of that of
+            `x`. None means the default device, except that arrays that were already put on a device
+            or divided over several devices stay where they are.
         src: accepted for compatibility with JAX.
         donate: whether to delete the arrays of `x` after they have been copied, or a tree of such
             booleans. This option has no effect if `device` is None.

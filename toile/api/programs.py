@@ -87,8 +87,8 @@ def jit(
     reason for each trace.
 
     Args:
-        fun: a pure function whose arguments are arrays, numbers or trees of them. If it is omitted,
-            `jit` returns a decorator: `@toile.jit(static_argnames="n")`.
+        fun: a pure function whose arguments are arrays, numbers, or trees of arrays and numbers. If
+            it is omitted, `jit` returns a decorator: `@toile.jit(static_argnames="n")`.
         in_shardings: how arguments are divided over devices: a tree of shardings with the structure
             of the arguments. None keeps the arguments' own shardings.
         out_shardings: how results are divided over devices; None lets the compiler choose.
@@ -183,7 +183,7 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes: None = None,
 ) -> Callable[P, Any]:
-    """Turn a function into one that returns its Program, the list of operations that it performs.
+    """Create a function that returns the Program of `fun`, the list of its operations.
 
     Args:
         fun: the function.

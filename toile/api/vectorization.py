@@ -64,10 +64,10 @@ def vmap(
         fun: the function of one example.
         in_axes: the position of the batch axis in the arguments: one integer for all of them, or a
             sequence with one entry for each positional argument. An entry is an integer, None, or a
-            tree of these. None marks arguments that all examples share. Keyword arguments are
-            mapped over axis 0.
+            tree of integers and Nones. None marks arguments that all examples share. Keyword
+            arguments are mapped over axis 0.
         out_axes: the position of the batch axis in the results: an integer, None for results that
-            do not depend on the example, or a tree of these.
+            do not depend on the example, or a tree of integers and Nones.
         axis_name: a name for the batch axis, for collectives such as `lax.psum`.
         axis_size: the number of examples; required only if no argument is mapped.
         spmd_axis_name: the mesh axis over which the examples are divided in sharded programs.
@@ -234,7 +234,7 @@ def jacfwd(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[P, PyTree]:
-    """Turn a function into one that computes its Jacobian column by column, in forward mode.
+    """Create a function that computes the Jacobian of `fun` column by column, in forward mode.
 
     The cost grows with the number of elements in the arguments. Forward mode is the better choice
     if the result has more elements than the arguments.
@@ -285,7 +285,7 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[P, PyTree]:
-    """Turn a function into one that computes its Jacobian row by row, in reverse mode.
+    """Create a function that computes the Jacobian of `fun` row by row, in reverse mode.
 
     The cost grows with the number of elements in the result. Reverse mode is the better choice if
     the arguments have more elements than the result.
@@ -339,7 +339,7 @@ def hessian(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[P, PyTree]:
-    """Turn a function into one that computes its second derivatives, as `jacfwd(jacrev(fun))` does.
+    """Create a function that computes the second derivatives of `fun`: `jacfwd(jacrev(fun))`.
 
     Args:
         fun: the function, which usually returns a single number.

@@ -37,7 +37,7 @@ class LiveDisplay:
     Args:
         draw: a function without arguments that returns a dict that maps MIME types ("text/html",
             "text/plain") to texts.
-        interval: minimum number of seconds between two drawings.
+        interval: minimum number of seconds between redraws.
         tick: number of seconds after which the output is redrawn even if `refresh` is not called.
             This continues until `close` is called. With None, only `refresh` redraws the output.
     """

@@ -1,8 +1,8 @@
 """Checked eager evaluation: debug_nans, debug_infs, debug_key_reuse, rank promotion.
 
-While such an option is on, a `CheckedTrace` replaces "no trace", so that unchecked eager evaluation
-costs nothing. When a Program's result is bad, the Program is replayed operation by operation to
-find the first bad one. May import the engine below it.
+While such an option is on, a `CheckedTrace` replaces "no trace". When all of them are off, no check
+is performed, so the checks cost nothing. When a Program's result is bad, the Program is replayed
+operation by operation to find the first bad one. May import the engine below it.
 """
 
 from __future__ import annotations

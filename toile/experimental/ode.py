@@ -88,8 +88,8 @@ def odeint(
             structure of `y0`.
         y0: state at the time `t[0]`, an array or a tree of arrays.
         t: array of floats with the times at which to compute the state, in increasing order.
-        *args: arrays, numbers or trees of them that are passed to `func`. The result can be
-            differentiated with respect to these arguments too.
+        *args: arrays, numbers, or trees of arrays and numbers that are passed to `func`. The result
+            can be differentiated with respect to these arguments too.
         rtol: relative tolerance.
         atol: absolute tolerance.
         mxstep: maximum number of steps from one time in `t` to the next. If this number is reached,

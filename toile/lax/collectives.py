@@ -103,9 +103,9 @@ def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
     all examples or devices.
 
     Args:
-        x: array or number, or a tree of them. Bools become integers. A Python number stays a Python
-            number: it is multiplied by the size of the axis, so `lax.psum(1, "i")` is the size of
-            axis "i".
+        x: array or number, or a tree of arrays and numbers. Bools become integers. A Python number
+            stays a Python number: it is multiplied by the size of the axis, so `lax.psum(1, "i")`
+            is the size of axis "i".
         axis_name: the name of the axis, or a tuple of names to sum over all of these axes. An
             integer refers to an axis of `x` itself.
         axis_index_groups: groups of positions along the axis, such as `[[0, 1], [2, 3]]`; the sum
@@ -144,7 +144,7 @@ def pmean(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) 
     devices that train on different parts of a batch.
 
     Args:
-        x: array or number, or a tree of them. Integers become floats.
+        x: array or number, or a tree of arrays and numbers. Integers become floats.
         axis_name: the name of the axis, or a tuple of names to average over all of these axes.
         axis_index_groups: groups of positions along the axis, all of the same size; the mean is
             then computed within each group. None means one group of all positions.
@@ -177,7 +177,7 @@ def pmax(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
     Every example or device receives the maximum.
 
     Args:
-        x: array or number, or a tree of them.
+        x: array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis, or a tuple of names to reduce over all of these axes.
         axis_index_groups: groups of positions along the axis; each group is then reduced
             separately. None means one group of all positions.
@@ -198,7 +198,7 @@ def pmin(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
     Every example or device receives the minimum.
 
     Args:
-        x: array or number, or a tree of them.
+        x: array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis, or a tuple of names to reduce over all of these axes.
         axis_index_groups: groups of positions along the axis; each group is then reduced
             separately. None means one group of all positions.
@@ -217,7 +217,7 @@ def ppermute(x: PyTree, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -
     """Send values from some positions along a named axis to other positions.
 
     Args:
-        x: the values to send: an array or number, or a tree of them.
+        x: the values to send: an array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
             one axis.
         perm: pairs `(source, destination)` of positions. A position may occur at most once as a
@@ -257,7 +257,7 @@ def pshuffle(x: PyTree, axis_name: AxisNames, perm: Sequence[int]) -> PyTree:
     """Reorder values along a named axis.
 
     Args:
-        x: array or number, or a tree of them.
+        x: array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis.
         perm: a permutation of the positions: position `i` receives the value at position `perm[i]`.
 
@@ -376,7 +376,7 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
     Every example or device receives all of the values.
 
     Args:
-        x: array or number, or a tree of them.
+        x: array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
             one axis.
         axis_index_groups: groups of positions along the axis, all of the same size; values are
@@ -461,7 +461,7 @@ def pbroadcast(x: PyTree, axis_name: AxisNames, source: int) -> PyTree:
     """Send the value at one position along a named axis to all positions.
 
     Args:
-        x: array or number, or a tree of them.
+        x: array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis.
         source: the position whose value is sent.
 
@@ -507,8 +507,8 @@ def axis_size(axis_name: AxisNames) -> int:
     """Return the size of a named axis.
 
     Args:
-        axis_name: the name of the axis, or a tuple of names; the sizes of these axes are then
-            multiplied.
+        axis_name: the name of the axis, or a tuple of names, in which case the result is the
+            product of the axes' sizes.
 
     Returns:
         A Python integer.
@@ -524,7 +524,7 @@ def pcast(x: PyTree, axis_name: AxisNames, *,
     """Declare how a value varies along a named axis inside `toile.shard_map`.
 
     Args:
-        x: array or number, or a tree of them.
+        x: array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis, or a tuple of names; None or () for no axis.
         to: "varying" declares that the value may differ between devices, as `pvary` does.
             "unreduced" and "reduced" have no effect.
@@ -551,7 +551,7 @@ def pvary(x: PyTree, axis_name: AxisNames) -> PyTree:
     Outside `toile.shard_map`, the declaration has no effect.
 
     Args:
-        x: array or number, or a tree of them.
+        x: array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis, or a tuple of names.
 
     Returns:

@@ -53,8 +53,8 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
         true_fun: function to run if `pred` is True.
         false_fun: function to run if `pred` is False. Both functions must return the same
             structure, shapes and dtypes.
-        operands: arguments for both functions: arrays, numbers, or trees of them. The functions may
-            also use variables from the surrounding code.
+        operands: arguments for both functions: arrays, numbers, or trees of arrays and numbers. The
+            functions may also use variables from the surrounding code.
         operand: a single argument, which can be passed by keyword instead of `operands`.
 
     Returns:
@@ -134,7 +134,7 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], *operands: 
             index.
         branches: the functions to choose from, at least one. All must return the same structure,
             shapes and dtypes.
-        operands: arguments for the functions: arrays, numbers, or trees of them.
+        operands: arguments for the functions: arrays, numbers, or trees of arrays and numbers.
         operand: a single argument, which can be passed by keyword instead of `operands`.
 
     Returns:

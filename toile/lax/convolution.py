@@ -299,13 +299,14 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
             None for 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`. None
             means ("NHWC", "HWIO", "NHWC"), or its equivalent for one or three spatial axes.
-        transpose_kernel: whether `rhs` is the kernel of the convolution that is transposed. If
-            True, the kernel is flipped, and its input and output features are swapped.
+        transpose_kernel: whether `rhs` is the kernel of the corresponding ordinary (forward)
+            convolution. If True, the kernel is flipped, and its input and output features are
+            swapped.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
-        use_consistent_padding: whether the pairs in `padding` are the padding of the convolution
-            that is transposed, as in PyTorch. If False, they are the padding of the input after
-            zeros are inserted.
+        use_consistent_padding: whether the pairs in `padding` specify the padding of the
+            corresponding forward convolution, as in PyTorch. If False, they specify the padding of
+            the input after zeros are inserted.
 
     Returns:
         An array whose axes are in the order of the third string.

@@ -38,7 +38,8 @@ def custom_root(f: Callable[[Any], Any], initial_guess: PyTree, solve: Callable[
     Args:
         f: the function whose root is sought. It is called with `x` and returns a tree with the
             structure and shapes of `x`.
-        initial_guess: the starting point of the search: an array or number, or a tree of them.
+        initial_guess: the starting point of the search: an array or number, or a tree of arrays and
+            numbers.
         solve: a function `solve(f, initial_guess)` that returns the root.
         tangent_solve: a function `tangent_solve(g, y)` that returns the solution `z` of `g(z) = y`,
             where the linear function `g` is the derivative of `f` at the root. For scalars, the
@@ -123,7 +124,7 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable
 
     Args:
         matvec: a linear function of `x`. It returns a tree with the structure and shapes of `b`.
-        b: the right-hand side: an array or number, or a tree of them.
+        b: the right-hand side: an array or number, or a tree of arrays and numbers.
         solve: a function `solve(matvec, b)` that returns the solution `x`.
         transpose_solve: a function `transpose_solve(vecmat, b)` that returns the solution of the
             transposed system. Reverse mode (`toile.grad`) requires it, unless `symmetric` is True.

@@ -64,7 +64,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
         f: a function `f(carry, x)` that returns a pair `(carry, y)`. The returned carry must have
             the structure, shapes and dtypes of the carry that is passed in. `f` is traced, so a
             Python `if` on its arguments raises an error.
-        init: the first carry: an array or number, or a tree of them.
+        init: the first carry: an array or number, or a tree of arrays and numbers.
         xs: an array or a tree of arrays with leading axes of equal size; each step passes one slice
             to `f`. If `xs` is None, `x` is None in every step, and `length` is required.
         length: number of steps; None for the size of the leading axes.
@@ -250,7 +250,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
             returns False.
         body_fun: a function `body_fun(val)` that returns the next value, with the same structure,
             shapes and dtypes.
-        init_val: the first value: an array or number, or a tree of them.
+        init_val: the first value: an array or number, or a tree of arrays and numbers.
 
     Returns:
         The first value for which `cond_fun` returns False.
@@ -330,7 +330,7 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
         body_fun: a function `body_fun(i, val)` that returns the next value, with the same
             structure, shapes and dtypes. `i` is a traced integer, which can be used in `x[i]` or
             `x.at[i].set(...)`.
-        init_val: the first value: an array or number, or a tree of them.
+        init_val: the first value: an array or number, or a tree of arrays and numbers.
         unroll: number of steps to run in each iteration of the compiled loop; True for all steps.
             It requires bounds that are not traced.
 

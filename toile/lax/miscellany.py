@@ -37,7 +37,7 @@ def stop_gradient(x: PyTree) -> PyTree:
     """Return values unchanged, but treat them as constants in differentiation.
 
     Args:
-        x: array or number, or a tree of them.
+        x: array or number, or a tree of arrays and numbers.
 
     Returns:
         The same tree. No gradient flows through its float and complex leaves.
@@ -97,7 +97,7 @@ def optimization_barrier(operand: PyTree, /) -> PyTree:
     moved across it.
 
     Args:
-        operand: array or number, or a tree of them.
+        operand: array or number, or a tree of arrays and numbers.
 
     Returns:
         The same tree.
@@ -131,7 +131,7 @@ def dce_sink(val: PyTree, *, prevent_mlir_dce: bool = False) -> None:
     toile, it has no effect.
 
     Args:
-        val: array or number, or a tree of them.
+        val: array or number, or a tree of arrays and numbers.
         prevent_mlir_dce: ignored.
 
     >>> lax.dce_sink(jnp.array([1, 2]))
@@ -145,7 +145,7 @@ def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
     moves the values immediately.
 
     Args:
-        x: array or number, or a tree of them.
+        x: array or number, or a tree of arrays and numbers.
         shardings: a `Sharding`, or a tree of shardings whose structure is the structure of `x` or a
             prefix of it. If a mesh is set (`toile.set_mesh`), a sharding can also be a
             `PartitionSpec` for this mesh, or None to put the whole array on every device.

@@ -92,7 +92,7 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
         axes: the axes to reduce, distinct and nonnegative.
 
     Returns:
-        An array with the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without the reduced axes.
 
     >>> lax.reduce_prod(jnp.array([[1, 2], [3, 4]]), (1,))
     Array([ 2, 12], dtype=int32)
@@ -113,7 +113,7 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int], *,
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without the reduced axes.
 
     >>> lax.reduce_max(jnp.array([[1, 5], [4, 3]]), (1,))
     Array([5, 4], dtype=int32)
@@ -134,7 +134,7 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int], *,
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without the reduced axes.
 
     >>> lax.reduce_min(jnp.array([[1, 5], [4, 3]]), (1,))
     Array([1, 3], dtype=int32)
@@ -152,7 +152,7 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
         axes: the axes to reduce, distinct and nonnegative.
 
     Returns:
-        An array with the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without the reduced axes.
 
     >>> lax.reduce_and(jnp.array([[True, True], [True, False]]), (1,))
     Array([ True, False], dtype=bool)
@@ -170,7 +170,7 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
         axes: the axes to reduce, distinct and nonnegative.
 
     Returns:
-        An array with the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without the reduced axes.
 
     >>> lax.reduce_or(jnp.array([[False, True], [False, False]]), (1,))
     Array([ True, False], dtype=bool)
@@ -188,7 +188,7 @@ def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
         axes: the axes to reduce, distinct and nonnegative.
 
     Returns:
-        An array with the dtype of `operand`, without these axes.
+        An array with the dtype of `operand`, without the reduced axes.
 
     >>> lax.reduce_xor(jnp.array([[0b1100, 0b1010]]), (1,))
     Array([6], dtype=int32)
@@ -205,8 +205,8 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int], *,
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array with the dtype of `operand`, without these axes. Sums of narrow integers may wrap
-        around; `jnp.sum` widens the integers first.
+        An array with the dtype of `operand`, without the reduced axes. Sums of narrow integers may
+        wrap around; `jnp.sum` widens the integers first.
 
     >>> lax.reduce_sum(jnp.array([[1, 2], [3, 4]]), (1,))
     Array([3, 7], dtype=int32)
@@ -241,7 +241,7 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        An array, or a tree of arrays, with the dtypes of `operands` and without these axes.
+        An array, or a tree of arrays, without the reduced axes.
 
     >>> lax.reduce(jnp.array([[1, 2], [3, 4]]), 1, lambda a, b: a * b, (1,))
     Array([ 2, 12], dtype=int32)

@@ -223,8 +223,8 @@ def with_logical_constraint(
 
     Args:
         x: tree of arrays.
-        logical_axis_resources: logical names: a tree of tuples or `PartitionSpec` objects that is a
-            prefix of `x`.
+        logical_axis_resources: logical names: a tree of tuples or `PartitionSpec` objects whose
+            structure is a prefix of that of `x`.
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
             or None. Earlier pairs take precedence. None means the current rules.
         mesh: the mesh; None for the current mesh.

@@ -199,7 +199,7 @@ def microbatch(
         microbatch_size: number of examples in a piece, a divisor of the batch size. If None, `fun`
             itself is returned.
         accumulator: how to combine the results: an `AccumulationType`, an `Accumulator`, or a tree
-            of these with the structure of the results or a prefix of that structure.
+            of such objects with the structure of the results or a prefix of that structure.
         argnames: names of the keyword arguments that have a batch axis.
         in_axes: batch axis of each of these arguments, positional arguments first, or one axis for
             all of them.

@@ -31,10 +31,11 @@ class Plot(MetricWriter):
     In a notebook, the curves appear below the running cell and are redrawn in place when there are
     new numbers, at most once every `every` seconds. Outside a notebook, nothing is drawn, but
     `print(plot)` shows the curves as characters. If a curve has thousands of points, neighboring
-    points are averaged. If some values are not finite, their number is shown below the panel.
+    points are averaged. If some values are not finite, the number of such values is shown below the
+    panel.
 
-    Each metric has its own panel, but metrics whose names have the same last part share a panel;
-    examples are `train/loss` and `eval/loss`, or `train_loss` and `eval_loss`.
+    Metrics whose names differ only in a prefix, such as `train/loss` and `eval/loss` or
+    `train_loss` and `eval_loss`, share a panel; every other metric has its own.
 
     Args:
         panels: a dict from the panels' titles to the names of their metrics. Metrics that are not
@@ -42,7 +43,7 @@ class Plot(MetricWriter):
         log: whether vertical axes are logarithmic, or the titles of the panels that have a
             logarithmic vertical axis.
         size: width and height of a panel, in pixels.
-        every: minimum number of seconds between two drawings.
+        every: minimum number of seconds between redraws.
 
     >>> from toile.training.live import Plot
     >>> plot = Plot(log=["loss"])

@@ -220,7 +220,7 @@ class StaticScale(struct.PyTreeNode):
         self, fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
         axis_name: Any = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """Turn a function into a function that returns its value and gradients, using the scale.
+        """Create a function that returns the value and gradients of `fun`, using the scale.
 
         Args:
             fun: function that returns a scalar.
@@ -253,7 +253,7 @@ class NoScale(struct.PyTreeNode):
         self, fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
         axis_name: Any = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """Turn a function into a function that returns its value and gradients.
+        """Create a function that returns the value and gradients of `fun`.
 
         Args:
             fun: function that returns a scalar.

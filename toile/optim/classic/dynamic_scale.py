@@ -111,7 +111,7 @@ class DynamicScale(struct.PyTreeNode):
         self, fun: Callable[..., PyTree], argnums: int | Sequence[int] = 0, has_aux: bool = False,
         axis_name: str | None = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """Create a function that computes a value and its gradients, using a scaled loss.
+        """Create a function that computes the value and gradients of `fun`, using a scaled loss.
 
         Args:
             fun: function to differentiate.
