@@ -118,6 +118,10 @@ def test_benchmark_page_has_every_result():
     page = benchmark_tables.page(folder)
     for path in folder.glob("*.json"):
         found = json.loads(path.read_text())
+        if "cells" in found:  # a map, of which only the slowest cells are listed
+            slowest = min(found["cells"], key=lambda cell: cell[1])[0]
+            assert f"| {slowest.replace(' | ', ', ')} |" in page
+            continue
         for title in found.get("rows") or found["results"]:
             assert f"| {title} |" in page
 

@@ -44,7 +44,7 @@ _OPERATIONS = {
     "toile.primitives.sorts": "Argmax Argmin Sort TopK",
     "toile.primitives.special":
         "BesselI0e BesselI1e Digamma Erf ErfInv Erfc FusedMultiplyAdd Igamma IgammaGradA Igammac "
-        "Lgamma Polygamma RandomGammaGrad RegularizedIncompleteBeta Zeta",
+        "Lgamma Polygamma PolygammaOfOrder RandomGammaGrad RegularizedIncompleteBeta Zeta",
     "toile.primitives.threefry_words": "ThreefryWord",
     "toile.primitives.transcendental":
         "Acos Acosh Asin Asinh Atan Atan2 Atanh Cbrt Cos Cosh Exp Exp2 Expm1 Log1p Log2 Logistic "
