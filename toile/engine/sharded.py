@@ -19,7 +19,7 @@ import numpy as np
 from toile.engine import arrays, dtypes
 from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray, Shard
 from toile.engine.avals import Aval
-from toile.engine.buffers import LATE, Signature, signature
+from toile.engine.buffers import LATE, Placement, Signature, signature
 from toile.engine.config import flags
 from toile.engine.devices import Device, first_device, process_count, process_index
 from toile.engine.platform_registry import (
@@ -195,11 +195,16 @@ class ShardedKeyArray(Sharded, KeyArray):
 LATE.setdefault("_parts", lambda x: [x._data])
 
 
+def _placement(form: Signature) -> Placement:
+    assert form.placement is not None
+    return form.placement
+
+
 # Attributes of arrays made by compiled code, which sets their signature only.
 _FROM_SIGNATURE: Mapping[str, Callable[[Signature], Any]] = {
     "_aval": lambda form: Aval(form.shape, form.dtype, form.weak_type),
-    "_sharding": lambda form: form.placement[0],  # type: ignore[index]
-    "_is_committed": lambda form: form.placement[1],  # type: ignore[index]
+    "_sharding": lambda form: _placement(form)[0],
+    "_is_committed": lambda form: _placement(form)[1],
 }
 
 
