@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.cpu import versions
+from benchmarks.operation_cells import DTYPES, GROUPS, library, made
 from benchmarks.timing import cpu_name
 
 BATCH = 8  # examples of a gradient for each example
@@ -51,8 +52,6 @@ class Measurement(NamedTuple):
 
 def measurements() -> Iterator[Measurement]:
     """All measurements, in the order in which they are made."""
-    from benchmarks.operation_cells import DTYPES, GROUPS
-
     for size in ("small", "large"):
         for group, cells in GROUPS.items():
             for cell in cells():
@@ -84,12 +83,12 @@ def compiled(L: Any, m: Measurement, args: list[Any]) -> Callable[[], Any]:
     def loss(*xs: Any) -> Any:
         return _scalar(L, fun(L, *xs))
 
-    made = {
+    called = {
         "forward": lambda *xs: fun(L, *xs),
         "gradient": lambda *xs: L.jax.grad(loss, floats)(*xs),
         "per example": lambda *xs: L.jax.vmap(L.jax.grad(loss, floats))(*xs),
     }[m.mode]
-    jitted = L.jax.jit(made)
+    jitted = L.jax.jit(called)
     return lambda: jitted(*args)
 
 
@@ -115,8 +114,6 @@ class Peers:
     """The libraries, and how to give them arrays and wait for them."""
 
     def __init__(self, device: str):
-        from benchmarks.operation_cells import library
-
         self.device = device
         self.libraries = {name: library(name) for name in ("toile", "jax")}
         try:
@@ -129,8 +126,6 @@ class Peers:
 
     def calls(self, m: Measurement) -> dict[str, Callable[[], Any]]:
         """A function for each library that calls it once."""
-        from benchmarks.operation_cells import made
-
         n = max(64, SIZES[self.device][m.size] // m.cell.shrink)
         batch = BATCH if m.mode == "per example" else 0
         arrays = [made(kind, n, m.dtype, batch, i) for i, kind in enumerate(m.cell.args)]
@@ -194,9 +189,9 @@ def measured(peers: Peers, m: Measurement) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------- reading
 
 
-def read(path: Path) -> dict[str, dict[str, Any]]:
-    """The lines of a map by their keys; of repeated ones the last."""
-    lines = path.read_text().splitlines() if path.exists() else []
+def read(path: Path, first: int = 0) -> dict[str, dict[str, Any]]:
+    """The lines of a map from the `first` on, by their keys; of repeated ones the last."""
+    lines = path.read_text().splitlines()[first:] if path.exists() else []
     return {line["key"]: line for line in map(json.loads, lines) if "key" in line}
 
 
@@ -236,9 +231,11 @@ def watch(out: Path, minutes: float) -> None:
     """Measure in a process that is ended and started again when a cell takes too long: some calls
     of some libraries never return. Such a cell gets a line that says so."""
     ends = time.monotonic() + 60 * minutes
+    before = len(out.read_text().splitlines()) if out.exists() else 0
+    code = 0
     while (left := ends - time.monotonic()) > 0:
         command = [sys.executable, "-m", "benchmarks.operations", *sys.argv[1:], "--child",
-                   "--minutes", str(left / 60)]
+                   str(before), "--minutes", str(left / 60)]
         child = subprocess.Popen(command)
         now, since = "", time.monotonic()
         while child.poll() is None:
@@ -255,10 +252,10 @@ def watch(out: Path, minutes: float) -> None:
                 _now(out).write_text("")
                 break
         else:
+            code = child.returncode
             break
     _now(out).unlink(missing_ok=True)
-    if child.returncode not in (0, -9):
-        sys.exit(child.returncode)
+    sys.exit(code)
 
 
 def main() -> None:
@@ -272,7 +269,8 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="print a map")
     parser.add_argument("--slowest", type=int, default=60)
     parser.add_argument("--json", type=Path, help="with --table: write the results file")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    # The process that measures: how many lines the file had before, which --only measures again.
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.table:
         found = read(given.table)
@@ -281,16 +279,17 @@ def main() -> None:
             lines = json.dumps(results(found, given.device)).replace("], [", "],\n[")
             given.json.write_text(lines + "\n")
         return
-    if not given.child:
+    if given.child is None:
         watch(given.out, given.minutes)
         return
     os.environ["TOILE_PLATFORM"] = given.device
     os.environ["JAX_PLATFORMS"] = "cpu" if given.device == "cpu" else "cuda,cpu"
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    peers, known = Peers(given.device), read(given.out)
+    peers = Peers(given.device)
+    known = read(given.out, given.child if given.only else 0)
     first, step = map(int, given.part.split("/"))
     wanted = [m for m in list(measurements())[first::step]
-              if (re.search(given.only, m.key) if given.only else m.key not in known)]
+              if m.key not in known and re.search(given.only or "", m.key)]
     ends = time.monotonic() + 60 * given.minutes
     done = 0
     with given.out.open("a") as file:

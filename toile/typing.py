@@ -315,7 +315,7 @@ class BaseConfigContext(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def get_default(cls) -> Any:
-        """Return the value that applies if no value has been set."""
+        """Return the default value."""
 
     @classmethod
     @abc.abstractmethod

@@ -286,7 +286,7 @@ with toile.enable_x64():
 # %% [markdown]
 # **An unused branch can make a gradient NaN.** `where` computes both branches and multiplies the
 # derivative of the unused branch by 0. If that derivative is infinite or NaN, the product is NaN.
-# Replace the operand, not only the result:
+# Replace the input of the operation too, not only its result:
 
 # %%
 bad = lambda x: jnp.where(x > 0, jnp.sqrt(x), 0.0)

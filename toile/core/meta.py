@@ -51,7 +51,7 @@ class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def add_axis(self: TAxisMetadata, index: int, params: dict[Any, Any]) -> TAxisMetadata:
-        """Return a box for the value after an axis was added to it.
+        """Return a box for a value to which an axis was added.
 
         Args:
             index: position of the new axis.
@@ -60,7 +60,7 @@ class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def remove_axis(self: TAxisMetadata, index: int, params: dict[Any, Any]) -> TAxisMetadata:
-        """Return a box for the value after an axis was removed from it: the inverse of `add_axis`.
+        """Return a box for a value from which an axis was removed: the inverse of `add_axis`.
 
         Args:
             index: position of the axis.
@@ -104,7 +104,7 @@ def add_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
 
 
 def remove_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
-    """The tree in which each box has an axis removed."""
+    """Return the tree with an axis removed from each box."""
     return map_axis_meta(lambda box: box.remove_axis(index, params), tree)
 
 

@@ -64,7 +64,7 @@ class MetricWriter:
         """
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        """Write text, which some writers show as Markdown.
+        """Write text. Some writers show it as Markdown.
 
         Args:
             step: step number.

@@ -263,10 +263,10 @@ def compiled_if_many(fun, only=()):
 
     @functools.wraps(fun)
     def draw(key, shape, *rest):
-        many = math.prod(shape) > MANY and concrete_words(key) is not None
-        same = not only or rest[0].name in only
-        if many and same and not flags.debug_key_reuse and all(map(_is_fixed, rest)):
-            return jitted(key, shape, *rest)
+        if math.prod(shape) > MANY and concrete_words(key) is not None:
+            same = not only or rest[0].name in only
+            if same and not flags.debug_key_reuse and all(map(_is_fixed, rest)):
+                return jitted(key, shape, *rest)
         return fun(key, shape, *rest)
 
     return draw

@@ -408,6 +408,18 @@ def _svd_text(letter: str, job: str) -> str:
     return _module(f, **{name: 14})
 
 
+def _block(
+    f: ir.Function, piece: str, blocks: str, width: str, free: str, count: str
+) -> tuple[str, str, str]:
+    """The matrix of a unit, and the first and the number of its right-hand sides; the number is
+    stored in `count` too."""
+    matrix, block = f.divided(piece, blocks)
+    first = f.mul(block, width)
+    own = f.smin(width, f.sub(free, first))
+    f.store("i32", f.value(f"trunc i64 {own} to i32"), count)
+    return matrix, first, own
+
+
 def _solve(
     fortran: _Fortran, name: str, letter: str, left: bool, lower: bool, transposed: bool,
     unit: bool, sizes: tuple[str, str], a: str, lda: str, b: str, ldb: str,
@@ -431,10 +443,7 @@ def _triangular_text(letter: str, left: bool, lower: bool, transposed: bool, uni
     lda, ldb, count = fortran.word(n), fortran.word(columns), f.alloca("i32")
     other = fortran.word(n)
     with f.loop("%lo", "%hi") as piece:
-        matrix, block = f.divided(piece, blocks)
-        first = f.mul(block, width)
-        own = f.smin(width, f.sub(columns if left else rows, first))
-        f.store("i32", f.value(f"trunc i64 {own} to i32"), count)
+        matrix, first, _ = _block(f, piece, blocks, width, columns if left else rows, count)
         start = first if left else f.mul(first, columns)
         at = f.offset(b, f.mul(f.add(f.mul(matrix, f.mul(rows, columns)), start), size))
         sizes = (count, other) if left else (other, count)
@@ -454,10 +463,7 @@ def _factored_text(letter: str, transposed: bool) -> str:
         r.buffer(), r.buffer(), r.buffer(), *r.many(4))
     lda, ldb, count = fortran.word(n), fortran.word(columns), f.alloca("i32")
     with f.loop("%lo", "%hi") as piece:
-        matrix, block = f.divided(piece, blocks)
-        first = f.mul(block, width)
-        own = f.smin(width, f.sub(columns, first))
-        f.store("i32", f.value(f"trunc i64 {own} to i32"), count)
+        matrix, first, own = _block(f, piece, blocks, width, columns, count)
         at = f.offset(b, f.mul(f.add(f.mul(matrix, f.mul(n, columns)), first), size))
         a = f.offset(packed, f.mul(matrix, f.mul(f.mul(n, n), size)))
         swaps = f.at(pivots, f.mul(matrix, n), "i32")
