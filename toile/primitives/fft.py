@@ -56,6 +56,7 @@ class Fft(Linear):
     fft_lengths: tuple[int, ...]
 
     can_make_nan = True
+    kernel_family = "fft"
 
     def infer(self, x: Aval) -> Aval:
         lengths, kind = self.fft_lengths, self.fft_type

@@ -62,6 +62,12 @@ class Constant:
         self.array = array
 
 
+class Table(Constant):
+    """Numbers that a kernel needs besides its operands."""
+
+    __slots__ = ()
+
+
 class Output:
     """The buffer of a result of the Program, a new one in each call."""
 

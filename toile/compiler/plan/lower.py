@@ -27,6 +27,7 @@ from toile.compiler.ir.steps import (
     Output,
     Part,
     Region,
+    Table,
     whole_buffer,
 )
 from toile.compiler.ir.views import View, row_major
@@ -232,6 +233,14 @@ class Plan(MadePlan):
         if found is None:
             found = self.constants[key] = Constant(np.ascontiguousarray(value))
         return found
+
+    def table(self, value: np.ndarray) -> Ref:
+        """The address of numbers that a kernel needs besides its operands."""
+        key = (Table, value.dtype, value.shape, value.tobytes())
+        found = self.constants.get(key)
+        if found is None:
+            found = self.constants[key] = Table(np.ascontiguousarray(value))
+        return Ref(found)
 
     def operand(self, a: Any) -> Operand:
         """Where an atom's elements are stored."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toile.compiler.ir.operands import Scratch, Temporary
-from toile.compiler.ir.steps import Constant, Part, whole_buffer
+from toile.compiler.ir.steps import Constant, Part, Table, whole_buffer
 from toile.compiler.verify.commands import (
     Access,
     Key,
@@ -302,6 +302,8 @@ class _Unit:
         room = frame.rooms.get(x.buffer)
         if room is not None and room.owner is work.owner:
             meant.append((room, 0))
+        if isinstance(x.buffer, Table):
+            meant = [(Content.constant(x.buffer.array), 0)]
         what = f"an operand of {work.name}"
         local = self.local.get(x.buffer)
         if local is not None and matches(local, 0, meant, False):

@@ -12,6 +12,8 @@ from dataclasses import field
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from toile.compiler.ir.operands import Operand, Ref
 from toile.engine.records import dataclass
 
@@ -74,6 +76,9 @@ class Planner(Protocol):
 
     def stage(self, *launches: Launch) -> None:
         """Add a stage after the existing ones."""
+
+    def table(self, value: np.ndarray) -> Ref:
+        """The address of numbers that a kernel needs besides its operands."""
 
     def contiguous(self, x: Operand) -> Operand:
         """`x`, or a copy of it (made by a stage) in row-major order without gaps."""

@@ -1,0 +1,219 @@
+"""The passes of a Fourier transform, written for vectors: each lane belongs to another signal.
+
+A signal of n = r1 r2 ... numbers is transformed by one pass for each factor, from one buffer to the
+other and back, and ends in natural order (Stockham). Element e of a buffer is a vector of real
+parts followed by a vector of imaginary parts. A pass of radix r, after passes of product s, reads
+elements q + s (p + m k) and writes q + s (r p + k), for k below r, p below m = n / (r s) and q
+below s; result k is multiplied by exp(-2 pi i p k / (r m)).
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from functools import cache
+
+import numpy as np
+
+from toile.targets.llvm import native
+from toile.targets.llvm import text as ir
+
+RADICES = (8, 4, 2, 3, 5, 7, 11, 13)
+Pair = tuple[str, str]
+
+
+@cache
+def factors(n: int) -> tuple[int, ...] | None:
+    """The radices of the passes for n numbers; None if n has a prime factor above 13."""
+    found: list[int] = []
+    twos = (n & -n).bit_length() - 1
+    rest = n >> twos
+    for radix in RADICES[3:]:
+        while rest % radix == 0:
+            found.append(radix)
+            rest //= radix
+    if rest != 1:
+        return None
+    eights = 0
+    if native.vector_bytes() != 32:  # 16 registers do not hold 8 complex vectors
+        eights = max(0, twos // 3 if twos % 3 != 1 else twos // 3 - 1)
+    twos -= 3 * eights
+    powers = [8] * eights + [4] * (twos // 2) + [2] * (twos % 2)
+    return (*powers, *found) if n > 1 else ()
+
+
+def passes(n: int) -> tuple[list[int], np.ndarray]:
+    """The words (radix, m, s, first factor in the table) of each pass, and the table of factors."""
+    words: list[int] = []
+    tables: list[np.ndarray] = []
+    place, s, left = 0, 1, n
+    for radix in factors(n) or ():
+        m = left // radix
+        words += [radix, m, s, place]
+        if m > 1:
+            p, k = np.arange(m)[:, None], np.arange(1, radix)
+            tables.append(roots(p * k, left).ravel())
+            place += m * (radix - 1)
+        s, left = s * radix, m
+    return words, np.concatenate([*tables, np.zeros(1, complex)])
+
+
+def roots(power: np.ndarray, n: int) -> np.ndarray:
+    """exp(-2 pi i power / n), exact at multiples of an eighth of a turn."""
+    eighth, rest = np.divmod(8 * (power % n), n)
+    angle = rest * (math.pi / (4 * n))
+    first = np.cos(angle) - 1j * np.sin(angle)
+    turns = np.array([1, (1 - 1j) * math.sqrt(0.5), -1j, (-1 - 1j) * math.sqrt(0.5),
+                      -1, (-1 + 1j) * math.sqrt(0.5), 1j, (1 + 1j) * math.sqrt(0.5)])
+    return first * turns[eighth]
+
+
+class Vectors:
+    """Arithmetic of complex vectors of so many lanes of a type ("float" or "double")."""
+
+    def __init__(self, f: ir.Function, type: str, lanes: int):
+        self.f, self.scalar, self.lanes = f, type, lanes
+        self.size = {"float": 4, "double": 8}[type]
+        self.type = ir.typed(type, lanes)
+        self.plane = self.size * lanes  # bytes of a vector
+        self.element = 2 * self.plane
+
+    def number(self, value: float) -> str:
+        """A constant in every lane."""
+        text = float_text(self.scalar, value)
+        return ir.constant(text, self.lanes, self.scalar)
+
+    def add(self, a: Pair, b: Pair, op: str = "fadd") -> Pair:
+        x, y = (self.f.value(f"{op} {self.type} {u}, {v}") for u, v in zip(a, b, strict=True))
+        return x, y
+
+    def sub(self, a: Pair, b: Pair) -> Pair:
+        return self.add(a, b, "fsub")
+
+    def negated(self, a: str) -> str:
+        return self.f.value(f"fneg {self.type} {a}")
+
+    def times_minus_i(self, a: Pair) -> Pair:
+        return a[1], self.negated(a[0])
+
+    def multiply(self, a: Pair, b: Pair) -> Pair:
+        """The product of complex numbers."""
+        f, t = self.f, self.type
+        cross = f.value(f"fmul {t} {a[1]}, {b[1]}")
+        other = f.value(f"fmul {t} {a[1]}, {b[0]}")
+        real = f.multiply_add(a[0], b[0], self.negated(cross), self.scalar, self.lanes)
+        return real, f.multiply_add(a[0], b[1], other, self.scalar, self.lanes)
+
+    def scaled(self, a: Pair, factor: str) -> Pair:
+        """A complex vector times a real one."""
+        x, y = (self.f.value(f"fmul {self.type} {u}, {factor}") for u in a)
+        return x, y
+
+    def splat(self, pointer: str) -> str:
+        """The number at an address, in every lane."""
+        return self.f.splat(self.scalar, self.f.load(self.scalar, pointer, self.size), self.lanes)
+
+    def factor(self, pointer: str) -> Pair:
+        """The complex number at an address, in every lane."""
+        return self.splat(pointer), self.splat(self.f.offset(pointer, self.size))
+
+    def at(self, buffer: str, index: ir.Operand) -> str:
+        """The address of an element of a buffer."""
+        return self.f.step(buffer, index, self.element)
+
+    def load(self, pointer: str) -> Pair:
+        f = self.f
+        return (f.load(self.type, pointer, self.size),
+                f.load(self.type, f.offset(pointer, self.plane), self.size))
+
+    def store(self, value: Pair, pointer: str) -> None:
+        self.f.store(self.type, value[0], pointer, self.size)
+        self.f.store(self.type, value[1], self.f.offset(pointer, self.plane), self.size)
+
+    # ---- transforms of a few numbers
+    def butterfly(self, xs: list[Pair]) -> list[Pair]:
+        """The Fourier transform of so many numbers as there are."""
+        known = {2: self._two, 4: self._four, 8: self._eight}
+        return known.get(len(xs), self._odd)(xs)
+
+    def _two(self, xs: list[Pair]) -> list[Pair]:
+        return [self.add(*xs), self.sub(*xs)]
+
+    def _four(self, xs: list[Pair]) -> list[Pair]:
+        (a, c), (b, d) = self._two(xs[::2]), self._two(xs[1::2])
+        d = self.times_minus_i(d)
+        return [self.add(a, b), self.add(c, d), self.sub(a, b), self.sub(c, d)]
+
+    def _eight(self, xs: list[Pair]) -> list[Pair]:
+        even, odd = self._four(xs[::2]), self._four(xs[1::2])
+        half = self.number(math.sqrt(0.5))
+        f, t = self.f, self.type
+
+        def turned(a: Pair, forward: bool) -> Pair:
+            """a times an eighth of a turn back, or three eighths."""
+            x, y = (a[0], a[1]) if forward else (a[1], a[0])
+            total, gap = f.value(f"fadd {t} {x}, {y}"), f.value(f"fsub {t} {a[1]}, {a[0]}")
+            if forward:
+                return self.scaled((total, gap), half)
+            return self.scaled((gap, self.negated(total)), half)
+
+        odd = [odd[0], turned(odd[1], True), self.times_minus_i(odd[2]), turned(odd[3], False)]
+        return ([self.add(a, b) for a, b in zip(even, odd, strict=True)]
+                + [self.sub(a, b) for a, b in zip(even, odd, strict=True)])
+
+    def _odd(self, xs: list[Pair]) -> list[Pair]:
+        """Results k and n - k share their products with the sums and differences of pairs."""
+        f, n = self.f, len(xs)
+        half = range(1, n // 2 + 1)
+        sums = [self.add(xs[k], xs[n - k]) for k in half]
+        gaps = [self.sub(xs[k], xs[n - k]) for k in half]
+        total = xs[0]
+        for pair in sums:
+            total = self.add(total, pair)
+        found = [total] * n
+
+        def weighted(j: int, part: int, start: str, pairs: list[Pair], sine: bool) -> str:
+            for k, pair in zip(half, pairs, strict=True):
+                w = cmath.exp(2j * math.pi * (j * k % n) / n)
+                weight = self.number(w.imag if sine else w.real)
+                start = f.multiply_add(pair[part], weight, start, self.scalar, self.lanes)
+            return start
+
+        for j in half:
+            even = (weighted(j, 0, xs[0][0], sums, False), weighted(j, 1, xs[0][1], sums, False))
+            zero = self.number(0.0)
+            odd = (weighted(j, 1, zero, gaps, True),
+                   self.negated(weighted(j, 0, zero, gaps, True)))
+            found[j], found[n - j] = self.add(even, odd), self.sub(even, odd)
+        return found
+
+
+def float_text(type: str, value: float) -> str:
+    """A constant as LLVM writes it: the bits of a double, which for a float must be one."""
+    rounded = np.float64(np.float32(value) if type == "float" else value)
+    return f"0x{int(rounded.view(np.uint64)):016X}"
+
+
+def pass_function(type: str, lanes: int, radix: int) -> ir.Function:
+    """A pass of a radix: `m`, `s` and the table of factors are those of the module's docstring."""
+    # `out` may alias the table for LLVM: it would otherwise load all factors before the inner loop,
+    # for which there are too few registers.
+    f = ir.inner(f"radix{radix}", "ptr noalias %in, ptr %out, i64 %m, i64 %s, ptr %table",
+                 ir.NOINLINE)
+    v = Vectors(f, type, lanes)
+    many = f.compare("ne", "%m", 1)
+    for multiplied in (False, True):
+        with f.when(many) if multiplied else f.unless(many):
+            with f.loop(0, "%m" if multiplied else 1) as p:
+                factors = f.step("%table", f.mul(p, radix - 1), 2 * v.size)
+                source = v.at("%in", f.mul(p, "%s"))
+                target = v.at("%out", f.mul(f.mul(p, radix), "%s"))
+                apart = f.mul("%m", "%s")
+                with f.loop(0, "%s") as q:
+                    one, two = v.at(source, q), v.at(target, q)
+                    xs = [v.load(v.at(one, f.mul(apart, k))) for k in range(radix)]
+                    for k, y in enumerate(v.butterfly(xs)):
+                        if multiplied and k:
+                            y = v.multiply(y, v.factor(f.offset(factors, 2 * v.size * (k - 1))))
+                        v.store(y, v.at(two, f.mul("%s", k)))
+    return f
