@@ -45,7 +45,7 @@ def visualize_sharding(
     shape: Sequence[int], sharding: Sharding, *, use_color: bool = True, scale: float = 1.0,
     min_width: int = 9, max_width: int = 80, color_map: _ColorMap | None = None,
 ) -> None:
-    """Print which devices hold which part of an array with one or two axes.
+    """Print which devices hold which parts of an array with one or two axes.
 
     Args:
         shape: shape of the array.
@@ -56,7 +56,8 @@ def visualize_sharding(
         min_width: minimum width of each part in the table, in characters.
         max_width: maximum width of the table, in characters.
         color_map: function that maps a number in [0, 1] to a color (red, green, blue) with
-            components in [0, 1]. None means a matplotlib color map, if matplotlib is installed.
+            components in [0, 1]. If `color_map` is None, and matplotlib is installed, one of
+            matplotlib's color maps is used.
 
     Raises:
         ValueError: the shape does not have one or two axes.
@@ -196,7 +197,7 @@ def inspect_array_sharding(value: PyTree, *, callback: Callable[[Sharding], None
 
 
 def visualize_array_sharding(arr: Array, **kwargs: object) -> None:
-    """Print which devices hold which part of an array with one or two axes.
+    """Print which devices hold which parts of an array with one or two axes.
 
     Args:
         arr: array.

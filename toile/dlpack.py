@@ -38,7 +38,7 @@ def from_dlpack(
     Args:
         external_array: object with the methods `__dlpack__` and `__dlpack_device__`. A toile array
             is returned unchanged.
-        device: device for the result; None leaves the values where they are.
+        device: device for the result; if None, the values stay where they are.
         copy: True copies the values even if they could be shared.
 
     Returns:
@@ -69,7 +69,7 @@ def to_dlpack(
     dl_device: tuple[int, int] | None = None, max_version: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """Return a DLPack capsule for an array, for libraries that accept only capsules.
+    """Return a DLPack capsule of an array, for use with libraries that accept only capsules.
 
     Most libraries accept the array itself, as in `torch.from_dlpack(x)`.
 

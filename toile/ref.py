@@ -270,7 +270,7 @@ def ds(
         start: index of the first element; None for all elements. If `size` is None, `start` is the
             number of elements instead.
         size: number of elements.
-        stride: distance between elements; None means 1.
+        stride: distance between elements; 1 by default.
 
     Returns:
         A slice, or an array of indices if `start` is an array.

@@ -138,9 +138,9 @@ def check_jvp(
         f_jvp: a function `f_jvp(args, tangents)` that returns the result of `f` and the tangent of
             the result, such as `functools.partial(toile.jvp, f)`.
         args: tuple of arguments, which are trees of arrays.
-        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. None
-            means a default that depends on the dtype of the results. The tolerances are multiplied
-            by the number of elements.
+        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. The
+            default depends on the dtype of the results. The tolerances are multiplied by the number
+            of elements.
         eps: step size of the finite differences.
         err_msg: text at the beginning of the error message.
 
@@ -174,9 +174,9 @@ def check_vjp(
             `functools.partial(toile.vjp, f)`. The pullback maps a cotangent of the result to
             cotangents of the arguments.
         args: tuple of arguments, which are trees of arrays.
-        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. None
-            means a default that depends on the dtype of the results. The tolerances are multiplied
-            by the number of elements.
+        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. The
+            default depends on the dtype of the results. The tolerances are multiplied by the number
+            of elements.
         eps: step size of the finite differences.
         err_msg: text at the beginning of the error message.
 
@@ -214,10 +214,10 @@ def check_grads(
         order: highest order of derivatives to check.
         modes: kinds of derivatives to check: "fwd" for `toile.jvp`, "rev" for `toile.vjp`, and
             "lin" for `toile.linearize`.
-        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. None
-            means a default that depends on the dtype of the results. The tolerances are multiplied
-            by the number of elements.
-        eps: step size of the finite differences; None means 1e-4.
+        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. The
+            default depends on the dtype of the results. The tolerances are multiplied by the number
+            of elements.
+        eps: step size of the finite differences; 1e-4 by default.
 
     Raises:
         AssertionError: derivatives differ.

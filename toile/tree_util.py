@@ -257,8 +257,8 @@ def tree_transpose(
 
     Args:
         outer_treedef: structure of the outer level.
-        inner_treedef: structure of each inner tree; None means the structure of the first inner
-            tree.
+        inner_treedef: structure of each inner tree; if None, the structure of the first inner tree
+            is used.
         pytree_to_transpose: tree with the outer structure that contains, in place of each leaf, a
             tree with the inner structure.
 
@@ -677,10 +677,10 @@ def register_dataclass(
 
     Args:
         nodetype: class to register, usually a dataclass.
-        data_fields: names of the fields that are children, such as arrays; None means that they are
+        data_fields: names of the fields that are children, such as arrays; if None, they are
             inferred.
-        meta_fields: names of the fields that are part of the structure; None means that they are
-            inferred. Their values must be hashable and comparable.
+        meta_fields: names of the fields that are part of the structure; if None, they are inferred.
+            Their values must be hashable and comparable.
         drop_fields: names of fields that are ignored. When a value is rebuilt, these fields have
             their default values.
 

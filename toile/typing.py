@@ -73,7 +73,7 @@ Initializer = initializers.Initializer | Callable[..., Any]
 
 
 class ShapeDtype(Protocol):
-    """Protocol for objects with a shape and a dtype, for annotations only.
+    """Protocol for objects with a shape and a dtype, for use only in annotations.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.
@@ -120,7 +120,7 @@ class PromoteDtypeFn(Protocol):
 
 
 class Key(Hashable, Protocol):
-    """Protocol for hashable, ordered keys of a tree's children, for annotations only.
+    """Protocol for hashable, ordered keys of a tree's children, for use only in annotations.
 
     Args:
         *args, **kwargs: not used; a protocol has no instances.

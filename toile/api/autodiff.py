@@ -79,8 +79,8 @@ def grad(
     gradients.
 
     Args:
-        fun: the function, whose result must be an array of shape `()`, real unless `holomorphic` is
-            True.
+        fun: the function. Its result must be an array of shape `()`, which must be real unless
+            `holomorphic` is True.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
         has_aux: whether `fun` returns a pair `(result, aux)`. Only the result is differentiated;
@@ -143,8 +143,8 @@ def value_and_grad(
     """Create a function that computes the value and the gradient of `fun` together.
 
     Args:
-        fun: the function, whose result must be an array of shape `()`, real unless `holomorphic` is
-            True.
+        fun: the function. Its result must be an array of shape `()`, which must be real unless
+            `holomorphic` is True.
         argnums: the position, or a sequence of positions, of the arguments to differentiate with
             respect to.
         has_aux: whether `fun` returns a pair `(result, aux)`; `aux` is not differentiated.

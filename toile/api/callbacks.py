@@ -175,7 +175,7 @@ def debug_callback(
     results nor derivatives. Under `vmap`, it is called once for each example.
 
     Args:
-        callback: function to call, whose result is ignored.
+        callback: function to call; its result is ignored.
         *args: arguments for `callback`: trees of arrays, or any values, which are passed unchanged.
         ordered: if True, this callback and all other ordered callbacks run in program order.
         partitioned: accepted for compatibility with JAX.

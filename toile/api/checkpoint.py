@@ -32,7 +32,8 @@ def checkpoint_name(x: PyTree, name: str) -> PyTree:
 
     Args:
         x: an array or a tree of arrays.
-        name: the name, for policies such as `checkpoint_policies.save_only_these_names`.
+        name: the name, which is passed to policies such as
+            `checkpoint_policies.save_only_these_names`.
 
     Returns:
         The values in `x`, unchanged.
@@ -85,7 +86,7 @@ def checkpoint(
         prevent_cse: whether to prevent the compiler from reusing values from the forward pass.
             Inside `lax.scan`, this protection is not needed, so set `prevent_cse` to False.
         policy: function that decides which intermediate values may be kept, such as
-            `toile.checkpoint_policies.dots_saveable`; None keeps no values.
+            `toile.checkpoint_policies.dots_saveable`; if None, no values are kept.
         static_argnums: positions of arguments that are not traced.
         static_argnames: names of keyword arguments that are not traced.
         concrete: must be False; JAX has removed this option.

@@ -1,8 +1,8 @@
 """custom_jvp, custom_vjp, custom_gradient and linear_call: user-defined derivatives.
 
 `nondiff_argnums` are passed to the rules unchanged. If a rule returns a tangent or cotangent with
-the wrong structure or shape, the error names the function and shows both sides. May import
-everything below the faces.
+the wrong structure or shape, the error names the function and shows what was needed and what was
+returned. May import everything below the faces.
 """
 
 from __future__ import annotations
@@ -542,8 +542,8 @@ class custom_vjp(_Custom[P, R]):
             fwd: a function with the same arguments that returns the pair (result, residuals). The
                 residuals are a tree of the values that `bwd` needs.
             bwd: a function `bwd(*nondiff, residuals, ct)` that returns a tuple with the cotangent
-                of each differentiated argument; None means zero. `nondiff` are the arguments that
-                are not differentiated, and `ct` is the cotangent of the result.
+                of each differentiated argument, or None for a cotangent that is zero. `nondiff` are
+                the arguments that are not differentiated, and `ct` is the cotangent of the result.
             symbolic_zeros: whether `fwd` receives `CustomVJPPrimal` objects instead of arrays, and
                 `bwd` receives `SymbolicZero` objects in place of cotangents that are known to be
                 zero.

@@ -189,13 +189,13 @@ def device_put(
         x: tree of arrays and numbers; numbers and NumPy arrays are converted to arrays.
         device: a device, a sharding, a `Format`, or a `PartitionSpec` for the mesh that was set
             with `toile.set_mesh`; or a tree of such values whose structure is a prefix of that of
-            `x`. None means the default device, except that arrays that were already put on a device
-            or divided over several devices stay where they are.
+            `x`. If `device` is None, arrays that were already put on a device or divided over
+            several devices stay where they are, and everything else is put on the default device.
         src: accepted for compatibility with JAX.
         donate: whether to delete the arrays of `x` after they have been copied, or a tree of such
             booleans. This option has no effect if `device` is None.
-        may_alias: whether the result may share memory with `x`. False always copies; None means
-            True.
+        may_alias: whether the result may share memory with `x`. By default, it may; with False, the
+            values are always copied.
 
     Returns:
         A tree of arrays with the structure of `x`.

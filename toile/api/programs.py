@@ -90,8 +90,8 @@ def jit(
         fun: a pure function whose arguments are arrays, numbers, or trees of arrays and numbers. If
             it is omitted, `jit` returns a decorator: `@toile.jit(static_argnames="n")`.
         in_shardings: how arguments are divided over devices: a tree of shardings with the structure
-            of the arguments. None keeps the arguments' own shardings.
-        out_shardings: how results are divided over devices; None lets the compiler choose.
+            of the arguments. Arguments whose entry is None keep their own shardings.
+        out_shardings: how results are divided over devices; if None, the compiler chooses.
         static_argnums: positions of arguments, such as sizes or flags, on whose values the Python
             code may depend. The values must be hashable. For each new value, the function is traced
             and compiled again.
@@ -107,7 +107,7 @@ def jit(
         inline: accepted for compatibility with JAX.
         compiler_options: accepted for compatibility with JAX; unknown names raise an error.
         max_traces: maximum number of traces. A further trace raises an error that says what
-            changed; None means no limit.
+            changed. By default, there is no limit.
 
     Returns:
         The compiled function `f`. `f(*args)` calls it, `f.lower(*args)` shows its Program,

@@ -12,7 +12,7 @@ from toile.staging.flat_functions import name_of
 
 
 class named_scope:
-    """Give a name to the operations in a block, for `toile.explain` and `toile.profile`.
+    """Give the operations in a block a name that `toile.explain` and `toile.profile` show.
 
     Use `named_scope` as a context manager, or as a decorator for a whole function. The names of
     nested scopes are joined into a path. Names do not affect results.

@@ -64,11 +64,11 @@ def vmap(
         fun: the function of one example.
         in_axes: the position of the batch axis in the arguments: one integer for all of them, or a
             sequence with one entry for each positional argument. An entry is an integer, None, or a
-            tree of integers and Nones. None marks arguments that all examples share. Keyword
-            arguments are mapped over axis 0.
+            tree of integers and Nones. All examples share the arguments for which the entry is
+            None. Keyword arguments are mapped over axis 0.
         out_axes: the position of the batch axis in the results: an integer, None for results that
             do not depend on the example, or a tree of integers and Nones.
-        axis_name: a name for the batch axis, for collectives such as `lax.psum`.
+        axis_name: a name for the batch axis, to which collectives such as `lax.psum` can refer.
         axis_size: the number of examples; required only if no argument is mapped.
         spmd_axis_name: the mesh axis over which the examples are divided in sharded programs.
         sum_match: accepted for compatibility with JAX.

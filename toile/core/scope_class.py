@@ -280,8 +280,8 @@ class Scope:
 
         Args:
             fn: function whose first argument is a `Scope`.
-            name: name of the child; None means `prefix` followed by a number.
-            prefix: prefix of the name; None means the name of the function.
+            name: name of the child; if None, it is `prefix` followed by a number.
+            prefix: prefix of the name; if None, the name of the function is used.
             named_call: whether to label the operations of the function with the name of the child.
             **partial_kwargs: keyword arguments of `fn`.
 

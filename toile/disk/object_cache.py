@@ -214,7 +214,7 @@ class ObjectCache:
               "handled in the same way, without a warning")
 
     def _grown(self, folder: Folder, nbytes: int) -> None:
-        """Check the size of the folder at the first write, then after each 1/32 of the limit."""
+        """Check the size of the folder in the first write, then after each 1/32 of the limit."""
         if self.unscanned is not None:
             self.unscanned += nbytes
             if self.unscanned <= self.limit // 32:

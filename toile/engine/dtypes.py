@@ -212,7 +212,7 @@ def isdtype(dtype: DTypeLike, kind: str | DTypeLike | tuple[str | DTypeLike, ...
     """Test whether a dtype is of a given kind, as defined by the array API standard.
 
     Args:
-        dtype: a dtype, or an array, whose dtype is used.
+        dtype: a dtype, or an array (its dtype is used).
         kind: "bool", "signed integer", "unsigned integer", "integral", "real floating",
             "complex floating" or "numeric"; a dtype; or a tuple of these.
 
@@ -569,7 +569,7 @@ def result_type(
     kind: int8 and the number 1 produce int8, whereas int8 and the number 1.0 produce float32.
 
     Args:
-        *args: arrays, numbers, dtypes or scalar types. None means the default float dtype.
+        *args: arrays, numbers, dtypes or scalar types. None stands for the default float dtype.
         return_weak_type_flag: whether to also return a flag that says whether the result is weakly
             typed.
 

@@ -194,12 +194,12 @@ def device_among(raws: Sequence[Any]) -> Device | None:
 
 
 def run_program(program: Any, raws: Sequence[Any]) -> Sequence[Any]:
-    """Run a Program on raw buffers on their device, compiling it at the first call."""
+    """Run a Program on raw buffers on their device, compiling it in the first call."""
     return run_program_on(device_among(raws) if registry.active else None, program, raws)
 
 
 def run_program_on(device: Device | None, program: Any, raws: Sequence[Any]) -> Sequence[Any]:
-    """Run a Program on raw buffers on a device, compiling it at the first call. None: the host."""
+    """Run a Program on raw buffers on a device, compiling it in the first call. None: the host."""
     if device is None:
         return registry.home.run(program, raws, None)
     return registry.names[device.platform].run(program, raws, device)

@@ -141,7 +141,7 @@ class Program:
         inputs: variables that represent the arguments.
         equations: the equations, in the order in which they run.
         outputs: variables and literals that are returned.
-        name: name of the function, for error messages and profiles.
+        name: name of the function, which is used in error messages and profiles.
 
     >>> toile.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0).jaxpr
     { lambda ; a:f32[]. let

@@ -165,8 +165,8 @@ def default_device(new_val: Device | str | None) -> None:
 
     Args:
         new_val: a device, such as `toile.devices("cpu")[0]`, or the name of a platform ("cpu" or
-            "gpu"), whose first device is used. None, the default, means the first GPU if there is
-            one, otherwise the CPU.
+            "gpu"); the first device of the platform is then used. By default, it is the first GPU
+            if there is one, and otherwise the CPU.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -184,7 +184,7 @@ def default_matmul_precision(new_val: str | None) -> None:
     Args:
         new_val: "default", "high" or "highest", or the alternative names "bfloat16",
             "tensorfloat32" or "float32"; or the name of an algorithm, such as "BF16_BF16_F32".
-            None, the default, means "default".
+            None, the initial value, has the same effect as "default".
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -507,7 +507,7 @@ def transfer_guard(new_val: str | None) -> None:
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
-            "disallow_explicit"; None, the default, allows the copy.
+            "disallow_explicit"; by default, the copy is allowed.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -522,7 +522,7 @@ def transfer_guard_device_to_device(new_val: str | None) -> None:
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
-            "disallow_explicit"; None, the default, allows the copy.
+            "disallow_explicit"; by default, the copy is allowed.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -537,7 +537,7 @@ def transfer_guard_device_to_host(new_val: str | None) -> None:
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
-            "disallow_explicit"; None, the default, allows the copy.
+            "disallow_explicit"; by default, the copy is allowed.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -552,7 +552,7 @@ def transfer_guard_host_to_device(new_val: str | None) -> None:
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
-            "disallow_explicit"; None, the default, allows the copy.
+            "disallow_explicit"; by default, the copy is allowed.
 
     Returns:
         A context manager, which can also be used as a decorator.

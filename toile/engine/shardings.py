@@ -152,7 +152,7 @@ class SingleDeviceSharding(Sharding):
 
     Args:
         device: the device.
-        memory_kind: "device", "pinned_host" or "unpinned_host"; None means "device".
+        memory_kind: "device", "pinned_host" or "unpinned_host"; if None, it is "device".
 
     >>> sharding = toile.sharding.SingleDeviceSharding(toile.devices("cpu")[0])
     >>> toile.device_put(jnp.arange(3), sharding).devices()

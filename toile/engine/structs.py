@@ -33,7 +33,7 @@ class ShapeDtypeStruct:
         shape: sizes of the axes.
         dtype: type of the elements.
         sharding: how the array is divided over devices: a sharding, a partition spec or a format.
-            None if the sharding is unknown.
+            It is None if the sharding is unknown.
         weak_type: whether the dtype yields to the dtypes of other operands, as the dtype of a
             Python number does.
         vma: names of the mesh axes over which the value differs between devices; stored, but not

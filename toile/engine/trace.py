@@ -259,15 +259,15 @@ class Tracer(Array):
         return None
 
     def describe(self) -> str:
-        """Describe where the tracer comes from, for error messages."""
+        """Describe where the tracer comes from, for use in error messages."""
         return ""
 
     def traced_for(self) -> str:
-        """Name the function and the transformation that created the tracer, for error messages."""
+        """Name, for error messages, the function and transformation that created the tracer."""
         return ""
 
     def created(self) -> str:
-        """Name the line of code that created the tracer, for error messages."""
+        """Name the line of code that created the tracer, for use in error messages."""
         return ""
 
     def _value(self, wanted: str) -> Any:

@@ -336,7 +336,8 @@ class PyTreeDef:
         Args:
             f_node: a function `f(results, data)`, called for each node with a tuple of the results
                 for its children and with its data, such as the keys of a dictionary.
-            f_leaf: a function `f(leaf)`, called for each leaf; None uses the leaves unchanged.
+            f_leaf: a function `f(leaf)`, called for each leaf; if None, the leaves are used
+                unchanged.
             leaves: the leaves of the tree, in order.
 
         Returns:

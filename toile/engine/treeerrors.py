@@ -128,7 +128,7 @@ def equality_errors(
     Args:
         tree1, tree2: the trees.
         is_leaf: a function that is called with each subtree; subtrees for which it returns True are
-            treated as leaves. None means that there is no such function.
+            treated as leaves. By default, there is no such function.
 
     Yields:
         Tuples (key path, description of the first tree at this path, description of the second
@@ -154,7 +154,7 @@ def prefix_errors(
         prefix_tree: tree that should be a prefix of `full_tree`.
         full_tree: tree with which `prefix_tree` is compared.
         is_leaf: a function that is called with each subtree of the prefix; subtrees for which it
-            returns True are treated as leaves. None means that there is no such function.
+            returns True are treated as leaves. By default, there is no such function.
 
     Returns:
         A list of functions, one for each difference. Each function accepts the name to use for the

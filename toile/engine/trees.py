@@ -278,7 +278,7 @@ def tree_map(
         *rest: other trees, of which `tree` is a prefix: they have the same containers above the
             leaves of `tree`.
         is_leaf: a function that is called with each subtree of `tree`; subtrees for which it
-            returns True are treated as leaves. None means that there is no such function.
+            returns True are treated as leaves. By default, there is no such function.
 
     Returns:
         A tree of the results.
@@ -306,7 +306,7 @@ def broadcast_prefix(
             the prefix, each of which represents a whole subtree.
         full_tree: the larger tree.
         is_leaf: a function that is called with each subtree of `prefix_tree`; subtrees for which it
-            returns True are treated as leaves. None means that there is no such function.
+            returns True are treated as leaves. By default, there is no such function.
 
     Returns:
         A list with one entry for each leaf of `full_tree`: the corresponding leaf of `prefix_tree`.

@@ -596,7 +596,7 @@ class JoinPoint:
 
 
 def unpack_optimizer_state(opt_state: OptimizerState) -> PyTree:
-    """Convert an optimizer's state to a tree that has the structure of the parameters, for saving.
+    """Convert an optimizer's state to a tree with the structure of the parameters, to save it.
 
     Args:
         opt_state: state of an optimizer.

@@ -132,9 +132,9 @@ def GeneralConv(
             kernel's axes for input and output channels.
         out_chan: number of output channels.
         filter_shape: sizes of the kernel along the spatial axes.
-        strides: step of the kernel along each spatial axis; None means 1.
+        strides: step of the kernel along each spatial axis; 1 by default.
         padding: "VALID", "SAME", or a pair (before, after) of padding sizes for each spatial axis.
-        W_init: initializer for the kernel; None means `glorot_normal`.
+        W_init: initializer for the kernel; if None, `glorot_normal` is used.
         b_init: initializer for the bias, which has one element for each output channel.
 
     Returns:
@@ -174,10 +174,10 @@ def GeneralConvTranspose(
             kernel's axes for input and output channels.
         out_chan: number of output channels.
         filter_shape: sizes of the kernel along the spatial axes.
-        strides: factor by which the output is larger than the input along each spatial axis; None
-            means 1.
+        strides: factor by which the output is larger than the input along each spatial axis; 1 by
+            default.
         padding: "VALID", "SAME", or a pair (before, after) of padding sizes for each spatial axis.
-        W_init: initializer for the kernel; None means `glorot_normal`.
+        W_init: initializer for the kernel; if None, `glorot_normal` is used.
         b_init: initializer for the bias, which has one element for each output channel.
 
     Returns:
@@ -326,11 +326,11 @@ def MaxPool(
 
     Args:
         window_shape: sizes of the window along the spatial axes.
-        strides: step between windows along each spatial axis; None means 1.
+        strides: step between windows along each spatial axis; 1 by default.
         padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs so
             that there is a window at every position, or at every `strides`-th position.
         spec: names of the axes in order, such as "NCHW", where N is the batch axis and C the
-            channel axis. None means that N is first and C is last.
+            channel axis. If `spec` is None, N is first and C is last.
 
     Returns:
         The layer.
@@ -351,11 +351,11 @@ def SumPool(
 
     Args:
         window_shape: sizes of the window along the spatial axes.
-        strides: step between windows along each spatial axis; None means 1.
+        strides: step between windows along each spatial axis; 1 by default.
         padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs so
             that there is a window at every position, or at every `strides`-th position.
         spec: names of the axes in order, such as "NCHW", where N is the batch axis and C the
-            channel axis. None means that N is first and C is last.
+            channel axis. If `spec` is None, N is first and C is last.
 
     Returns:
         The layer.
@@ -371,11 +371,11 @@ def AvgPool(
 
     Args:
         window_shape: sizes of the window along the spatial axes.
-        strides: step between windows along each spatial axis; None means 1.
+        strides: step between windows along each spatial axis; 1 by default.
         padding: "VALID" uses only windows that lie inside the inputs. "SAME" pads the inputs so
             that there is a window at every position, or at every `strides`-th position.
         spec: names of the axes in order, such as "NCHW", where N is the batch axis and C the
-            channel axis. None means that N is first and C is last.
+            channel axis. If `spec` is None, N is first and C is last.
 
     Returns:
         The layer.
@@ -392,7 +392,7 @@ FanInSum = _without_params(lambda shapes: shapes[0], sum)
 
 
 def FanOut(num: int) -> Layer:
-    """A layer that returns a list of copies of its input, for `parallel`.
+    """A layer that returns a list of copies of its input, for use with `parallel`.
 
     Args:
         num: number of copies.

@@ -19,7 +19,7 @@ class JaxException(Exception):
 
 
 class JaxRuntimeError(_RuntimeError, ValueError):
-    """A check failed. This class is a subclass of ValueError, for code that catches ValueError."""
+    """A check failed. Code that catches ValueErrors also catches this subclass of ValueError."""
 
 
 class FailedCheckError(JaxException):

@@ -198,7 +198,7 @@ def check(
     """Check a condition at run time, and report a failure if the condition is false.
 
     In a function that `checkify` has transformed, the failure is recorded and the function
-    continues. In other functions, a `JaxRuntimeError` is raised when the check runs.
+    continues. In other functions, a failed check raises a `JaxRuntimeError` as soon as it runs.
 
     Args:
         pred: the condition, a boolean of shape ().
@@ -208,7 +208,7 @@ def check(
         **fmt_kwargs: trees of arrays for the named fields.
 
     Raises:
-        JaxRuntimeError: the condition is false.
+        JaxRuntimeError: the check fails in a function that `checkify` has not transformed.
         TypeError: `pred` is not a boolean of shape (), or a formatting argument is not an array.
 
     Differences:

@@ -35,7 +35,7 @@ def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> PyTr
 
     Args:
         in_tree: tree of arrays and numbers; only the source process's values are used.
-        is_source: whether this process is the source; None means that process 0 is the source.
+        is_source: whether this process is the source; if None, process 0 is the source.
 
     Returns:
         The source process's tree, with NumPy arrays as leaves.

@@ -16,7 +16,7 @@ def shard_map(
     f: Callable[..., Any], mesh: Mesh, in_specs: PyTree, out_specs: PyTree, check_rep: bool = True,
     auto: frozenset[Any] = frozenset(),
 ) -> Callable[..., Any]:
-    """Run a function on each device of a mesh, with that device's part of the arguments.
+    """Run a function on each device of a mesh, with that device's parts of the arguments.
 
     This function is `toile.shard_map` with the argument names of older versions of JAX.
 

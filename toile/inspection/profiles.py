@@ -310,8 +310,8 @@ def profile(f: Callable[..., Any], *, rounds: int | None = None) -> Callable[...
 
     Args:
         f: function to measure, jitted or not.
-        rounds: number of times that each step is timed. None chooses a number between 3 and 60 such
-            that the measurement takes about 1.5 seconds.
+        rounds: number of times that each step is timed. If `rounds` is None, it is a number between
+            3 and 60, chosen so that the measurement takes about 1.5 seconds.
 
     Returns:
         A function that accepts the arguments of `f`, runs `f`, and returns a `Profile`. Print the

@@ -162,7 +162,7 @@ class SafeFile:
     Args:
         file: binary file, open for reading.
         length: size of the file in bytes.
-        path: path of the file, for error messages.
+        path: path of the file, which is used in error messages.
     """
 
     def __init__(self, file: Any, length: int, path: str = ""):

@@ -243,8 +243,8 @@ class Leaf(Rule):
 
     Args:
         path: path of the variable.
-        axes: permutation of the tensor's axes that produces the variable, as in `transpose`; None
-            keeps the order of the axes.
+        axes: permutation of the tensor's axes that produces the variable, as in `transpose`; if
+            None, the order of the axes stays the same.
         collection: collection of the variable.
     """
 
@@ -374,7 +374,7 @@ class GRU(_Recurrent):
 class RNN(_Recurrent):
     """A rule to convert between torch's RNN or RNNCell and toile's SimpleCell.
 
-    The rule converts one layer of an RNN, whose nonlinearity must be tanh. In torch, the layer has
+    The rule converts one layer of an RNN. The nonlinearity must be tanh. In torch, the layer has
     two biases, which are added.
 
     Args:

@@ -50,8 +50,8 @@ def load(
         state_dict: dict that maps torch names to tensors or arrays.
         names: dict that maps the names of torch layers to paths of toile's layers, or to rules. The
             layers of a recurrent network are called `lstm.l0`, `lstm.l0_reverse`, `lstm.l1` and so
-            on. None if the torch names correspond to the paths, as `encoder.layers.0.fc`
-            corresponds to `encoder/layers_0/fc`.
+            on. If `names` is None, the torch names must correspond to the paths, as
+            `encoder.layers.0.fc` corresponds to `encoder/layers_0/fc`.
         ignore: glob pattern or patterns for the names of torch tensors that are not loaded.
         keep: glob pattern or patterns for the paths of variables that keep their values.
 

@@ -25,7 +25,7 @@ from toile.primitives.families import accepts_text
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A bound on the error of a result, for the argument `accuracy` of functions such as `lax.exp`.
+    """A bound on the error of a result, passed as `accuracy` to functions such as `lax.exp`.
 
     Each of these functions has a single implementation, so a tolerance does not change the result.
 
@@ -53,7 +53,7 @@ class Tolerance:
 
 
 class AccuracyMode(enum.Enum):
-    """A choice of implementation, for the argument `accuracy` of functions such as `lax.exp`.
+    """A choice of implementation, passed as `accuracy` to functions such as `lax.exp`.
 
     Each of these functions has a single implementation, so the choice does not change the result.
     """

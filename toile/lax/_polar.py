@@ -57,8 +57,8 @@ def qdwh(x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None
         max_iterations: maximum number of iterations; None for 10.
         eps: relative precision, which determines how many iterations are needed; None for the
             machine epsilon of the dtype.
-        dynamic_shape: shape of the matrix without its padding; the two sizes may be traced. None
-            if `x` is not padded.
+        dynamic_shape: shape of the matrix without its padding; the two sizes may be traced. Pass
+            None if `x` is not padded.
 
     Returns:
         A tuple `(u, h, iterations, converged)`: the two factors, the number of iterations, and

@@ -109,7 +109,8 @@ def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
         axis_name: the name of the axis, or a tuple of names to sum over all of these axes. An
             integer refers to an axis of `x` itself.
         axis_index_groups: groups of positions along the axis, such as `[[0, 1], [2, 3]]`; the sum
-            is then computed within each group. None means one group of all positions.
+            is then computed within each group. If `axis_index_groups` is None, all positions form
+            one group.
 
     Returns:
         A tree like `x`, with the same values for all examples along the axis or in the group.
@@ -147,7 +148,8 @@ def pmean(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) 
         x: array or number, or a tree of arrays and numbers. Integers become floats.
         axis_name: the name of the axis, or a tuple of names to average over all of these axes.
         axis_index_groups: groups of positions along the axis, all of the same size; the mean is
-            then computed within each group. None means one group of all positions.
+            then computed within each group. If `axis_index_groups` is None, all positions form one
+            group.
 
     Returns:
         A tree like `x`, with the same values for all examples along the axis or in the group.
@@ -180,7 +182,7 @@ def pmax(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
         x: array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis, or a tuple of names to reduce over all of these axes.
         axis_index_groups: groups of positions along the axis; each group is then reduced
-            separately. None means one group of all positions.
+            separately. If `axis_index_groups` is None, all positions form one group.
 
     Returns:
         A tree like `x`, with the same values for all examples along the axis or in the group.
@@ -201,7 +203,7 @@ def pmin(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
         x: array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis, or a tuple of names to reduce over all of these axes.
         axis_index_groups: groups of positions along the axis; each group is then reduced
-            separately. None means one group of all positions.
+            separately. If `axis_index_groups` is None, all positions form one group.
 
     Returns:
         A tree like `x`, with the same values for all examples along the axis or in the group.
@@ -283,7 +285,8 @@ def pswapaxes(x: PyTree, axis_name: AxisNames, axis: int, *,
         axis_name: the name of the axis.
         axis: the axis of the arrays to swap with the named axis.
         axis_index_groups: groups of positions along the axis, all of the same size; values are
-            then exchanged within each group. None means one group of all positions.
+            then exchanged within each group. If `axis_index_groups` is None, all positions form one
+            group.
 
     Returns:
         A tree like `x`.
@@ -311,7 +314,8 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
             axis or, if `tiled` is True, a multiple of that size.
         concat_axis: the axis along which the received parts are joined.
         axis_index_groups: groups of positions along the axis, all of the same size; parts are then
-            exchanged within each group. None means one group of all positions.
+            exchanged within each group. If `axis_index_groups` is None, all positions form one
+            group.
         tiled: whether the parts keep `split_axis` and are joined along an existing axis; otherwise
             `split_axis` is removed, and the parts are stacked along a new axis at position
             `concat_axis`.
@@ -380,7 +384,8 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
         axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
             one axis.
         axis_index_groups: groups of positions along the axis, all of the same size; values are
-            then collected within each group. None means one group of all positions.
+            then collected within each group. If `axis_index_groups` is None, all positions form one
+            group.
         axis: position of the new axis in the result; if `tiled` is True, the axis to join along.
         tiled: whether to join the values along an existing axis instead of a new axis.
         to: accepted for compatibility with JAX, and ignored.
@@ -429,8 +434,8 @@ def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
         scatter_dimension: the axis along which the arrays are divided. Its size must be the size
             of the named axis or, if `tiled` is True, a multiple of that size.
         axis_index_groups: groups of positions along the axis, all of the same size; each group
-            then adds its own values and divides the sum among its positions. None means one group
-            of all positions.
+            then adds its own values and divides the sum among its positions. If `axis_index_groups`
+            is None, all positions form one group.
         tiled: whether the parts keep the divided axis; otherwise it is removed.
 
     Returns:

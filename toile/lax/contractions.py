@@ -299,7 +299,7 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionN
             sequences of nonnegative axes. Paired axes must have equal sizes.
         precision: precision of the multiplication on hardware that can trade precision for speed: a
             `Precision` or its name, a pair with one of these for each operand, a `DotAlgorithm`, or
-            a `DotAlgorithmPreset`. None means the configured default.
+            a `DotAlgorithmPreset`. If `precision` is None, the configured default is used.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
@@ -348,7 +348,7 @@ def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: DotDimensionNumber
 
     Args:
         lhs: vector or matrix; if `dimension_numbers` is given, an array of any rank.
-        rhs: vector or matrix, whose first axis has the size of the last axis of `lhs`.
+        rhs: vector or matrix; its first axis must have the size of the last axis of `lhs`.
         dimension_numbers: the axes to contract, as in `dot_general`; None for the axes described
             above.
         precision: precision of the multiplication, as in `dot_general`.
@@ -610,8 +610,8 @@ def scaled_dot(lhs: ArrayLike, rhs: ArrayLike, *, lhs_scale: ArrayLike | None = 
         lhs_scale, rhs_scale: scales of the operands; None for no scales. Scales have the shape of
             the operand, except that a contracted axis may be shorter by an integer factor. Each
             scale then applies to that number of consecutive elements.
-        dimension_numbers: the axes to contract, as in `dot_general`; None multiplies matrices in
-            the last two axes, with the leading axes as batch axes.
+        dimension_numbers: the axes to contract, as in `dot_general`; if None, the operands are
+            matrices in the last two axes, and the leading axes are batch axes.
         preferred_element_type: dtype of the result; None for bfloat16.
 
     Returns:

@@ -156,7 +156,7 @@ def conv_general_dilated(
         dimension_numbers: three strings that have a letter for each axis of the input, the kernel
             and the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature
             axis, I and O are the kernel's input and output feature axes, and all other letters are
-            spatial axes. None means ("NCHW", "OIHW", "NCHW"). A `ConvDimensionNumbers` is also
+            spatial axes. The default is ("NCHW", "OIHW", "NCHW"). A `ConvDimensionNumbers` is also
             accepted.
         feature_group_count: number of groups into which the features are divided. Each group has
             its own kernels, whose input features are the features of that group. If there are as
@@ -297,8 +297,8 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
             and at its end.
         rhs_dilation: distance between neighboring elements of the kernel along each spatial axis;
             None for 1.
-        dimension_numbers: three strings that name the axes, as in `conv_general_dilated`. None
-            means ("NHWC", "HWIO", "NHWC"), or its equivalent for one or three spatial axes.
+        dimension_numbers: three strings that name the axes, as in `conv_general_dilated`. The
+            default is ("NHWC", "HWIO", "NHWC"), or its equivalent for one or three spatial axes.
         transpose_kernel: whether `rhs` is the kernel of the corresponding ordinary (forward)
             convolution. If True, the kernel is flipped, and its input and output features are
             swapped.

@@ -279,8 +279,8 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
     Args:
         x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
             except that axes of size 1 and operands of rank 0 are broadcast.
-        out_dtype: dtype to which both operands are converted before they are multiplied; None
-            keeps their dtype.
+        out_dtype: dtype to which both operands are converted before they are multiplied; if None,
+            they keep their dtype.
 
     Returns:
         An array with the operands' common shape. Its dtype is `out_dtype`, or the operands' dtype
@@ -534,7 +534,7 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     Args:
         which: for each element, the index of the case from which it is chosen: an int32 array with
             the shape of the cases, or of rank 0. For at most two cases, `which` may be a bool
-            array, in which False chooses the first case.
+            array; False chooses the first case.
         cases: arrays of the same shape and dtype.
 
     Returns:

@@ -72,10 +72,10 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
         indices_are_sorted: True promises that the index vectors are sorted, and may make the
             operation faster. If they are not sorted, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None means `PROMISE_IN_BOUNDS`.
+            If `mode` is None, the mode is `PROMISE_IN_BOUNDS`.
         fill_value: in mode "fill", the value of all elements of windows that are not entirely
-            inside `operand`. None means NaN for floats, the lowest value for signed integers, the
-            highest value for unsigned integers, and True for bools.
+            inside `operand`. The default is NaN for floats, the lowest value for signed integers,
+            the highest value for unsigned integers, and True for bools.
 
     Returns:
         An array with the dtype of `operand`. Its axes are the axes of `start_indices` except the
@@ -198,7 +198,7 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None skips these windows.
+            If `mode` is None, these windows are skipped.
 
     Returns:
         An array with the shape and dtype of `operand`.
@@ -239,7 +239,7 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None skips these windows.
+            If `mode` is None, these windows are skipped.
 
     Returns:
         An array with the shape and dtype of `operand`.
@@ -275,7 +275,7 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None skips these windows.
+            If `mode` is None, these windows are skipped.
 
     Returns:
         An array with the shape and dtype of `operand`.
@@ -311,7 +311,7 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None skips these windows.
+            If `mode` is None, these windows are skipped.
 
     Returns:
         An array with the shape and dtype of `operand`.
@@ -347,7 +347,7 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None skips these windows.
+            If `mode` is None, these windows are skipped.
 
     Returns:
         An array with the shape and dtype of `operand`.
@@ -383,7 +383,7 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None skips these windows.
+            If `mode` is None, these windows are skipped.
 
     Returns:
         An array with the shape and dtype of `operand`.
@@ -417,7 +417,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
         unique_indices: True promises that no two windows overlap, and may make the operation
             faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
-            None skips these windows.
+            If `mode` is None, these windows are skipped.
 
     Returns:
         An array with the shape and dtype of `operand`.

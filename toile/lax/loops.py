@@ -203,8 +203,8 @@ def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -
     Args:
         f: a function that is called with one slice. It is traced once.
         xs: an array or a tree of arrays with leading axes of equal size.
-        batch_size: number of slices to process at once with `toile.vmap`; None processes one slice
-            at a time.
+        batch_size: number of slices to process at once with `toile.vmap`; if None, one slice is
+            processed at a time.
 
     Returns:
         The results of `f`, stacked along a new leading axis.

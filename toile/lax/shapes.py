@@ -62,8 +62,8 @@ def reshape(operand: ArrayLike, new_sizes: ShapeLike, dimensions: Sequence[int] 
     Args:
         operand: array to reshape.
         new_sizes: the new shape, with the same number of elements. A size of -1 is not accepted.
-        dimensions: a permutation of the axes, which is applied first; None keeps the order of the
-            axes.
+        dimensions: a permutation of the axes, which is applied first; if None, the order of the
+            axes stays the same.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -183,8 +183,8 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
     Args:
         operand: array whose axes are merged.
         start_dimension: the first axis to merge; negative values count from the end.
-        stop_dimension: the axis after the last axis to merge, as in a Python slice; None merges all
-            axes from `start_dimension` on.
+        stop_dimension: the axis after the last axis to merge, as in a Python slice; if None, all
+            axes from `start_dimension` on are merged.
 
     Returns:
         An array with the same elements and dtype.
@@ -395,8 +395,10 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
 
     Args:
         operand: array to read.
-        start_index: first position; negative values count from the end. None means the start.
-        limit_index: end position, excluded; negative values count from the end. None means the end.
+        start_index: first position; negative values count from the end. If `start_index` is None,
+            the slice begins at the start of the axis.
+        limit_index: end position, excluded; negative values count from the end. If `limit_index` is
+            None, the slice ends at the end of the axis.
         stride: distance between elements.
         axis: the axis to slice; negative axes count from the end.
 
@@ -587,7 +589,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
         shape: shape of the array.
         fill_value: the value of all elements, a scalar.
         dtype: dtype of the array; None for the dtype of the value.
-        sharding: sharding of the array; None puts it on the default device.
+        sharding: sharding of the array; if None, the default device is used.
 
     Returns:
         A new array.

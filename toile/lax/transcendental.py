@@ -567,7 +567,8 @@ def igamma(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized lower incomplete gamma function.
 
     The result is the integral of `t**(a - 1) * exp(-t)` from 0 to `x`, divided by the gamma
-    function of `a`. The result equals the probability that a Gamma(a) variable is less than `x`.
+    function of `a`. The result equals the probability that a Gamma(a) random variable is less than
+    `x`.
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
@@ -641,7 +642,7 @@ def random_gamma_grad(*args: ArrayLike) -> Array:
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized incomplete beta function.
 
-    The result is the probability that a Beta(a, b) variable is less than `x`.
+    The result is the probability that a Beta(a, b) random variable is less than `x`.
 
     Args:
         a, b: shape parameters, positive numbers of the same float dtype.

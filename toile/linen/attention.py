@@ -59,20 +59,20 @@ class MultiHeadDotProductAttention(Module):
             to.
         param_dtype: dtype of the parameters when they are created.
         qkv_features: total number of query features in all heads, a multiple of `num_heads`. The
-            keys and the values have the same number of features. None means the number of features
-            of `inputs_q`.
-        out_features: number of features of the result; None means the number of features of
+            keys and the values have the same number of features. If `qkv_features` is None, it is
+            the number of features of `inputs_q`.
+        out_features: number of features of the result; if None, the number of features of
             `inputs_q`.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
         dropout_rate: probability that an attention weight is dropped.
         deterministic: whether to disable dropout. Pass this option either here or in the call. It
             is required only if `dropout_rate` is greater than 0.
-        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the matrix products (see `toile.lax.Precision`); if None, the
+            default precision is used.
         kernel_init: initializer of the kernels; by default, LeCun normal.
-        out_kernel_init: initializer of the kernel of `out`; None means `kernel_init`.
+        out_kernel_init: initializer of the kernel of `out`; if None, `kernel_init` is used.
         bias_init: initializer of the biases.
-        out_bias_init: initializer of the bias of `out`; None means `bias_init`.
+        out_bias_init: initializer of the bias of `out`; if None, `bias_init` is used.
         use_bias: whether the four projections have a bias.
         attention_fn: function `f(query, key, value, **options)` to use in place of
             `dot_product_attention`. The three arrays have shape (*batch, length, num_heads, depth).
@@ -80,7 +80,7 @@ class MultiHeadDotProductAttention(Module):
         decode: whether to process one position at a time and keep keys and values in the collection
             `cache`.
         normalize_qk: whether to apply a `LayerNorm` to queries and keys.
-        force_fp32_for_softmax: whether to compute the softmax in float32.
+        force_fp32_for_softmax: whether to compute softmax in float32.
         qkv_dot_general: function that the projections to queries, keys and values use in place of
             `toile.lax.dot_general`.
         out_dot_general: function that the last projection uses in place of
@@ -152,15 +152,15 @@ class MultiHeadDotProductAttention(Module):
         Args:
             inputs_q: array of shape (*batch, queries, features) from which the queries are
                 computed.
-            inputs_k: array of shape (*batch, keys, features) from which the keys are computed. None
-                means `inputs_q` (self-attention).
+            inputs_k: array of shape (*batch, keys, features) from which the keys are computed. If
+                `inputs_k` is None, `inputs_q` is used (self-attention).
             inputs_v: array of shape (*batch, keys, features) from which the values are computed.
-                None means `inputs_k`.
+                If `inputs_v` is None, `inputs_k` is used.
             inputs_kv: deprecated; array from which both keys and values are computed.
             mask: array that broadcasts to (*batch, num_heads, queries, keys) and is false where a
                 query must not attend to a key; None for no mask.
-            deterministic: whether to disable dropout; None means the layer's field.
-            dropout_rng: key for dropout; None means the next key of the stream `dropout`.
+            deterministic: whether to disable dropout; if None, the layer's field is used.
+            dropout_rng: key for dropout; if None, the next key of the stream `dropout` is used.
             sow_weights: whether to store the attention weights in the collection `intermediates`
                 under the name `attention_weights`.
 
@@ -377,8 +377,8 @@ class SelfAttention(MultiHeadDotProductAttention):
             inputs_q: array of shape (*batch, length, features).
             mask: array that broadcasts to (*batch, num_heads, length, length) and is false where a
                 query must not attend to a key; None for no mask.
-            deterministic: whether to disable dropout; None means the layer's field.
-            dropout_rng: key for dropout; None means the next key of the stream `dropout`.
+            deterministic: whether to disable dropout; if None, the layer's field is used.
+            dropout_rng: key for dropout; if None, the next key of the stream `dropout` is used.
             sow_weights: whether to store the attention weights in the collection `intermediates`
                 under the name `attention_weights`.
 

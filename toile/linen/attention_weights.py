@@ -79,8 +79,8 @@ def dot_product_attention_weights(
     Args:
         query: array of shape (*batch, queries, heads, depth).
         key: array of shape (*batch, keys, heads, depth).
-        bias: array that broadcasts to (*batch, heads, queries, keys) and is added before the
-            softmax; None for no bias.
+        bias: array that broadcasts to (*batch, heads, queries, keys) and is added before softmax is
+            applied; None for no bias.
         mask: array that broadcasts to (*batch, heads, queries, keys) and is false where a key gets
             no weight; None for no mask.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
@@ -90,11 +90,11 @@ def dot_product_attention_weights(
             `1 - dropout_rate`.
         deterministic: whether to disable dropout.
         dtype: dtype to compute in; None for the dtype that `query` and `key` promote to.
-        precision: precision of the matrix product (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the matrix product (see `toile.lax.Precision`); if None, the default
+            precision is used.
         module: module in which to store the weights before dropout, in the collection
             `intermediates` under the name `attention_weights`; None to store nothing.
-        force_fp32_for_softmax: whether to compute the softmax in float32.
+        force_fp32_for_softmax: whether to compute softmax in float32.
         einsum_dot_general: function to use in place of `toile.lax.dot_general`.
         einsum: function to use in place of `jnp.einsum`. It cannot be combined with `precision` or
             `einsum_dot_general`.
@@ -179,8 +179,8 @@ def dot_product_attention(
         query: array of shape (*batch, queries, heads, depth), with any number of batch axes.
         key: array of shape (*batch, keys, heads, depth).
         value: array of shape (*batch, keys, heads, value depth).
-        bias: array that broadcasts to (*batch, heads, queries, keys) and is added before the
-            softmax; None for no bias.
+        bias: array that broadcasts to (*batch, heads, queries, keys) and is added before softmax is
+            applied; None for no bias.
         mask: array that broadcasts to (*batch, heads, queries, keys) and is false where a key gets
             no weight; None for no mask.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
@@ -190,11 +190,11 @@ def dot_product_attention(
             `1 - dropout_rate`.
         deterministic: whether to disable dropout.
         dtype: dtype to compute in; None for the dtype that `query`, `key` and `value` promote to.
-        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the matrix products (see `toile.lax.Precision`); if None, the
+            default precision is used.
         module: module in which to store the weights before dropout, in the collection
             `intermediates` under the name `attention_weights`; None to store nothing.
-        force_fp32_for_softmax: whether to compute the softmax in float32.
+        force_fp32_for_softmax: whether to compute softmax in float32.
         einsum_dot_general: function to use in place of `toile.lax.dot_general`.
         qk_attn_weights_einsum: function to use in place of `jnp.einsum` for the product of queries
             and keys. If it is set, `attn_weights_value_einsum` must be set too. It cannot be

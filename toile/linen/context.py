@@ -28,7 +28,7 @@ class DynamicContext(threading.local):
 
 @dataclass
 class CallInfo:
-    """One call to a module's method, for `tabulate`."""
+    """One call to a module's method, as shown by `tabulate`."""
 
     index: int
     path: tuple[str, ...]

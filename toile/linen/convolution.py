@@ -74,7 +74,7 @@ def _sizes(x: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _for_each(layer: "_Conv | ConvTranspose", name: str, rank: int) -> tuple[int, ...]:
-    """The value of a field as a tuple with one number for each spatial axis; None means 1."""
+    """The value of a field as a tuple with one number for each spatial axis; if None, 1."""
     x = getattr(layer, name)
     if x is None or isinstance(x, int):
         return (1 if x is None else x,) * rank
@@ -253,7 +253,7 @@ class Conv(_Conv):
     Args:
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
-        strides: step between windows along each spatial axis, or an int for all axes; None means 1.
+        strides: step between windows along each spatial axis, or an int for all axes; 1 by default.
         padding: padding of the input. With `"SAME"`, the output size along each axis is the input
             size divided by the stride, rounded up. `"VALID"` adds no padding. `"CIRCULAR"`
             continues the input periodically, and `"REFLECT"` mirrors it. `"CAUSAL"`, which requires
@@ -261,16 +261,17 @@ class Conv(_Conv):
             inputs. An int is the number of zeros to add on every side. A sequence contains an int
             or a pair (low, high) for each spatial axis.
         input_dilation: distance between elements of the input along each spatial axis, or an int
-            for all axes. Zeros are inserted between the elements. None means 1.
+            for all axes. Zeros are inserted between the elements. The default is 1.
         kernel_dilation: distance between elements of the kernel along each spatial axis, or an int
-            for all axes; None means 1.
+            for all axes; 1 by default.
         feature_group_count: number of groups into which the input and output features are divided.
             Each group of output features depends only on one group of input features.
         use_bias: whether to add a bias.
         mask: array by which the kernel is multiplied, with the kernel's shape; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
+        precision: precision of the convolution (see `toile.lax.Precision`); if None, the default
+            precision is used.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
@@ -292,7 +293,7 @@ class Conv(_Conv):
     >>> layer.apply(variables, jnp.ones((1, 8, 3))).shape
     (1, 6, 4)
 
-    The next example convolves an image that has no batch axis and is continued periodically:
+    The next example convolves an image that has no batch axis and is extended periodically:
 
     >>> around = nn.Conv(features=4, kernel_size=(3, 3), strides=2, padding="CIRCULAR")
     >>> y, variables = around.init_with_output(key(0), jnp.ones((6, 8, 3)))
@@ -317,18 +318,19 @@ class ConvLocal(_Conv):
     Args:
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
-        strides: step between windows along each spatial axis, or an int for all axes; None means 1.
+        strides: step between windows along each spatial axis, or an int for all axes; 1 by default.
         padding: padding of the input, as in `Conv`.
         input_dilation: distance between elements of the input along each spatial axis, or an int
-            for all axes. Zeros are inserted between the elements. None means 1.
+            for all axes. Zeros are inserted between the elements. The default is 1.
         kernel_dilation: distance between elements of the kernel along each spatial axis, or an int
-            for all axes; None means 1.
+            for all axes; 1 by default.
         feature_group_count: must be 1.
         use_bias: whether to add a bias.
         mask: array by which the kernel is multiplied, with the kernel's shape; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
+        precision: precision of the convolution (see `toile.lax.Precision`); if None, the default
+            precision is used.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
@@ -368,25 +370,26 @@ class ConvTranspose(Module):
     Args:
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
-        strides: factor by which each spatial axis is upsampled, or an int for all axes; None means
-            1. Zeros are inserted between the elements of the input.
+        strides: factor by which each spatial axis is upsampled, or an int for all axes; 1 by
+            default. Zeros are inserted between the elements of the input.
         padding: `"SAME"`, `"VALID"`, `"CIRCULAR"` (periodic), an int for every side, or a sequence
             with an int or a pair (low, high) for each spatial axis.
         kernel_dilation: distance between elements of the kernel along each spatial axis, or an int
-            for all axes; None means 1.
+            for all axes; 1 by default.
         use_bias: whether to add a bias.
         mask: array by which the kernel is multiplied, with the kernel's shape; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
+        precision: precision of the convolution (see `toile.lax.Precision`); if None, the default
+            precision is used.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         transpose_kernel: whether the kernel is that of the corresponding convolution. If True, its
             spatial axes are flipped and its feature axes are swapped before it is used.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        preferred_element_type: dtype of the sums and of the result; None means the dtype of the
-            computation.
+        preferred_element_type: dtype of the sums and of the result; if None, the dtype of the
+            computation is used.
 
     Raises:
         ValueError: the input has too few axes, or the shape of `mask` differs from that of the

@@ -43,7 +43,7 @@ def canonicalize_dtype(
     Args:
         *args: arrays and numbers, such as the input and the parameters. Arguments that are None are
             skipped.
-        dtype: the dtype to use; None means the dtype that `args` promote to.
+        dtype: the dtype to use; if None, the dtype that `args` promote to is used.
         inexact: whether the result must be floating or complex. If True, integers promote to a
             floating dtype.
 
@@ -88,7 +88,7 @@ def promote_dtype(
 
     Args:
         *args: arrays and numbers. Arguments that are None stay None.
-        dtype: the dtype to convert to; None means the dtype that `args` promote to.
+        dtype: the dtype to convert to; if None, the dtype that `args` promote to is used.
         inexact: whether the dtype must be floating or complex. If True, integers promote to a
             floating dtype.
 

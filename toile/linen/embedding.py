@@ -20,7 +20,7 @@ class Embed(Module):
     Args:
         num_embeddings: number of vectors.
         features: length of a vector.
-        dtype: dtype of the result; None means the dtype of the table.
+        dtype: dtype of the result; if None, the dtype of the table is used.
         param_dtype: dtype of the table when it is created.
         embedding_init: initializer of the table; by default, a normal distribution with variance
             `1 / features`.

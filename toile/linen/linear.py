@@ -83,8 +83,8 @@ class DenseGeneral(Module):
             Its result is reshaped.
         bias_init: initializer of the bias. It is called with the shape of a vector. Its result is
             reshaped.
-        precision: precision of the matrix product (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the matrix product (see `toile.lax.Precision`); if None, the default
+            precision is used.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         dot_general: function to use in place of `toile.lax.dot_general`.
@@ -165,8 +165,8 @@ class Dense(Module):
         use_bias: whether to add a bias.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the matrix product (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the matrix product (see `toile.lax.Precision`); if None, the default
+            precision is used.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
@@ -232,17 +232,18 @@ class Einsum(Module):
     Args:
         shape: shape of the kernel.
         einsum_str: equation such as `"abc,cde->abde"`, with `->` and two operands, the input and
-            the kernel. None if the equation is passed to the call instead.
+            the kernel. If `einsum_str` is None, the equation must be passed to the call instead.
         use_bias: whether to add a bias.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
-        precision: precision of the summation (see `toile.lax.Precision`); None means the default.
+        precision: precision of the summation (see `toile.lax.Precision`); if None, the default
+            precision is used.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        preferred_element_type: dtype of the sums and of the result; None means the dtype of the
-            computation.
+        preferred_element_type: dtype of the sums and of the result; if None, the dtype of the
+            computation is used.
 
     Raises:
         ValueError: the equation has no `->`, does not have two operands, is passed both here and to
@@ -276,7 +277,7 @@ class Einsum(Module):
 
         Args:
             inputs: array with the axes of the first operand of the equation.
-            einsum_str: the equation; None means the layer's field.
+            einsum_str: the equation; if None, the layer's field is used.
 
         Returns:
             An array with the axes to the right of `->` in the equation.

@@ -553,7 +553,7 @@ def merge_param(name: str, a: T | None, b: T | None) -> T:
     """Return an option that is set either as a field of a module or as an argument of a call.
 
     Args:
-        name: name of the option, for error messages.
+        name: name of the option, which is used in error messages.
         a: value of the field; None if the field is not set.
         b: value of the argument; None if the argument is not passed.
 

@@ -89,9 +89,9 @@ class Functional:
             variables: nested dict of collections, such as the result of `init`.
             *args: positional arguments of the method.
             rngs: one key for the stream `params`, or a dict that maps stream names to keys, such as
-                `{"dropout": key}`. None if no keys are needed.
+                `{"dropout": key}`. Pass None if no keys are needed.
             method: the method to call, specified by name, as the method itself, or as a function
-                whose first argument is the module. None means `__call__`.
+                whose first argument is the module. If `method` is None, `__call__` is used.
             mutable: filter that selects the collections that the call may change: True for all, a
                 name, a list of names, or a `DenyList`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
@@ -129,7 +129,7 @@ class Functional:
             rngs: one key for the stream `params`, or a dict that maps stream names to keys.
             *args: positional arguments of the method.
             method: the method to call, specified by name, as the method itself, or as a function
-                whose first argument is the module. None means `__call__`.
+                whose first argument is the module. If `method` is None, `__call__` is used.
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
@@ -161,7 +161,7 @@ class Functional:
             rngs: one key for the stream `params`, or a dict that maps stream names to keys.
             *args: positional arguments of the method.
             method: the method to call, specified by name, as the method itself, or as a function
-                whose first argument is the module. None means `__call__`.
+                whose first argument is the module. If `method` is None, `__call__` is used.
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             capture_intermediates: whether to store the result of every `__call__` in the collection
@@ -200,8 +200,8 @@ class Functional:
             rngs: one key for the stream `params`, or a dict that maps stream names to keys.
             *args: positional arguments of the method. An argument can be a `toile.ShapeDtypeStruct`
                 if no variable depends on its values.
-            method: the method to call, or a function whose first argument is the module. None means
-                `__call__`.
+            method: the method to call, or a function whose first argument is the module. If
+                `method` is None, `__call__` is used.
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             **kwargs: keyword arguments of the method.

@@ -86,7 +86,8 @@ class Summarized:
         Args:
             rngs: one key for the stream `params`, or a dict that maps stream names to keys.
             *args: positional arguments of `__call__`, arrays or `toile.ShapeDtypeStruct` objects.
-            show_repeated: if True, a later call to a module replaces that module's entry.
+            show_repeated: if a module is called several times, whether its entry is taken from the
+                last call (True) or from the first call (False).
             mutable: filter that selects the collections to create; by default, all except
                 `intermediates`.
             **kwargs: keyword arguments of `__call__`.

@@ -131,7 +131,7 @@ class BatchNorm(Module):
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
             computed, so that all devices use the same statistics; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
-            None means a single group.
+            If `axis_index_groups` is None, there is a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
             faster but less accurate than computing `E[(x - E[x])²]`.
         force_float32_reductions: whether to compute the statistics in at least float32.
@@ -176,10 +176,10 @@ class BatchNorm(Module):
 
         Args:
             x: array that has the feature axes.
-            use_running_average: whether to normalize with the running averages; None means the
-                layer's field.
+            use_running_average: whether to normalize with the running averages; if None, the
+                layer's field is used.
             mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
-                true are included in the statistics. None includes all elements.
+                true are included in the statistics. If `mask` is None, all elements are included.
 
         Returns:
             An array with the shape of `x`.
@@ -237,7 +237,7 @@ class LayerNorm(Module):
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
             computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
-            None means a single group.
+            If `axis_index_groups` is None, there is a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
             faster but less accurate than computing `E[(x - E[x])²]`.
         force_float32_reductions: whether to compute the statistics in at least float32.
@@ -273,7 +273,7 @@ class LayerNorm(Module):
         Args:
             x: array that has the axes `reduction_axes` and `feature_axes`.
             mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
-                true are included in the statistics. None includes all elements.
+                true are included in the statistics. If `mask` is None, all elements are included.
 
         Returns:
             An array with the shape of `x`.
@@ -302,7 +302,7 @@ class RMSNorm(Module):
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the mean square is also
             computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has a separate mean
-            square. None means a single group.
+            square. If `axis_index_groups` is None, there is a single group.
         use_fast_variance: not used, since the mean is not subtracted.
         force_float32_reductions: whether to compute the mean square in at least float32.
 
@@ -335,7 +335,7 @@ class RMSNorm(Module):
         Args:
             x: array that has the axes `reduction_axes` and `feature_axes`.
             mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
-                true are included in the mean square. None includes all elements.
+                true are included in the mean square. If `mask` is None, all elements are included.
 
         Returns:
             An array with the shape of `x`.
@@ -364,11 +364,12 @@ class GroupNorm(Module):
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
         reduction_axes: axes over which the statistics are computed; they must include the last
-            axis. None means all axes except the first. Set it for inputs with several batch axes.
+            axis. If `reduction_axes` is None, the axes are all except the first. Set
+            `reduction_axes` for inputs with several batch axes.
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
             computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
-            None means a single group.
+            If `axis_index_groups` is None, there is a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
             faster but less accurate than computing `E[(x - E[x])²]`.
         force_float32_reductions: whether to compute the statistics in at least float32.
@@ -411,7 +412,7 @@ class GroupNorm(Module):
             x: array of shape (batch, ..., channels).
             mask: array that broadcasts to the shape of `x`; its last axis must have the size of the
                 last axis of `x`. Only elements for which the mask is true are included in the
-                statistics. None includes all elements.
+                statistics. If `mask` is None, all elements are included.
 
         Returns:
             An array with the shape of `x`.
@@ -458,7 +459,7 @@ class InstanceNorm(Module):
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
             computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
-            None means a single group.
+            If `axis_index_groups` is None, there is a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
             faster but less accurate than computing `E[(x - E[x])²]`.
         force_float32_reductions: whether to compute the statistics in at least float32.
@@ -496,7 +497,7 @@ class InstanceNorm(Module):
         Args:
             x: array of shape (batch, ...) that has the axes `feature_axes`.
             mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
-                true are included in the statistics. None includes all elements.
+                true are included in the statistics. If `mask` is None, all elements are included.
 
         Returns:
             An array with the shape of `x`.

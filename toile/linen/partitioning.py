@@ -437,7 +437,8 @@ def core_remat_static(
             original computation.
         static_argnums: positions of arguments that are not traced; the first argument after the
             scope has position 0.
-        policy: function that selects the intermediate results to keep; None keeps no results.
+        policy: function that selects the intermediate results to keep; if None, no results are
+            kept.
 
     Returns:
         A function with the arguments of `fn`.
@@ -492,9 +493,10 @@ def remat(
             original computation.
         static_argnums: positions of arguments that are not traced; the first argument after the
             module has position 0. These arguments need not be hashable.
-        policy: function that selects the intermediate results to keep; None keeps no results.
+        policy: function that selects the intermediate results to keep; if None, no results are
+            kept.
         methods: names of the methods to transform, or a dict that maps each name to the options for
-            that method. None means `__call__`.
+            that method. If `methods` is None, `__call__` is used.
 
     Returns:
         A class if `target` is a class; otherwise, a function with the arguments of `target`.

@@ -97,14 +97,14 @@ class RNN(Module):
 
         Args:
             inputs: sequences, padded at the end if they have different lengths.
-            initial_carry: carry that is passed to the first step; None means the result of the
+            initial_carry: carry that is passed to the first step; if None, it is the result of the
                 cell's `initialize_carry`, which is zero for most cells.
-            init_key: key for `initialize_carry`; None means `random.key(0)`.
+            init_key: key for `initialize_carry`; if None, `random.key(0)` is used.
             seq_lengths: array of shape (*batch,) with the length of each sequence without padding;
                 None if there is no padding. The returned carry is the carry after each sequence's
                 last element. The outputs at padded positions are not zero.
-            return_carry, time_major, reverse, keep_order: override the fields of the same names;
-                None means the value of the field.
+            return_carry, time_major, reverse, keep_order: override the fields of the same names,
+                unless they are None.
 
         Returns:
             The outputs; if `return_carry` is True, the pair `(carry, outputs)`.
@@ -170,8 +170,8 @@ def flip_sequences(
 
     Args:
         inputs: array of shape (*batch, time, ...), or (time, *batch, ...) if `time_major` is True.
-        seq_lengths: array of shape (*batch,) with the length of each sequence without padding; None
-            reverses the whole time axis.
+        seq_lengths: array of shape (*batch,) with the length of each sequence without padding; if
+            None, the whole time axis is reversed.
         num_batch_dims: number of batch axes.
         time_major: whether the first axis is time.
 
@@ -272,13 +272,12 @@ class Bidirectional(Module):
         Args:
             inputs: sequences, padded at the end if they have different lengths.
             initial_carry: pair of the carries that are passed to the first step of each network;
-                None means that the networks create them.
+                if None, the networks create them.
             init_key: key that is split into one key for each network, to create the initial
-                carries. None means that the networks use their default key.
+                carries. If `init_key` is None, the networks use their default key.
             seq_lengths: array of shape (*batch,) with the length of each sequence without padding;
                 None if there is no padding.
-            return_carry, time_major: override the fields of the same names; None means the value of
-                the field.
+            return_carry, time_major: override the fields of the same names, unless they are None.
             reverse, keep_order: not used.
 
         Returns:

@@ -526,7 +526,7 @@ class MGUCell(_VectorCell):
 
 
 class ConvLSTMCell(RNNCellBase):
-    """LSTM cell whose projections are convolutions, for sequences of images.
+    """LSTM cell for sequences of images; its projections are convolutions.
 
     Inputs have shape (*batch, *space, input_size). The carry is the pair `(c, h)` of arrays of
     shape (*batch, *space, features), and the output is the new `h`. The parameters are `ih`, with a
@@ -537,7 +537,7 @@ class ConvLSTMCell(RNNCellBase):
     Args:
         features: number of features of the state and the memory.
         kernel_size: size of the kernels along each spatial axis.
-        strides: strides of both convolutions; None means 1. Other strides usually fail, because the
+        strides: strides of both convolutions; 1 by default. Other strides usually fail, because the
             projections would then be smaller than the state.
         padding: padding of both convolutions, as in `Conv`.
         use_bias: whether both convolutions have a bias.

@@ -95,7 +95,7 @@ def logical_to_mesh_axes(
         array_dim_names: for each axis of the array, its logical name, or None for an axis that is
             not split. The argument itself is None for an array without names.
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
-            or None. Earlier pairs take precedence. None means the current rules.
+            or None. Earlier pairs take precedence. If `rules` is None, the current rules are used.
 
     Returns:
         A `PartitionSpec` of mesh axes, with None for each axis that no rule matches. If
@@ -126,7 +126,7 @@ def logical_to_mesh(tree: PyTree, rules: LogicalRules | None = None) -> PyTree:
         tree: tree of `PartitionSpec` objects with logical names, such as the result of
             `get_partition_spec`.
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
-            or None. Earlier pairs take precedence. None means the current rules.
+            or None. Earlier pairs take precedence. If `rules` is None, the current rules are used.
 
     Returns:
         A tree of `PartitionSpec` objects with mesh axes.
@@ -150,7 +150,7 @@ def logical_to_mesh_sharding(
             `get_partition_spec`.
         mesh: the mesh.
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
-            or None. Earlier pairs take precedence. None means the current rules.
+            or None. Earlier pairs take precedence. If `rules` is None, the current rules are used.
 
     Returns:
         A tree of `NamedSharding` objects.
@@ -226,7 +226,7 @@ def with_logical_constraint(
         logical_axis_resources: logical names: a tree of tuples or `PartitionSpec` objects whose
             structure is a prefix of that of `x`.
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
-            or None. Earlier pairs take precedence. None means the current rules.
+            or None. Earlier pairs take precedence. If `rules` is None, the current rules are used.
         mesh: the mesh; None for the current mesh.
         fallback: how to handle a name that no rule matches.
 
@@ -257,7 +257,7 @@ class LogicallyPartitioned(meta.Partitioned):
         names: for each axis, its logical name, or None for an axis that is not split.
         mesh: mesh over which the array is split; None for the current mesh.
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
-            or None. Earlier pairs take precedence. None means the current rules.
+            or None. Earlier pairs take precedence. If `rules` is None, the current rules are used.
 
     >>> import toile.linen as nn
     >>> box = nn.LogicallyPartitioned(jnp.ones((2, 3)), ("embed", "mlp"))
@@ -316,8 +316,8 @@ def with_logical_partitioning(
         fn: the initializer.
         names: for each axis, its logical name, or None for an axis that is not split.
         mesh: mesh over which the arrays are split; None for the current mesh.
-        rules: (logical name, mesh axes) pairs, as in `logical_to_mesh_axes`; None means the current
-            rules.
+        rules: (logical name, mesh axes) pairs, as in `logical_to_mesh_axes`; if None, the current
+            rules are used.
 
     Returns:
         An initializer with the arguments of `fn`.

@@ -54,8 +54,9 @@ class Dropout(Module):
 
         Args:
             inputs: array of any shape.
-            deterministic: whether to return the input unchanged; None means the layer's field.
-            rng: key to use; None means the next key of the random stream.
+            deterministic: whether to return the input unchanged; if None, the layer's field is
+                used.
+            rng: key to use; if None, the next key of the random stream is used.
 
         Returns:
             An array with the shape of `inputs`.

@@ -146,8 +146,8 @@ class WeightNorm(Module):
         param_dtype: dtype of the scales when they are created.
         use_scale: whether to multiply the normalized kernels by scales.
         scale_init: initializer of the scales.
-        feature_axes: axis or axes of the features; the norms are computed over all other axes. None
-            means a single norm for the whole kernel.
+        feature_axes: axis or axes of the features; the norms are computed over all other axes. If
+            `feature_axes` is None, there is a single norm for the whole kernel.
         variable_filter: set of strings, by default `{"kernel"}`. A parameter is normalized if its
             path, such as `layer_instance/kernel`, contains one of these strings. If the set is
             empty or None, all parameters are normalized.

@@ -127,7 +127,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[Value]:
     Scalars in files written by TensorFlow 1 or PyTorch can be read too.
 
     Args:
-        path: path of an event file, or of a folder, whose event files are all read.
+        path: path of an event file, or of a folder, in which case all its event files are read.
 
     Yields:
         The values, in the order in which the file contains them.

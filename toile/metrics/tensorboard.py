@@ -142,7 +142,7 @@ class SummaryWriter:
             tag: name of the value.
             values: array of numbers.
             step: step number.
-            bins: number of bins; None means 30.
+            bins: number of bins; 30 by default.
         """
         buckets = _buckets(np.asarray(values), 30 if bins is None else bins)
         self._write(tag, buckets, step, events.metadata("histograms"))
@@ -167,7 +167,7 @@ class SummaryWriter:
             tensor: array of numbers or text.
             step: step number.
             metadata: a SummaryMetadata message, or the bytes of such a message, that specifies how
-                to show the tensor; None means no metadata.
+                to show the tensor; if None, there is no metadata.
         """
         encode = getattr(metadata, "SerializeToString", None)
         self._write(tag, tensor, step, metadata if encode is None else encode())

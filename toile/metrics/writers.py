@@ -120,7 +120,7 @@ class ConsoleWriter(MetricWriter):
     """A writer that prints one line per call: `step 100  loss 0.2513  accuracy 0.921`.
 
     Args:
-        stream: text stream to print to; None means `sys.stderr`.
+        stream: text stream to print to; if None, `sys.stderr` is used.
         rate: whether to add the number of steps per second.
 
     >>> import sys

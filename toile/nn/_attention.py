@@ -76,7 +76,7 @@ def dot_product_attention(
             The remaining keys are ignored.
         local_window_size: a pair `(left, right)`: a query attends only to the key at its own
             position, the `left` keys before it and the `right` keys after it. A single number
-            applies to both sides. None means that there is no such limit.
+            applies to both sides. If `local_window_size` is None, there is no such limit.
         implementation: accepted for compatibility with JAX. It does not select a kernel, but with
             "cudnn", an error is raised if cuDNN does not support the right side of the window.
         return_residual: whether to also return, for each query and head, the logarithm of the sum

@@ -156,7 +156,7 @@ def scaled_dot_general(
 
     Returns:
         An array whose axes are the batch axes, the other axes of `lhs`, and the other axes of
-        `rhs`, in this order.
+        `rhs`, in that order.
 
     >>> config = toile.nn.get_scaled_dot_general_config("mxfp8")
     >>> x, y = jnp.ones((2, 32)), jnp.full((32, 3), 0.5)

@@ -122,7 +122,7 @@ def logmeanexp(
 def log_softmax(
     x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Compute the logarithm of the softmax, accurately even where the softmax underflows to 0.
+    """Compute the logarithm of softmax, accurately even where softmax underflows to 0.
 
     Args:
         x: array of logits of a floating-point dtype.

@@ -37,7 +37,7 @@ _COMPLEX_TRUNCATED_STD = 0.95311164380491208
 
 @typing.runtime_checkable
 class Initializer(Protocol):
-    """The type of initializers, for annotations.
+    """The type of initializers, for use in annotations.
 
     Args:
         args, kwargs: not used; a protocol cannot be instantiated.
@@ -58,7 +58,7 @@ class Initializer(Protocol):
             key: random key.
             shape: shape of the result.
             dtype: dtype of the result; None for the default dtype of the initializer.
-            out_sharding: sharding of the result; None puts it on the default device.
+            out_sharding: sharding of the result; if None, the default device is used.
 
         Returns:
             The initial value.
@@ -91,7 +91,7 @@ def zeros(
         key: not used; may be None.
         shape: shape of the result.
         dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding of the result; None puts it on the default device.
+        out_sharding: sharding of the result; if None, the default device is used.
 
     Returns:
         An array of zeros.
@@ -113,7 +113,7 @@ def ones(
         key: not used; may be None.
         shape: shape of the result.
         dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding of the result; None puts it on the default device.
+        out_sharding: sharding of the result; if None, the default device is used.
 
     Returns:
         An array of ones.

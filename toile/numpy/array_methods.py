@@ -115,7 +115,7 @@ def view(self: Any, dtype: DTypeLike | None = None, type: None = None) -> Array:
     """Reinterpret the bytes of the array as another dtype.
 
     Args:
-        dtype: dtype of the result; None leaves the array unchanged. A wider dtype makes the last
+        dtype: dtype of the result; if None, the array is not changed. A wider dtype makes the last
             axis shorter, and a narrower dtype makes it longer.
         type: must be None; other array types are not supported.
 
@@ -248,7 +248,8 @@ class ArrayMethods:
         Args:
             dtype: the dtype of the result.
             copy: whether to copy the array even if it already has this dtype.
-            device: device or sharding to place the result on; None keeps the array on its device.
+            device: device or sharding to place the result on; if None, the array stays on its
+                device.
 
         >>> jnp.array([1.7, -1.7]).astype("int32")
         Array([ 1, -1], dtype=int32)
@@ -285,8 +286,8 @@ class ArrayMethods:
             condition: booleans, one for each slice.
             axis: the axis to select along; None for the flattened array.
             out: must be None.
-            size: number of slices in the result; required under `jit`. None keeps every slice whose
-                condition is true.
+            size: number of slices in the result; required under `jit`. If `size` is None, every
+                slice whose condition is true is kept.
             fill_value: value with which the result is padded to `size`.
 
         >>> jnp.arange(4).compress(jnp.array([True, False, True, True]))
@@ -305,7 +306,7 @@ class ArrayMethods:
         """Compute the dot product with another array: `jnp.dot(self, b)`.
 
         Args:
-            b: the second operand, whose second-to-last axis, or only axis, is summed over.
+            b: the second operand; its second-to-last axis, or only axis, is summed over.
             precision: precision of the multiplication; see `lax.Precision`.
             preferred_element_type: the dtype of the sums and of the result.
         """
@@ -327,7 +328,8 @@ class ArrayMethods:
 
         Args:
             fill_value: value with which the result is padded to `size`.
-            size: number of indices to return; required under `jit`. None to return all of them.
+            size: number of indices to return; required under `jit`. If `size` is None, all of them
+                are returned.
         """
         return jnp.nonzero(self, size=size, fill_value=fill_value)
 

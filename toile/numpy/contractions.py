@@ -162,10 +162,9 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     arrays with more axes, use `matmul`, which broadcasts the leading axes.
 
     Args:
-        a: first operand, whose last axis is summed over. If it is a number, `b` is multiplied by
-            it.
-        b: second operand, whose second-to-last axis, or only axis, is summed over. If it is a
-            number, `a` is multiplied by it.
+        a: first operand; its last axis is summed over. If it is a number, `b` is multiplied by it.
+        b: second operand; its second-to-last axis, or only axis, is summed over. If it is a number,
+            `a` is multiplied by it.
         precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
@@ -334,8 +333,8 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     """Multiply two arrays and sum over the last axis of each.
 
     Args:
-        a, b: the operands, whose last axes have the same length. If one operand is a number, the
-            other is multiplied by it.
+        a, b: the operands; their last axes must have the same length. If one operand is a number,
+            the other is multiplied by it.
         precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.

@@ -71,8 +71,8 @@ def asarray(a: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = N
         dtype: dtype of the result; None for the dtype that `array` chooses.
         order: must be "K" or None; other memory orders are not supported.
         copy: True to copy an array even if it needs no conversion.
-        device: device or sharding to place the result on; None keeps an array where it is and puts
-            other values on the default device.
+        device: device or sharding to place the result on; if None, an array stays where it is, and
+            other values are put on the default device.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -98,15 +98,15 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
 
     Args:
         object: a number, an array, a NumPy array, or nested lists or tuples of numbers and arrays.
-        dtype: dtype of the result; None determines the dtype from the elements: int32, float32 or
-            complex64 for Python numbers and 64-bit NumPy arrays (64-bit dtypes if `jax_enable_x64`
-            is set), float32 for an empty list, and otherwise the dtype that the elements promote
-            to.
+        dtype: dtype of the result; if None, the dtype is determined by the elements: int32, float32
+            or complex64 for Python numbers and 64-bit NumPy arrays (64-bit dtypes if
+            `jax_enable_x64` is set), float32 for an empty list, and otherwise the dtype that the
+            elements promote to.
         copy: False to return an array unchanged if it needs no conversion.
         order: must be "K" or None; other memory orders are not supported.
         ndmin: minimum number of axes; leading axes of length 1 are added to reach it.
-        device: device or sharding to place the result on; None keeps an array where it is and puts
-            other values on the default device.
+        device: device or sharding to place the result on; if None, an array stays where it is, and
+            other values are put on the default device.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -464,8 +464,8 @@ def zeros_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         a: array or number, or any object with a shape and a dtype.
         dtype: dtype of the result; None for the dtype of `a`.
         shape: shape of the result; None for the shape of `a`.
-        device: device or sharding to place the result on; None uses the sharding of `a` if it has
-            one, and otherwise the default device.
+        device: device or sharding to place the result on; if None, the sharding of `a` is used if
+            it has one, and otherwise the default device.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -483,8 +483,8 @@ def ones_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         a: array or number, or any object with a shape and a dtype.
         dtype: dtype of the result; None for the dtype of `a`.
         shape: shape of the result; None for the shape of `a`.
-        device: device or sharding to place the result on; None uses the sharding of `a` if it has
-            one, and otherwise the default device.
+        device: device or sharding to place the result on; if None, the sharding of `a` is used if
+            it has one, and otherwise the default device.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -502,8 +502,8 @@ def empty_like(prototype: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         prototype: array or number, or any object with a shape and a dtype.
         dtype: dtype of the result; None for the dtype of `prototype`.
         shape: shape of the result; None for the shape of `prototype`.
-        device: device or sharding to place the result on; None uses the sharding of `prototype` if
-            it has one, and otherwise the default device.
+        device: device or sharding to place the result on; if None, the sharding of `prototype` is
+            used if it has one, and otherwise the default device.
 
     Returns:
         The array of zeros.
@@ -525,8 +525,8 @@ def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike |
             to the dtype of the result.
         dtype: dtype of the result; None for the dtype of `a`.
         shape: shape of the result; None for the shape of `a`.
-        device: device or sharding to place the result on; None uses the sharding of `a` if it has
-            one, and otherwise the default device.
+        device: device or sharding to place the result on; if None, the sharding of `a` is used if
+            it has one, and otherwise the default device.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -569,7 +569,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
     Args:
         start: first number. If `stop` is None, the interval begins at 0 and `start` is its end.
         stop: end of the interval, not included; None to use `start` as the end.
-        step: distance between neighbors; None means 1. It may be negative.
+        step: distance between neighbors; 1 by default. It may be negative.
         dtype: dtype of the result; None for the dtype that the arguments promote to.
         device: device or sharding to place the result on; None for the default device.
         out_sharding: accepted for compatibility with JAX, and ignored.

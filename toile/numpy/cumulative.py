@@ -49,7 +49,7 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
 
     Args:
         a: array or number.
-        axis: axis to sum along; None flattens the array in row-major order.
+        axis: axis to sum along; if None, the array is flattened in row-major order.
         dtype: dtype of the sums and of the result; None for the dtype of `a`, or the default
             integer dtype for booleans.
         out: not supported; must be None.
@@ -71,7 +71,7 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
 
     Args:
         a: array or number.
-        axis: axis to multiply along; None flattens the array in row-major order.
+        axis: axis to multiply along; if None, the array is flattened in row-major order.
         dtype: dtype of the products and of the result; None for the dtype of `a`, or the default
             integer dtype for booleans.
         out: not supported; must be None.
@@ -91,7 +91,7 @@ def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = N
 
     Args:
         a: array or number.
-        axis: axis to sum along; None flattens the array in row-major order.
+        axis: axis to sum along; if None, the array is flattened in row-major order.
         dtype: dtype of the sums and of the result; None for the dtype of `a`, or the default
             integer dtype for booleans.
         out: not supported; must be None.
@@ -111,7 +111,7 @@ def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = 
 
     Args:
         a: array or number.
-        axis: axis to multiply along; None flattens the array in row-major order.
+        axis: axis to multiply along; if None, the array is flattened in row-major order.
         dtype: dtype of the products and of the result; None for the dtype of `a`, or the default
             integer dtype for booleans.
         out: not supported; must be None.
@@ -150,7 +150,7 @@ def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike
 
     Args:
         x: array of rank 1 or more.
-        axis: axis to sum along; None is allowed only for arrays of rank 1.
+        axis: axis to sum along; it may be None only for arrays of rank 1.
         dtype: dtype of the sums and of the result; None for the dtype that `sum` uses.
         include_initial: whether to put a 0 before the sums.
 
@@ -174,7 +174,7 @@ def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLik
 
     Args:
         x: array of rank 1 or more.
-        axis: axis to multiply along; None is allowed only for arrays of rank 1.
+        axis: axis to multiply along; it may be None only for arrays of rank 1.
         dtype: dtype of the products and of the result; None for the dtype of `x`, or the default
             integer dtype for booleans.
         include_initial: whether to put a 1 before the products.

@@ -30,10 +30,10 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
 
     Args:
         x: integers or booleans, as an array of rank 1; negative integers are counted as 0.
-        weights: amount that each element of `x` adds to its count; None means 1.
+        weights: amount that each element of `x` adds to its count; 1 by default.
         minlength: minimum length of the result; ignored if `length` is given.
-        length: length of the result; integers that are too large for it are not counted. None means
-            the largest element plus 1, but at least `minlength`.
+        length: length of the result; integers that are too large for it are not counted. If
+            `length` is None, it is the largest element plus 1, but at least `minlength`.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -134,8 +134,8 @@ def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLik
         a: array or number; its shape does not matter.
         bins: number of bins of equal width, or an array of edges in ascending order.
         range: lowest and highest edge; None for the smallest and largest elements.
-        weights: amount that each element adds to its bin, as an array with the shape of `a`; None
-            means 1.
+        weights: amount that each element adds to its bin, as an array with the shape of `a`; 1 by
+            default.
         density: whether to divide the counts by their sum and by the widths of the bins.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
@@ -186,7 +186,7 @@ def histogramdd(sample: ArrayLike, bins: int | Sequence[int | ArrayLike] = 10,
             number of bins or an array of edges.
         range: list of pairs (lowest edge, highest edge), one for each dimension. None, in place of
             a pair or of the whole list, means the smallest and largest coordinates.
-        weights: amount that each point adds to its box, as an array of shape (N,); None means 1.
+        weights: amount that each point adds to its box, as an array of shape (N,); 1 by default.
         density: whether to divide the counts by their sum and by the volumes of the boxes.
 
     Returns:
@@ -261,8 +261,8 @@ def histogram2d(x: ArrayLike, y: ArrayLike,
             these for `x` and one for `y`.
         range: two pairs (lowest edge, highest edge), one for `x` and one for `y`. None, in place of
             one pair or of both, means the smallest and largest coordinates.
-        weights: amount that each point adds to its box, as an array with the shape of `x`; None
-            means 1.
+        weights: amount that each point adds to its box, as an array with the shape of `x`; 1 by
+            default.
         density: whether to divide the counts by their sum and by the areas of the boxes.
 
     Returns:
@@ -324,8 +324,8 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
         rowvar: True if rows are variables and columns are observations, False if it is the other
             way around.
         bias: True to divide sums by N, the number of observations; False to divide them by N - 1.
-        ddof: number to subtract from N to obtain the divisor; it overrides `bias`. None to use
-            `bias`.
+        ddof: number to subtract from N to obtain the divisor; it overrides `bias`. If `ddof` is
+            None, `bias` is used.
         fweights: number of times to count each observation, as an integer array of rank 1.
         aweights: weight of each observation, as an array of rank 1.
         dtype: floating or complex dtype of the result; None for the dtype of `m`, or float32 for

@@ -278,7 +278,8 @@ def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0, *
         n: number of rows and of columns.
         mask_func: function `f(matrix, k)`, such as `jnp.triu`. It is called with a matrix of ones.
         k: second argument to `mask_func`, usually the number of a diagonal.
-        size: number of indices to return; required under `jit`. None to return all of them.
+        size: number of indices to return; required under `jit`. If `size` is None, all of them are
+            returned.
 
     Returns:
         A tuple of the row indices and the column indices. The tuple can be used as an index.

@@ -161,7 +161,8 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: samples, real or complex.
-        n: length to which the axis is first truncated or zero-padded; None keeps its length.
+        n: length to which the axis is first truncated or zero-padded; if None, the axis keeps its
+            length.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -182,7 +183,8 @@ def ifft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: Fourier coefficients, in the order in which `fft` returns them.
-        n: length to which the axis is first truncated or zero-padded; None keeps its length.
+        n: length to which the axis is first truncated or zero-padded; if None, the axis keeps its
+            length.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -203,7 +205,8 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: real samples.
-        n: length to which the axis is first truncated or zero-padded; None keeps its length.
+        n: length to which the axis is first truncated or zero-padded; if None, the axis keeps its
+            length.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -227,8 +230,8 @@ def irfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: Fourier coefficients, in the order in which `rfft` returns them.
-        n: number of samples; None means `2 * (m - 1)`, where m is the length of the axis. For an
-            odd number of samples, `n` must be given.
+        n: number of samples; if None, it is `2 * (m - 1)`, where m is the length of the axis. For
+            an odd number of samples, `n` must be given.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -258,7 +261,7 @@ def hfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: first half of the signal, which determines the other half.
-        n: number of frequencies; None means `2 * (m - 1)`, where m is the length of the axis.
+        n: number of frequencies; if None, it is `2 * (m - 1)`, where m is the length of the axis.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -279,7 +282,8 @@ def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: real spectrum.
-        n: length to which the axis is first truncated or zero-padded; None keeps its length.
+        n: length to which the axis is first truncated or zero-padded; if None, the axis keeps its
+            length.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -300,7 +304,8 @@ def fftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | Non
 
     Args:
         a: samples, real or complex.
-        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        s: lengths to which the axes are first truncated or zero-padded; if None, the axes keep
+            their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -318,7 +323,8 @@ def ifftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
     Args:
         a: Fourier coefficients, in the order in which `fftn` returns them.
-        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        s: lengths to which the axes are first truncated or zero-padded; if None, the axes keep
+            their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -338,7 +344,8 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
     Args:
         a: real samples.
-        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        s: lengths to which the axes are first truncated or zero-padded; if None, the axes keep
+            their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -360,8 +367,9 @@ def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | N
 
     Args:
         a: Fourier coefficients, in the order in which `rfftn` returns them.
-        s: lengths of the transformed axes in the result. None keeps the lengths in `a`, except that
-            the last of these axes gets length `2 * (m - 1)`, where m is its length in `a`.
+        s: lengths of the transformed axes in the result. If `s` is None, the axes keep their
+            lengths in `a`, except that the last of them gets length `2 * (m - 1)`, where m is its
+            length in `a`.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -385,7 +393,8 @@ def fft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2
 
     Args:
         a: samples, real or complex.
-        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        s: lengths to which the axes are first truncated or zero-padded; if None, the axes keep
+            their lengths.
         axes: the two axes to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -403,7 +412,8 @@ def ifft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
     Args:
         a: Fourier coefficients, in the order in which `fft2` returns them.
-        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        s: lengths to which the axes are first truncated or zero-padded; if None, the axes keep
+            their lengths.
         axes: the two axes to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -423,7 +433,8 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
     Args:
         a: real samples.
-        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        s: lengths to which the axes are first truncated or zero-padded; if None, the axes keep
+            their lengths.
         axes: the two axes to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -445,8 +456,9 @@ def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (
 
     Args:
         a: Fourier coefficients, in the order in which `rfft2` returns them.
-        s: lengths of the transformed axes in the result. None keeps the lengths in `a`, except that
-            the last of these axes gets length `2 * (m - 1)`, where m is its length in `a`.
+        s: lengths of the transformed axes in the result. If `s` is None, the axes keep their
+            lengths in `a`, except that the last of them gets length `2 * (m - 1)`, where m is its
+            length in `a`.
         axes: the two axes to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by

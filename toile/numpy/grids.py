@@ -85,8 +85,8 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
             not vary.
 
     Returns:
-        One array, in which the indices for each axis are stacked along a new first axis. If
-        `sparse` is True, a tuple of arrays, one for each axis.
+        One array: the indices for each axis, stacked along a new first axis. If `sparse` is True, a
+        tuple of arrays, one for each axis.
 
     >>> jnp.indices((2, 2), sparse=True)
     (Array([[0],

@@ -341,9 +341,9 @@ class IndexUpdateRef:
         Args:
             indices_are_sorted, unique_indices, mode: see the class.
             fill_value: result for elements that are out of bounds. If a fill value is given, the
-                default `mode` is "fill". None means NaN for floating and complex dtypes, the lowest
-                integer for signed dtypes, the highest integer for unsigned dtypes, and True for
-                booleans.
+                default `mode` is "fill". The default fill value is NaN for floating and complex
+                dtypes, the lowest integer for signed dtypes, the highest integer for unsigned
+                dtypes, and True for booleans.
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:

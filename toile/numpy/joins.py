@@ -516,7 +516,7 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
 
     Args:
         arr: array or number.
-        values: array to append, whose shape equals that of `arr` except along `axis`.
+        values: array to append; its shape must equal that of `arr` except along `axis`.
         axis: axis to join along; None to join the flattened arrays.
 
     Returns:

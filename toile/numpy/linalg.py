@@ -498,7 +498,7 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *
     Args:
         a: matrices of shape (m, n) in the last two axes.
         rtol: relative tolerance; singular values up to `rtol` times the largest singular value
-            count as 0. None means `10 * max(m, n)` times the machine epsilon of the dtype.
+            count as 0. The default is `10 * max(m, n)` times the machine epsilon of the dtype.
         hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
         rcond: older name for `rtol`.
 
@@ -530,7 +530,7 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
         M: matrices of shape (m, n) in the last two axes. For an array with fewer axes, the result
             is 1 if the array contains a nonzero element, and 0 otherwise.
         rtol: relative tolerance; singular values up to `rtol` times the largest singular value
-            count as 0. None means `max(m, n)` times the machine epsilon of the dtype.
+            count as 0. The default is `max(m, n)` times the machine epsilon of the dtype.
         hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
         tol: another name for `rtol`.
 
@@ -561,7 +561,7 @@ def cond(x: ArrayLike, p: float | str | None = None) -> Array:
 
     Args:
         x: matrices in the last two axes; they must be square unless `p` is None, 2 or -2.
-        p: order of the norm, as in `norm`. None means 2, for which the result is the largest
+        p: order of the norm, as in `norm`. The default is 2, for which the result is the largest
             singular value divided by the smallest.
 
     Returns:
@@ -602,8 +602,8 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *,
         a: matrix of shape (m, n).
         b: vector of length m, or matrix whose columns are right-hand sides.
         rcond: relative tolerance; singular values less than `rcond` times the largest singular
-            value count as 0. None means `max(m, n)` times the machine epsilon of the dtype, and a
-            negative number means the machine epsilon itself.
+            value count as 0. The default is `max(m, n)` times the machine epsilon of the dtype; if
+            `rcond` is negative, the machine epsilon itself is used.
         numpy_resid: whether to return an empty array of residuals, as NumPy does, if the rank is
             less than n or if `m <= n`; True is not supported under `jit`.
 
@@ -754,7 +754,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
         a: array of coefficients. Its first axes are the axes of `b`, and its other axes are the
             axes of x; both groups have the same number of elements.
         b: right-hand side.
-        axes: axes of `a` to move to the end before solving; None leaves the order unchanged.
+        axes: axes of `a` to move to the end before solving; if None, the order stays the same.
 
     Returns:
         The solution, of shape `a.shape[b.ndim:]`.

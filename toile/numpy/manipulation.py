@@ -199,7 +199,8 @@ def transpose(a: ArrayLike,
 
     Args:
         a: array or number.
-        axes: for each axis of the result, the corresponding axis of `a`; None reverses the axes.
+        axes: for each axis of the result, the corresponding axis of `a`; if None, the order of the
+            axes is reversed.
 
     Returns:
         The array with its axes reordered.

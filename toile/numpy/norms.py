@@ -87,9 +87,9 @@ def norm(x: ArrayLike, ord: float | str | None = None, axis: AxisLike = None,
     Args:
         x: array or number.
         ord: order of the norm; None for the square root of the sum of squares.
-        axis: one axis for norms of vectors, or two axes for norms of matrices. None computes the
-            norm of the whole array, which may have any number of axes if `ord` is None and
-            otherwise must have one or two.
+        axis: one axis for norms of vectors, or two axes for norms of matrices. If `axis` is None,
+            the norm of the whole array is computed. The array must then have one or two axes,
+            unless `ord` is also None.
         keepdims: whether to keep the reduced axes with length 1.
 
     Returns:
@@ -137,8 +137,8 @@ def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = Fals
 
     Args:
         x: array or number.
-        axis: axis or axes of the vectors; elements along several axes form one vector. None for all
-            axes.
+        axis: axis or axes of the vectors; elements along several axes form one vector. If `axis` is
+            None, all axes are used.
         keepdims: whether to keep the reduced axes with length 1.
         ord: order of the norm, as in `norm`.
 

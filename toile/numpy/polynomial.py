@@ -179,8 +179,8 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     Args:
         p: coefficients, highest power first.
         m: number of times to integrate; it cannot be traced.
-        k: constants of integration, either one for each integration, in order, or one for all; None
-            means 0.
+        k: constants of integration, either one for each integration, in order, or one for all; 0 by
+            default.
 
     Returns:
         The coefficients of the integral as floats, highest power first.
@@ -309,10 +309,10 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
             column.
         deg: degree of the polynomial; it cannot be traced.
         rcond: relative tolerance; singular values less than `rcond` times the largest singular
-            value count as 0. None means the number of points times the machine epsilon of the
+            value count as 0. The default is the number of points times the machine epsilon of the
             dtype.
         full: whether to also return the other results of `linalg.lstsq`.
-        w: weights that multiply the errors before they are squared; None means 1.
+        w: weights that multiply the errors before they are squared; 1 by default.
         cov: whether to also return the covariance matrix of the coefficients. Pass "unscaled" if
             the weights are the inverse standard deviations of the values.
 

@@ -189,7 +189,7 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
             reaches `q`.
         keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
-            "inverted_cdf"; None weights all elements equally.
+            "inverted_cdf"; if None, all elements have the same weight.
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating
@@ -229,7 +229,7 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
             `quantile`.
         keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
-            "inverted_cdf"; None weights all elements equally.
+            "inverted_cdf"; if None, all elements have the same weight.
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating
@@ -270,7 +270,7 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
             `quantile`.
         keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
-            "inverted_cdf"; None weights all elements equally.
+            "inverted_cdf"; if None, all elements have the same weight.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -297,7 +297,7 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
             `quantile`.
         keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
-            "inverted_cdf"; None weights all elements equally.
+            "inverted_cdf"; if None, all elements have the same weight.
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating

@@ -186,7 +186,7 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
             `promote_integers`.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
-        initial: number to add to the sum; None means 0.
+        initial: number to add to the sum; 0 by default.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
         promote_integers: whether integers narrower than the default integer dtype (int32, or int64
@@ -231,7 +231,7 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
             `promote_integers`.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
-        initial: number to multiply the product by; None means 1.
+        initial: number to multiply the product by; 1 by default.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
         promote_integers: whether integers narrower than the default integer dtype (int32, or int64
@@ -451,8 +451,8 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
     Args:
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
-        dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
-            and uses float32 for integers and booleans (float64 for 64-bit integers).
+        dtype: dtype of the computation and of the result; if None, floating and complex dtypes are
+            kept, and float32 is used for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
@@ -501,9 +501,9 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     Args:
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
-        dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
-            float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
-            `dtype` must be complex too.
+        dtype: dtype of the computation and of the result; if None, floating dtypes are kept, and
+            float32 is used for integers and booleans (float64 for 64-bit integers). If `a` is
+            complex, `dtype` must be complex too.
         out: not supported; must be None.
         ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
             estimate unbiased.
@@ -584,9 +584,9 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     Args:
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
-        dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
-            float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
-            `dtype` must be complex too.
+        dtype: dtype of the computation and of the result; if None, floating dtypes are kept, and
+            float32 is used for integers and booleans (float64 for 64-bit integers). If `a` is
+            complex, `dtype` must be complex too.
         out: not supported; must be None.
         ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
             estimate of the variance unbiased.
@@ -629,7 +629,7 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
         weights: array of weights with the shape of `a`, or with the shape of its reduced axes in
-            the order of `axis`; None weights all elements equally.
+            the order of `axis`; if None, all elements have the same weight.
         returned: whether to also return the sum of the weights.
         keepdims: whether to keep the reduced axes with size 1.
 
@@ -702,7 +702,7 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
 
     Args:
         a: array or number.
-        axis: axis to search; None searches the flattened array, in row-major order.
+        axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
         keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 
@@ -725,7 +725,7 @@ def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
 
     Args:
         a: array or number.
-        axis: axis to search; None searches the flattened array, in row-major order.
+        axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
         keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 

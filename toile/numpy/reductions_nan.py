@@ -107,7 +107,7 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         dtype: dtype of the sums and of the result; None for the dtype that `sum` uses.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
-        initial: number to add to the sum; None means 0.
+        initial: number to add to the sum; 0 by default.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
 
@@ -134,7 +134,7 @@ def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         dtype: dtype of the products and of the result; None for the dtype that `prod` uses.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
-        initial: number to multiply the product by; None means 1.
+        initial: number to multiply the product by; 1 by default.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
 
@@ -164,8 +164,8 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     Args:
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
-        dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
-            and uses float32 for integers and booleans (float64 for 64-bit integers).
+        dtype: dtype of the computation and of the result; if None, floating and complex dtypes are
+            kept, and float32 is used for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
@@ -197,9 +197,9 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     Args:
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
-        dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
-            float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
-            `dtype` must be complex too.
+        dtype: dtype of the computation and of the result; if None, floating dtypes are kept, and
+            float32 is used for integers and booleans (float64 for 64-bit integers). If `a` is
+            complex, `dtype` must be complex too.
         out: not supported; must be None.
         ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
             estimate unbiased.
@@ -259,9 +259,9 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     Args:
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
-        dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
-            float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
-            `dtype` must be complex too.
+        dtype: dtype of the computation and of the result; if None, floating dtypes are kept, and
+            float32 is used for integers and booleans (float64 for 64-bit integers). If `a` is
+            complex, `dtype` must be complex too.
         out: not supported; must be None.
         ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
             estimate of the variance unbiased.
@@ -302,7 +302,7 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
 
     Args:
         a: array or number.
-        axis: axis to search; None searches the flattened array, in row-major order.
+        axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
         keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 
@@ -332,7 +332,7 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
 
     Args:
         a: array or number.
-        axis: axis to search; None searches the flattened array, in row-major order.
+        axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
         keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 

@@ -76,10 +76,10 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
         x: elements to use where the condition is true.
         y: elements to use where the condition is false. The three arrays are broadcast against each
             other.
-        size: if `x` and `y` are None, the number of indices to return; required under `jit`. None
-            to return all of them.
+        size: if `x` and `y` are None, the number of indices to return; required under `jit`. If
+            `size` is None, all of them are returned.
         fill_value: if `x` and `y` are None, the value with which the result is padded to `size`:
-            one number, or a tuple with one number for each axis. None means 0.
+            one number, or a tuple with one number for each axis. The default is 0.
 
     Returns:
         An array in the dtype that `x` and `y` promote to. If `x` and `y` are None, a tuple of index
@@ -211,12 +211,12 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
             that all positions are in bounds.
         unique_indices: True to promise that no position occurs twice.
         indices_are_sorted: True to promise that positions are in increasing order.
-        fill_value: result for out-of-bounds positions; None means NaN for floating and complex
+        fill_value: result for out-of-bounds positions; by default, NaN for floating and complex
             dtypes, the lowest integer for signed dtypes, the highest integer for unsigned dtypes,
             and True for booleans.
 
     Returns:
-        An array with the shape of `a`, in which `axis` is replaced by the axes of `indices`.
+        An array whose shape is that of `a` with `axis` replaced by the axes of `indices`.
 
     Raises:
         ValueError: the dtype of `indices` is not an integer dtype.
@@ -288,10 +288,10 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
         mode: how to handle out-of-bounds positions. None or "fill" returns `fill_value`, "clip"
             takes the nearest position, and "promise_in_bounds" promises that all positions are in
             bounds.
-        fill_value: result for out-of-bounds positions; None means NaN for floating and complex
+        fill_value: result for out-of-bounds positions; by default, NaN for floating and complex
             dtypes, the lowest integer for signed dtypes, the highest integer for unsigned dtypes,
             and True for booleans.
-        wrap_negative_indices: whether negative positions count from the end; None means True,
+        wrap_negative_indices: whether negative positions count from the end; if None, they do,
             unless `mode` is "promise_in_bounds".
 
     Returns:
@@ -356,8 +356,8 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
             false, and nonzero numbers count as true.
         a: array whose slices are kept or left out.
         axis: axis to select along; None for the elements of the flattened array.
-        size: number of slices in the result; required under `jit`. None to keep every slice whose
-            condition is true.
+        size: number of slices in the result; required under `jit`. If `size` is None, every slice
+            whose condition is true is kept.
         fill_value: value with which the result is padded to `size`.
         out: must be None.
 
@@ -391,8 +391,8 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
     Args:
         condition: array with the same number of elements as `arr`; nonzero numbers count as true.
         arr: array whose elements are extracted.
-        size: number of elements in the result; required under `jit`. None to keep every element
-            whose condition is true.
+        size: number of elements in the result; required under `jit`. If `size` is None, every
+            element whose condition is true is kept.
         fill_value: value with which the result is padded to `size`.
 
     Returns:
@@ -469,7 +469,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None,
         a: array with at least one axis.
         size: number of indices to return; None to return all of them.
         fill_value: value with which the result is padded to `size`: one number, or a tuple with one
-            number for each axis; None means 0.
+            number for each axis; 0 by default.
 
     Returns:
         A tuple of index arrays, one for each axis. The indices are in row-major order.
@@ -518,8 +518,9 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None,
 
     Args:
         a: array or number.
-        size: number of indices to return; required under `jit`. None to return all of them.
-        fill_value: value with which the result is padded to `size`; None means 0.
+        size: number of indices to return; required under `jit`. If `size` is None, all of them are
+            returned.
+        fill_value: value with which the result is padded to `size`; 0 by default.
 
     Returns:
         A one-dimensional array.
@@ -533,9 +534,10 @@ def argwhere(a: ArrayLike, *, size: int | None = None,
 
     Args:
         a: array or number.
-        size: number of rows to return; required under `jit`. None to return all of them.
+        size: number of rows to return; required under `jit`. If `size` is None, all of them are
+            returned.
         fill_value: value with which the result is padded to `size`: one number, or a tuple with one
-            number for each axis; None means 0.
+            number for each axis; 0 by default.
 
     Returns:
         A matrix with one row for each nonzero element and one column for each axis of `a`.

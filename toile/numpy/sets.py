@@ -117,7 +117,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
 
     Returns:
         The distinct elements (or slices), or a tuple of these and the requested indices, inverse
-        indices and counts, in this order. The counts of padding elements are 0.
+        indices and counts, in that order. The counts of padding elements are 0.
 
     >>> jnp.unique(jnp.array([3, 1, 3]), return_counts=True)
     (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
@@ -161,7 +161,8 @@ def unique_all(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: number of elements in the result; required under `jit`. None to return all of them.
+        size: number of elements in the result; required under `jit`. If `size` is None, all of them
+            are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
@@ -181,7 +182,8 @@ def unique_counts(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: number of elements in the result; required under `jit`. None to return all of them.
+        size: number of elements in the result; required under `jit`. If `size` is None, all of them
+            are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
@@ -200,7 +202,8 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: number of elements in `values`; required under `jit`. None to return all of them.
+        size: number of elements in `values`; required under `jit`. If `size` is None, all of them
+            are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
@@ -219,7 +222,8 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: number of elements in the result; required under `jit`. None to return all of them.
+        size: number of elements in the result; required under `jit`. If `size` is None, all of them
+            are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
@@ -277,7 +281,8 @@ def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
 
     Args:
         ar1, ar2: the arrays, which are flattened.
-        size: number of elements in the result; required under `jit`. None to return all of them.
+        size: number of elements in the result; required under `jit`. If `size` is None, all of them
+            are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
@@ -328,8 +333,9 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
         ar2: array of the elements to leave out.
         assume_unique: True to promise that no element of `ar1` occurs twice; the result is then in
             the order of `ar1`.
-        size: number of elements in the result; required under `jit`. None to return all of them.
-        fill_value: value with which the result is padded to `size`; None means 0.
+        size: number of elements in the result; required under `jit`. If `size` is None, all of them
+            are returned.
+        fill_value: value with which the result is padded to `size`; 0 by default.
 
     Returns:
         A one-dimensional array, in increasing order unless `assume_unique` is True.
@@ -367,7 +373,8 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     Args:
         ar1, ar2: the arrays, which are flattened.
         assume_unique: True to promise that no element occurs twice in the same array.
-        size: number of elements in the result; required under `jit`. None to return all of them.
+        size: number of elements in the result; required under `jit`. If `size` is None, all of them
+            are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element
             found, or 0 if there is none.
 
@@ -406,7 +413,8 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
         assume_unique: True to promise that no element occurs twice in the same array.
         return_indices: whether to also return the indices at which the elements first occur in the
             two arrays.
-        size: number of elements in the result; required under `jit`. None to return all of them.
+        size: number of elements in the result; required under `jit`. If `size` is None, all of them
+            are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element
             found, or 0 if there is none.
 

@@ -231,11 +231,12 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
     NaN counts as larger than every number.
 
     Args:
-        a: one-dimensional array in increasing order.
+        a: one-dimensional array. It must be in increasing order, unless `sorter` is given.
         v: values to insert.
         side: "left" to insert a value before the elements that equal it, "right" to insert it after
             these elements.
-        sorter: indices that sort `a`; None if `a` is already sorted.
+        sorter: indices that put `a` in increasing order, such as the result of `argsort`; None if
+            `a` is already in this order.
         method: search algorithm, which affects only the running time: "scan", "scan_unrolled" or
             "default" for binary search, "sort" to sort both arrays together, "compare_all" to
             compare each value with each element.

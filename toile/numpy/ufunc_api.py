@@ -289,7 +289,7 @@ class ufunc(metaclass=_UfuncMeta):
         name: name of the function; None for the name of `func`.
         nargs: value of the attribute `nargs`; None for `nin`.
         identity: value that leaves the other operand unchanged; reductions start with this value.
-            None if the function has no such value.
+            Pass None if the function has no such value.
         call: version of `func` for whole arrays, to call instead of `func`; None to vectorize
             `func`.
         reduce, accumulate, at, reduceat: functions to use as these methods; None for the general
@@ -372,7 +372,7 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *,
         nin: number of arguments.
         nout: number of results; if there are several, they are returned as a tuple.
         identity: value that leaves the other operand unchanged; reductions start with this value.
-            None if the function has no such value.
+            Pass None if the function has no such value.
 
     Returns:
         A `ufunc`.

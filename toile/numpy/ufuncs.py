@@ -939,7 +939,7 @@ def truth(x: Any) -> Any:
 
 
 def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the logical AND of two arrays, whose nonzero elements count as true.
+    """Compute the logical AND of two arrays, treating nonzero elements as true.
 
     NaN counts as nonzero.
 
@@ -954,7 +954,7 @@ def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the logical OR of two arrays, whose nonzero elements count as true.
+    """Compute the logical OR of two arrays, treating nonzero elements as true.
 
     NaN counts as nonzero.
 
@@ -969,7 +969,7 @@ def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compute the logical exclusive OR of two arrays, whose nonzero elements count as true.
+    """Compute the logical exclusive OR of two arrays, treating nonzero elements as true.
 
     NaN counts as nonzero.
 

@@ -48,8 +48,8 @@ def trace(
     Args:
         decay: decay rate of the sum, usually 0.9.
         nesterov: whether to use Nesterov momentum, which looks one step ahead.
-        accumulator_dtype: dtype in which the accumulated values are stored. None means the dtype of
-            the parameters.
+        accumulator_dtype: dtype in which the accumulated values are stored. If `accumulator_dtype`
+            is None, the dtype of the parameters is used.
 
     Returns:
         A gradient transformation.
@@ -106,8 +106,8 @@ def ema(
         decay: decay rate of the average; values closer to 1 average over more steps.
         debias: whether to divide the result by `1 - decay**t` at step `t`, which corrects for the
             bias caused by initializing the average to zero.
-        accumulator_dtype: dtype in which the accumulated values are stored. None means the dtype of
-            the parameters.
+        accumulator_dtype: dtype in which the accumulated values are stored. If `accumulator_dtype`
+            is None, the dtype of the parameters is used.
 
     Returns:
         A gradient transformation.
@@ -398,7 +398,7 @@ class MultiSteps:
         Args:
             updates: gradients from one small batch.
             state: state that `init` or the last call returned.
-            params: parameters, for optimizers that read them.
+            params: parameters; only some optimizers need them.
             extra_args: keyword arguments for the optimizer.
 
         Returns:

@@ -478,7 +478,8 @@ def scale_by_novograd(
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
         weight_decay: strength of the weight decay.
-        mu_dtype: dtype in which the momentum is stored. None means the dtype of the parameters.
+        mu_dtype: dtype in which the momentum is stored. If `mu_dtype` is None, the dtype of the
+            parameters is used.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.

@@ -54,7 +54,7 @@ def add_decayed_weights(
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
             parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
-            None selects all parameters.
+            If `mask` is None, all parameters decay.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.

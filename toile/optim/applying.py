@@ -65,7 +65,7 @@ def periodic_update(
         new_tensors: tree to return if `steps` is a multiple of `update_period`.
         old_tensors: tree to return otherwise.
         steps: number of steps taken.
-        update_period: number of steps between two replacements.
+        update_period: number of steps between successive replacements.
 
     Returns:
         `new_tensors` or `old_tensors`.

@@ -197,8 +197,8 @@ def scale_by_backtracking_linesearch(
         max_learning_rate: maximum step size.
         atol: absolute tolerance for the required decrease.
         rtol: tolerance for the required decrease, relative to the loss.
-        store_grad: whether to store the gradient at the new point in the state, for
-            `value_and_grad_from_state`.
+        store_grad: whether to store the gradient at the new point in the state, so that
+            `value_and_grad_from_state` can return it.
         verbose: whether to print the reason if a search fails.
 
     Returns:

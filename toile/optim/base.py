@@ -114,7 +114,7 @@ class TransformUpdateFn(Protocol):
         Args:
             updates: tree of gradients, or the result of another transformation.
             state: state that `init` or the last call returned.
-            params: parameters, for transformations that read them.
+            params: parameters; only some transformations need them.
         """
 
 
@@ -135,7 +135,7 @@ class TransformUpdateExtraArgsFn(Protocol):
         Args:
             updates: tree of gradients, or the result of another transformation.
             state: state that `init` or the last call returned.
-            params: parameters, for transformations that read them.
+            params: parameters; only some transformations need them.
             extra_args: keyword arguments that some transformations read, such as `value`, the loss.
         """
 
@@ -187,7 +187,7 @@ class GradientTransformationExtraArgs(GradientTransformation):
 
 
 class EmptyState(NamedTuple):
-    """An empty state, for transformations that keep no state.
+    """An empty state, used by transformations that keep no state.
 
     >>> from toile import optim
     >>> optim.scale(0.5).init(jnp.ones(2))

@@ -190,7 +190,7 @@ def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Ar
 
     Args:
         x: array of weights or of their gradients.
-        axis: axis or axes over which a unit's norm is computed; None means the rule above.
+        axis: axis or axes over which a unit's norm is computed; if None, the rule above applies.
 
     Returns:
         An array with the shape of `x`.
@@ -255,8 +255,8 @@ def adaptive_grad_clip(
         clipping: maximum ratio of a unit's gradient norm to its weight norm; 0.01 is a typical
             value.
         eps: lower bound for the norm of the weights, so that weights of zero can change.
-        axis: axis or axes over which a unit's norm is computed; None means the rule of
-            `unitwise_norm`.
+        axis: axis or axes over which a unit's norm is computed; if None, the rule of
+            `unitwise_norm` applies.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.

@@ -42,8 +42,8 @@ def sgd(
         learning_rate: step size, a number or a schedule; 0.01 to 0.1 are typical values.
         momentum: decay rate of the accumulated updates, usually 0.9. If None, there is no momentum.
         nesterov: whether to use Nesterov momentum, which looks one step ahead.
-        accumulator_dtype: dtype in which the accumulated values are stored. None means the dtype of
-            the parameters.
+        accumulator_dtype: dtype in which the accumulated values are stored. If `accumulator_dtype`
+            is None, the dtype of the parameters is used.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -132,8 +132,8 @@ def signum(
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
             taken to a number).
         beta: decay rate of the average of gradients; values closer to 1 average over more steps.
-        accumulator_dtype: dtype in which the accumulated values are stored. None means the dtype of
-            the parameters.
+        accumulator_dtype: dtype in which the accumulated values are stored. If `accumulator_dtype`
+            is None, the dtype of the parameters is used.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -192,7 +192,7 @@ def rprop(
 def optimistic_gradient_descent(
     learning_rate: ScalarOrSchedule, alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> GradientTransformationExtraArgs:
-    """Gradient descent that extrapolates the last change in the gradient, for use in games.
+    """Gradient descent for games; it extrapolates the last change in the gradient.
 
     A parameter with gradient `g` moves by `-learning_rate * ((alpha + beta) * g - beta * g')`,
     where `g'` is the gradient in the previous step. In the first step, `g'` is `g`. In games, where
@@ -273,12 +273,13 @@ def lbfgs(
 
     Args:
         learning_rate: factor by which the direction is multiplied before the line search, a number
-            or a schedule. None means 1.
+            or a schedule. The default is 1.
         memory_size: number of past steps used in the estimate, at least 1.
         scale_init_precond: if True, the estimate starts from a multiple of the identity that fits
             the last step; if False, it starts from the identity.
-        linesearch: transformation that scales the direction; None means no line search. The default
-            is `scale_by_zoom_linesearch` with at most 20 steps and an initial step size of 1.
+        linesearch: transformation that scales the direction; if None, there is no line search. The
+            default is `scale_by_zoom_linesearch` with at most 20 steps and an initial step size of
+            1.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the

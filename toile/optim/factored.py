@@ -74,8 +74,8 @@ def scale_by_factored_rms(
         factored: whether to factor the average squares. If False, the average squares are stored in
             full.
         decay_rate: exponent of the decay rate; larger values average over more steps.
-        step_offset: number subtracted from the step count, for training that continues from a saved
-            state.
+        step_offset: number subtracted from the step count; set it if training continues from a
+            saved state.
         min_dim_size_to_factor: an array is factored if its second-largest axis has at least this
             size.
         epsilon: small number added to squared gradients.

@@ -162,8 +162,8 @@ def inject_hyperparams(
     Args:
         inner_factory: function, such as `adam`, that returns a transformation.
         static_args: name or names of arguments that are passed to the factory unchanged.
-        hyperparam_dtype: dtype of floating-point hyperparameters; None means the parameters' dtype
-            or, if the dtypes differ, the one to which all others promote.
+        hyperparam_dtype: dtype of floating-point hyperparameters; if None, the parameters' dtype is
+            used or, if the dtypes differ, the one to which all others promote.
 
     Returns:
         A function that accepts the arguments of `inner_factory` and returns the transformation.
@@ -231,8 +231,8 @@ def inject_stateful_hyperparams(
     Args:
         inner_factory: function, such as `adam`, that returns a transformation.
         static_args: name or names of arguments that are passed to the factory unchanged.
-        hyperparam_dtype: dtype of floating-point hyperparameters; None means the parameters' dtype
-            or, if the dtypes differ, the one to which all others promote.
+        hyperparam_dtype: dtype of floating-point hyperparameters; if None, the parameters' dtype is
+            used or, if the dtypes differ, the one to which all others promote.
 
     Returns:
         A function that accepts the arguments of `inner_factory` and returns the transformation.

@@ -44,12 +44,13 @@ def power_iteration(
     Args:
         matrix: square matrix, or a function that multiplies a vector by the matrix. The vector may
             be a tree.
-        v0: initial vector, which is required if `matrix` is a function; None means a random vector.
+        v0: initial vector, which is required if `matrix` is a function; if None, a random vector is
+            used.
         num_iters: maximum number of iterations.
         error_tolerance: the iteration ends when the norm of the residual, relative to the
             eigenvalue, is smaller than this number.
         precision: precision of the matrix product.
-        key: random key for the initial vector; None means a fixed key.
+        key: random key for the initial vector; if None, a fixed key is used.
 
     Returns:
         The eigenvalue and the eigenvector, whose norm is 1.

@@ -66,13 +66,13 @@ def lookahead(
 
     Every `sync_period` steps, the slow parameters move the fraction `slow_step_size` of the way to
     the fast parameters, and the fast parameters are set to the slow parameters (Zhang et al.,
-    2019). `init` and `update` expect a `LookaheadParams` as parameters. Pass to `update` the
-    gradients at the `fast` parameters. The updates that `update` returns are also a
-    `LookaheadParams`.
+    2019). The parameters that are passed to `init` and `update` must be a `LookaheadParams`, and
+    the gradients that are passed to `update` must be computed at its `fast` parameters. The updates
+    that `update` returns are also a `LookaheadParams`.
 
     Args:
         fast_optimizer: optimizer for the fast parameters.
-        sync_period: number of steps between two moves of the slow parameters, often 5.
+        sync_period: number of steps between successive moves of the slow parameters, often 5.
         slow_step_size: fraction of the way to the fast parameters that the slow parameters move,
             often 0.5.
         reset_state: whether to reset the state of the fast optimizer after each move of the slow

@@ -22,7 +22,7 @@ class MaskedState(NamedTuple):
     """State of `masked`.
 
     Args:
-        inner_state: state of the inner transformation, for the leaves that it sees.
+        inner_state: state of the inner transformation, which covers only the leaves that it sees.
 
     >>> from toile import optim
     >>> tx = optim.masked(optim.trace(0.9), {"a": True, "b": False})

@@ -204,7 +204,7 @@ def microbatch(
         in_axes: batch axis of each of these arguments, positional arguments first, or one axis for
             all of them.
         num_real_microbatches: number of pieces to process. It may be traced, so it can vary without
-            recompilation. None means all pieces.
+            recompilation. If `num_real_microbatches` is None, all pieces are processed.
 
     Returns:
         A function that accepts the arguments of `fun` and returns the combined results.
@@ -261,11 +261,13 @@ def micro_vmap(
             argument without a batch axis. An int is allowed for a function of a single argument.
             The batch axis of keyword arguments is 0.
         out_axes: batch axis of the results, which must be 0.
-        microbatch_size: number of examples that are mapped at once. None means all examples.
+        microbatch_size: number of examples that are mapped at once. If `microbatch_size` is None,
+            all examples are processed at once.
         vmap_fn: transformation to use in place of `toile.vmap`.
         accumulator: how to combine the results, as in `microbatch`. By default, the results are
             concatenated along axis 0.
-        num_real_microbatches: number of pieces to process. None means all pieces.
+        num_real_microbatches: number of pieces to process. If `num_real_microbatches` is None, all
+            pieces are processed.
 
     Returns:
         The mapped function.
@@ -316,14 +318,15 @@ def micro_grad(
         batch_argnums: positions of the arguments with a batch axis, which is axis 0.
         keep_batch_dim: if True, `fun` receives batches of one example; if False, it receives
             examples without a batch axis.
-        microbatch_size: number of examples whose gradients are computed at once. None means all
-            examples.
+        microbatch_size: number of examples whose gradients are computed at once. If
+            `microbatch_size` is None, all examples are processed at once.
         accumulator: how to combine the transformed gradients, as in `microbatch`. By default, the
             gradients are summed.
         transform_fn: function that is applied to each example's gradient, for instance to clip the
             gradient.
         metrics_fn: function that maps one example's gradient to metrics for that example.
-        num_real_microbatches: number of pieces to process. None means all pieces.
+        num_real_microbatches: number of pieces to process. If `num_real_microbatches` is None, all
+            pieces are processed.
 
     Returns:
         A function that accepts the arguments of `fun`. It returns the combined gradients and a

@@ -92,7 +92,7 @@ def scale_by_adam(
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory. None means the dtype of the parameters.
+            save memory. If `mu_dtype` is None, the dtype of the parameters is used.
         nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
@@ -158,7 +158,7 @@ def scale_by_amsgrad(
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory. None means the dtype of the parameters.
+            save memory. If `mu_dtype` is None, the dtype of the parameters is used.
         bias_correction_mu: whether to correct the average of gradients for the bias caused by
             initializing it to zero.
         bias_correction_nu: whether to correct the average of squared gradients for the bias caused
@@ -266,7 +266,7 @@ def scale_by_lion(
         b1: weight of the average `m` in `c`; the weight of the update is `1 - b1`.
         b2: decay rate of the average.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory. None means the dtype of the parameters.
+            save memory. If `mu_dtype` is None, the dtype of the parameters is used.
         mode: "hard" for `sign(c)`, "smooth" for `tanh(smooth_beta * c)`, or "refined" for `c`
             clipped to [-1, 1].
         smooth_beta: steepness of the smooth sign; only used with `mode="smooth"`.

@@ -122,8 +122,8 @@ def measure_with_ema(
         measure: function that maps updates to an array or a tree.
         decay: decay rate of the average; values closer to 1 average over more steps.
         debias: whether to correct the average for the bias caused by initializing it to zero.
-        accumulator_dtype: dtype in which the average is stored. None means the dtype of the
-            measurement.
+        accumulator_dtype: dtype in which the average is stored. If `accumulator_dtype` is None, the
+            dtype of the measurement is used.
 
     Returns:
         A transformation that can be passed to `monitor`.

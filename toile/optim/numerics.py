@@ -46,8 +46,9 @@ def safe_norm(
     Args:
         x: array.
         min_norm: minimum result.
-        ord: order of the norm, as in `jnp.linalg.norm`; None means the Euclidean norm.
-        axis: axis or axes over which the norm is computed; None means the whole array.
+        ord: order of the norm, as in `jnp.linalg.norm`; if None, the Euclidean norm is computed.
+        axis: axis or axes over which the norm is computed; if None, the norm of the whole array is
+            computed.
         keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:

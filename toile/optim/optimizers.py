@@ -57,7 +57,7 @@ def adam(
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory. None means the dtype of the parameters.
+            save memory. If `mu_dtype` is None, the dtype of the parameters is used.
         nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
@@ -108,13 +108,13 @@ def adamw(
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory. None means the dtype of the parameters.
+            save memory. If `mu_dtype` is None, the dtype of the parameters is used.
         weight_decay: strength of the weight decay, a number or a schedule; 1e-4 to 0.1 are typical
             values. The weight decay is multiplied by the learning rate.
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
             parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
-            None selects all parameters.
+            If `mask` is None, all parameters decay.
         nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
@@ -167,7 +167,7 @@ def amsgrad(
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory. None means the dtype of the parameters.
+            save memory. If `mu_dtype` is None, the dtype of the parameters is used.
         bias_correction_mu: whether to correct the average of gradients for the bias caused by
             initializing it to zero.
         bias_correction_nu: whether to correct the average of squared gradients for the bias caused
@@ -242,7 +242,7 @@ def adamaxw(
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
             parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
-            None selects all parameters.
+            If `mask` is None, all parameters decay.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -364,7 +364,7 @@ def adan(
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
             parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
-            None selects all parameters.
+            If `mask` is None, all parameters decay.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -396,13 +396,13 @@ def lion(
         b1: weight of the average `m` in the sum whose sign is taken; the weight of `g` is `1 - b1`.
         b2: decay rate of the average of gradients.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory. None means the dtype of the parameters.
+            save memory. If `mu_dtype` is None, the dtype of the parameters is used.
         weight_decay: strength of the weight decay, a number or a schedule. The weight decay is
             multiplied by the learning rate.
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
             parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
-            None selects all parameters.
+            If `mask` is None, all parameters decay.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -472,7 +472,7 @@ def lamb(
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
             parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
-            None selects all parameters.
+            If `mask` is None, all parameters decay.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -655,7 +655,7 @@ def adadelta(
         weight_decay_mask: selects the parameters that decay: a tree of bools with the structure of
             the parameters or a prefix of that structure, a function that returns such a tree for
             the parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
-            None selects all parameters.
+            If `weight_decay_mask` is None, all parameters decay.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -688,29 +688,29 @@ def adafactor(
     need little additional memory (Shazeer and Stern, 2018).
 
     Args:
-        learning_rate: step size, a number or a schedule; None means 1. If
+        learning_rate: step size, a number or a schedule; 1 by default. If
             `multiply_by_parameter_scale` is True, the step size is relative to the root mean square
             of the parameter.
         min_dim_size_to_factor: an array is factored if its second-largest axis has at least this
             size.
         decay_rate: exponent `c`; the decay rate of the averages at step `t` is `1 - t**-c`.
-        decay_offset: number subtracted from the step count to obtain `t`, for training that
+        decay_offset: number subtracted from the step count to obtain `t`; set it if training
             continues from a saved state.
         multiply_by_parameter_scale: whether to multiply each parameter's step by the parameter's
             root mean square, or by 1e-3 if the root mean square is smaller.
         clipping_threshold: maximum root mean square of an array's step before the multiplication by
-            the learning rate. None means no limit.
+            the learning rate. If `clipping_threshold` is None, there is no limit.
         momentum: decay rate of the moving average of steps. If None, steps are not averaged.
         dtype_momentum: dtype in which the average of steps is stored.
-        weight_decay_rate: strength of the weight decay, a number or a schedule; None means no
-            weight decay. The weight decay is not multiplied by the learning rate.
+        weight_decay_rate: strength of the weight decay, a number or a schedule; if None, there is
+            no weight decay. The weight decay is not multiplied by the learning rate.
         eps: small number added to squared gradients.
         factored: whether to factor the averages of squared gradients. If False, the averages are
             stored in full.
         weight_decay_mask: selects the parameters that decay: a tree of bools with the structure of
             the parameters or a prefix of that structure, a function that returns such a tree for
             the parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
-            None selects all parameters.
+            If `weight_decay_mask` is None, all parameters decay.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -818,14 +818,15 @@ def optimistic_adam(
     b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, *, nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """An older version of `optimistic_adam_v2`, for a constant learning rate (deprecated).
+    """A deprecated version of `optimistic_adam_v2` that requires a constant learning rate.
 
     A parameter moves by `-((learning_rate + optimism) * u - optimism * u')`, where `u` is the step
     that `adam` computes, without the learning rate, and `u'` is the previous `u`.
 
     Args:
         learning_rate: step size, a number.
-        optimism: weight of the difference from the previous step. None means `learning_rate`.
+        optimism: weight of the difference from the previous step. If `optimism` is None,
+            `learning_rate` is used.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
@@ -833,7 +834,7 @@ def optimistic_adam(
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory. None means the dtype of the parameters.
+            save memory. If `mu_dtype` is None, the dtype of the parameters is used.
         nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
@@ -868,7 +869,7 @@ def optimistic_adam_v2(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """A variant of Adam that extrapolates the change in its step, for games such as GAN training.
+    """A variant of Adam for games such as GAN training; it extrapolates the change in its step.
 
     A parameter moves by `-learning_rate * ((alpha + beta) * u - beta * u')`, where `u` is the step
     that `adam` computes, without the learning rate, and `u'` is the previous `u`. In games, where
@@ -887,7 +888,7 @@ def optimistic_adam_v2(
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory. None means the dtype of the parameters.
+            save memory. If `mu_dtype` is None, the dtype of the parameters is used.
         nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:

@@ -51,7 +51,8 @@ class Normal:
 class Gumbel:
     """Gumbel noise for `make_perturbed_fun`.
 
-    The argmax of logits to which this noise is added is a sample from the softmax of the logits.
+    The argmax of logits to which this noise is added is a sample from the distribution
+    `softmax(logits)`.
 
     >>> from toile.optim import perturbations
     >>> perturbations.Gumbel().log_prob(jnp.array([0.0]))

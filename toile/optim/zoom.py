@@ -310,7 +310,7 @@ def scale_by_zoom_linesearch(
 
     Args:
         max_linesearch_steps: maximum number of step sizes to try, for instance 15.
-        max_learning_rate: maximum step size; None means no limit.
+        max_learning_rate: maximum step size; if None, there is no limit.
         tol: tolerance for both conditions.
         increase_factor: factor by which step sizes increase; greater than 1.
         slope_rtol: required decrease, as a fraction of the decrease that the slope predicts; less

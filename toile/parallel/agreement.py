@@ -2,7 +2,7 @@
 
 Each run of such a Program gets a number. Before the first run each process sends all others a
 digest of the Program; if digests differ, they send its details too, and all of them raise an error
-that names both sides. Later runs send nothing. May import the engine and parallel.
+that shows both versions. Later runs send nothing. May import the engine and parallel.
 """
 
 from __future__ import annotations

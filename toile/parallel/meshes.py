@@ -496,8 +496,8 @@ def make_mesh(
         axis_shapes: size of each axis.
         axis_names: name of each axis.
         axis_types: `AxisType` of each axis, or one type for all; None for `Explicit`.
-        devices: list of devices; the mesh uses as many as it needs, starting with the first. None
-            means `toile.devices()`.
+        devices: list of devices; the mesh uses as many as it needs, starting with the first. If
+            `devices` is None, the list is `toile.devices()`.
 
     Returns:
         The mesh.

@@ -50,15 +50,16 @@ def pmap(
     Args:
         fun: the function, which is called with one slice of each argument.
         axis_name: name of the mapped axis for collectives such as `lax.psum`; None for no name.
-        in_axes: axis of each positional argument to map over, as for `vmap`; None passes the whole
-            argument to each device. Keyword arguments are mapped over their first axis.
+        in_axes: axis of each positional argument to map over, as for `vmap`; if the axis is None,
+            the whole argument is passed to each device. Keyword arguments are mapped over their
+            first axis.
         out_axes: position of the mapped axis in each result; None for a result that is the same on
             all devices.
         static_broadcasted_argnums: positions of arguments that are constants in the trace; they
             must be hashable.
         devices: the devices, one for each slice; None for the default devices.
         backend: platform whose devices are used, such as "cpu"; None for the default platform.
-        axis_size: number of slices; None means the size of the arguments' mapped axis.
+        axis_size: number of slices; if None, it is the size of the arguments' mapped axis.
         donate_argnums: positions of arguments whose memory may be reused for results. Do not use
             these arguments after the call.
 

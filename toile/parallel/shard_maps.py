@@ -70,8 +70,8 @@ def shard_map(
             axes, the result must be the same on all devices.
         in_specs: a tuple, or a tree with the structure of the arguments, that contains a
             `PartitionSpec` for each argument. The spec names the mesh axes along which the argument
-            is divided. None passes an argument unchanged. By default, arguments are divided
-            according to their current shardings.
+            is divided. An argument whose spec is None is passed unchanged. By default, arguments
+            are divided according to their current shardings.
         mesh: mesh to map over; None for the current mesh.
         axis_names: names of the mesh axes to map over; an empty set means all axes.
         check_vma: whether to check that results are the same on all devices wherever `out_specs`
@@ -165,8 +165,9 @@ def smap(
     Args:
         f: the function, which is called on each device with that device's parts of the arguments.
         in_axes: a tuple, or a tree with the structure of the arguments, that contains the axis
-            along which each argument is divided. None passes the whole argument to each device. By
-            default, arguments are divided according to their current shardings.
+            along which each argument is divided. An argument whose axis is None is passed to each
+            device as a whole. By default, arguments are divided according to their current
+            shardings.
         out_axes: axis along which the parts of each result are joined; None for a result that is
             the same on all devices.
         axis_name: name of the mesh axis.

@@ -16,7 +16,7 @@ from toile.primitives.families import Identity
 
 
 class StopGradient(Operation):
-    """The operand, which differentiation treats as a constant."""
+    """Return the operand; differentiation treats it as a constant."""
 
     handles_zeros = True
     is_identity = True

@@ -29,7 +29,7 @@ LETTERS = string.ascii_lowercase + string.ascii_uppercase
 class DotGeneral(Bilinear):
     """The sum of products over the axes whose labels are not in the result.
 
-    `dtype` is the dtype of the result; None means the dtype of the operands. `precision` is
+    `dtype` is the dtype of the result; if it is None, the dtype of the operands. `precision` is
     passed to the backends.
     """
 

@@ -187,7 +187,7 @@ COMBINES = (*_LINEAR, "mul", "min", "max")
 
 @dataclass(frozen=True)
 class Scatter(Linear):
-    """The operand, into which the windows of the updates are combined one after another."""
+    """Return the operand after applying each window of the updates to it, one after another."""
 
     combine: str
     dimension_numbers: ScatterDimensionNumbers

@@ -247,7 +247,7 @@ def _mapped_pair(
 
 @dataclass(frozen=True)
 class SelectAndScatterAdd(Operation):
-    """The source elements, each added at its window's largest ('ge') or smallest ('le') element."""
+    """Add each source element at its window's largest ('ge') or smallest ('le') element."""
 
     select: str
     window_dimensions: Sizes

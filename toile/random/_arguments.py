@@ -143,7 +143,7 @@ _FLOATS = {np.float32: np.dtype("float32")}  # exact scalar types that need no f
 
 
 def float_dtype(name: str, dtype: Any, allow_complex: bool = False) -> np.dtype[Any]:
-    """The requested floating-point dtype; None means float32, or float64 under x64."""
+    """The requested floating-point dtype; if None, float32, or float64 under x64."""
     if dtype is None:
         return dtypes.default_float_dtype()
     if type(dtype) is type and dtype in _FLOATS:

@@ -452,7 +452,7 @@ def _weighted(key, population, shape, replace, p, mode):
 
 
 def gumbel_mode(mode):
-    """The checked mode of Gumbel sampling; None means "low"."""
+    """The checked mode of Gumbel sampling; if None, "low"."""
     mode = "low" if mode is None else mode
     if mode not in ("highest", "high", "low"):
         raise ValueError(f"Must provide valid mode for gumbel got: {mode}{here()}")

@@ -291,7 +291,7 @@ def key_impl(keys: Array) -> str:
 
 
 def clone(key: Array) -> Array:
-    """Return a copy of a key, for deliberate reuse.
+    """Return a copy of a key, so that the key can be reused deliberately.
 
     If the flag `jax_debug_key_reuse` is set, a second use of a key raises an error, but a clone of
     the key may be used once more. If the flag is not set, `clone` returns the key unchanged.

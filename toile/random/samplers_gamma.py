@@ -395,7 +395,7 @@ def generalized_normal(
 
     Args:
         key: random key; do not use it again.
-        p: positive exponent, whose shape must broadcast to `shape`.
+        p: positive exponent; its shape must broadcast to `shape`.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
         out_sharding: accepted for compatibility with JAX; only its type is checked.

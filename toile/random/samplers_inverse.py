@@ -89,7 +89,7 @@ def categorical(
             that never occurs.
         axis: the axis of the outcomes in `logits`.
         shape: shape of the result, to which the shape of `logits` without `axis` must broadcast.
-            None draws one index for each vector of logits.
+            If `shape` is None, one index is drawn for each vector of logits.
         replace: whether an outcome can be drawn more than once. If False, the draws along the
             leading axes of `shape` are distinct.
         mode: precision of the Gumbel noise that is added to the logits, as in `gumbel`.

@@ -66,7 +66,8 @@ def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
     Args:
         x: array, real or complex.
         type: type of the transform; only 2 is supported.
-        n: length to which `x` is first truncated or zero-padded; None keeps its length.
+        n: length to which `x` is first truncated or zero-padded; if None, the axis keeps its
+            length.
         axis: axis to transform.
         norm: `"ortho"` for an orthogonal transform: the result is divided by `√(2n)`, and its first
             element is also divided by `√2`. None and `"backward"` mean no scaling.
@@ -102,7 +103,8 @@ def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
     Args:
         x: array, real or complex.
         type: type of the transform; only 2 is supported.
-        n: length to which `x` is first truncated or zero-padded; None keeps its length.
+        n: length to which `x` is first truncated or zero-padded; if None, the axis keeps its
+            length.
         axis: axis to transform.
         norm: scaling that was used in the forward transform; see `dct`.
 
@@ -160,9 +162,9 @@ def dctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike
     Args:
         x: array, real or complex.
         type: type of the transform; only 2 is supported.
-        s: lengths to which `x` is first truncated or zero-padded along `axes`; None keeps its
-            lengths.
-        axes: axes to transform. None means the last `len(s)` axes, or all axes if `s` is None.
+        s: lengths to which `x` is first truncated or zero-padded along `axes`; if None, the axes
+            keep their lengths.
+        axes: axes to transform. The default is the last `len(s)` axes, or all axes if `s` is None.
         norm: scaling of the result; see `dct`.
 
     Returns:
@@ -182,9 +184,9 @@ def idctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLik
     Args:
         x: array, real or complex.
         type: type of the transform; only 2 is supported.
-        s: lengths to which `x` is first truncated or zero-padded along `axes`; None keeps its
-            lengths.
-        axes: axes to transform. None means the last `len(s)` axes, or all axes if `s` is None.
+        s: lengths to which `x` is first truncated or zero-padded along `axes`; if None, the axes
+            keep their lengths.
+        axes: axes to transform. The default is the last `len(s)` axes, or all axes if `s` is None.
         norm: scaling that was used in the forward transform; see `dct`.
 
     Returns:

@@ -59,7 +59,7 @@ def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: i
             against each other.
         order: 0 for the value at the nearest index, or 1 for linear interpolation. For order 0, an
             index halfway between two integers is rounded away from 0.
-        mode: how the array is continued outside its bounds, shown here for an array `a b c d`.
+        mode: how the array is extended beyond its bounds, shown here for an array `a b c d`.
             `"constant"` uses `cval`, `"nearest"` repeats the edge elements
             (`a a a | a b c d | d d d`), `"wrap"` repeats the array (`b c d | a b c d | a b c`),
             `"mirror"` reflects it about the edge elements (`d c b | a b c d | c b a`), and
@@ -77,8 +77,9 @@ def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: i
 
     Differences:
         SciPy also supports splines of higher order. With `"constant"`, it returns `cval` for every
-        index outside the array, without interpolation. With `"wrap"`, it repeats the array with a
-        period that is shorter by 1.
+        index outside the array, without interpolation. With `"wrap"`, the period with which SciPy
+        repeats the array is 1 less than the size of the axis; SciPy's `"grid-wrap"` corresponds to
+        toile's `"wrap"`.
 
     >>> from toile.scipy import ndimage
     >>> x = jnp.array([0.0, 10.0, 20.0])

@@ -159,7 +159,7 @@ def _numbered(xs: Any) -> dict[str, Any]:
 
 
 def in_order(xs: Any) -> tuple[Any, ...]:
-    """The values of a dict whose keys are "0", "1" and so on, in this order."""
+    """The values of a dict whose keys are "0", "1" and so on, in that order."""
     if not isinstance(xs, dict) or any(str(i) not in xs for i in range(len(xs))):
         raise _refused("a dict with the keys 0, 1, ...", brief(xs))
     return tuple(xs[str(i)] for i in range(len(xs)))

@@ -149,7 +149,7 @@ class TracedStage:
         traced: traced form of the function.
         in_tree: structure of `(args, kwargs)`, with None in place of static arguments.
         fixed: positions of static arguments.
-        labels: names of the arrays among the arguments, for error messages.
+        labels: names of the arrays among the arguments, which are used in error messages.
         donated: positions of the donated arrays among the arrays in the arguments.
         shardings: for each array among the arguments, the sharding that it has or should have; None
             if the sharding is unspecified.

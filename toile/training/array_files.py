@@ -68,7 +68,7 @@ def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
 
 
 def map_file(path: StrPath, reader: str) -> np.ndarray:
-    """Memory-map the array in a .npy file, for reading only."""
+    """Memory-map the array in a .npy file; the result is read-only."""
     check_file(path, reader, "a .npy file")
     with guarded(reader, "a .npy file", f" ({os.fspath(path)})", also=_DAMAGE):
         with open(path, "rb") as file:  # NumPy would open an archive too, and leave it open
@@ -81,7 +81,7 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
 
     Args:
         path: a file written by `np.savez` or `np.savez_compressed`.
-        names: names of the arrays to read; None means all arrays.
+        names: names of the arrays to read; if None, all arrays are read.
 
     Returns:
         A source for a Loader.

@@ -120,7 +120,7 @@ def shipped(name: str, example: str | os.PathLike[str]) -> Path:
 
 
 def tfds_sources(name: str, splits: Sequence[str]) -> list[Any]:
-    """Open a data set that tensorflow-datasets has prepared, for random access.
+    """Open a data set that tensorflow-datasets has prepared, with random access to its examples.
 
     Nothing is downloaded. Data sets are looked up in `$TFDS_DATA_DIR`, or in
     `~/tensorflow_datasets` if this variable is not set.

@@ -1,4 +1,4 @@
-"""Selection of the devices for a run, for the examples' option `--devices N`."""
+"""Selection of the devices for a run, as used by the examples' option `--devices N`."""
 
 from __future__ import annotations
 

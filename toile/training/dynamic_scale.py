@@ -31,7 +31,7 @@ class DynamicScale(dynamic_scale.DynamicScale):
         growth_interval: number of consecutive finite steps after which the scale is increased.
         fin_steps: number of consecutive finite steps so far.
         scale: the current scale.
-        minimum_scale: minimum scale; None means no limit.
+        minimum_scale: minimum scale; if None, there is no limit.
 
     >>> from toile.training.dynamic_scale import DynamicScale
     >>> scale, p = DynamicScale(growth_interval=10), jnp.float32(1.0)

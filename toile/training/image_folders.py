@@ -34,7 +34,7 @@ class ImageFolder:
         files: paths of the images.
         labels: the class of each image, as an index into `classes`.
         classes: the names of the classes, in the order of their labels.
-        size: the height and width of every image; None leaves the images unchanged.
+        size: the height and width of every image; if None, the images are not changed.
         channels: number of channels: 1 or 3.
 
     >>> import pathlib, tempfile
@@ -101,8 +101,8 @@ def image_folder(
     Args:
         path: the folder.
         size: height and width of the images, or one number for both. Images are cropped at the
-            center to this aspect ratio and then resized. None leaves the images unchanged; they
-            must then all have the same size.
+            center to this aspect ratio and then resized. If `size` is None, the images are not
+            changed; they must then all have the same size.
         channels: 3 for color images, 1 for grayscale.
 
     Returns:

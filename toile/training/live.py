@@ -39,7 +39,8 @@ class Plot(MetricWriter):
 
     Args:
         panels: a dict from the panels' titles to the names of their metrics. Metrics that are not
-            listed are assigned to panels as described above. None means that no metrics are listed.
+            listed are assigned to panels as described above. If `panels` is None, no metrics are
+            listed.
         log: whether vertical axes are logarithmic, or the titles of the panels that have a
             logarithmic vertical axis.
         size: width and height of a panel, in pixels.

@@ -40,22 +40,23 @@ class Loader:
             or a source of examples with `__len__` and `__getitem__`, such as those that the
             functions in `toile.training.datasets` return.
         batch_size: number of examples in one process's batch.
-        key: random key for shuffling every epoch differently; None keeps the order of the source.
+        key: random key for shuffling every epoch differently; if None, the order of the source is
+            kept.
         last: how to treat a last batch that is not full: `"drop"` leaves it out, `"keep"` keeps the
             shorter batch, and `"pad"` pads it with zeros. With `"pad"`, a mask that is True for
             real examples is added to every batch: as the entry `mask` of a dict, or as the last
             entry of a tuple. Any other batch becomes a pair (batch, mask).
-        transform: a function `f(batch)` that returns the batch to use; None means no
-            transformation.
+        transform: a function `f(batch)` that returns the batch to use; if None, batches are not
+            transformed.
         augment: a function `f(batch, rng)` that returns a changed batch; it is called before
             `transform`. `rng` is a NumPy random generator that depends only on the key, the epoch
-            and the batch number. None means no augmentation.
+            and the batch number. If `augment` is None, batches are not augmented.
         prefetch: number of batches to load ahead; 0 loads no batches ahead.
         threads: number of threads that load batches; with 0, the calling thread loads them.
-        process_index: index of this process among the processes that share the data; None means
-            `toile.process_index()`.
+        process_index: index of this process among the processes that share the data; if None,
+            `toile.process_index()` is used.
         process_count: number of processes that share the data, each of which receives different
-            examples; None means `toile.process_count()`.
+            examples; if None, `toile.process_count()` is used.
 
     Raises:
         ValueError: there are too few examples for a batch, or the arrays differ in length.

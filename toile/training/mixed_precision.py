@@ -52,7 +52,7 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """Dtypes of parameters, computation and results, for training in half precision.
+    """Dtypes of parameters, computation and results in half-precision training.
 
     Parameters are stored in `param_dtype` and converted when the model is applied; gradients are
     converted back to `param_dtype`. float16 also needs a scaled loss; see `loss_scale`.
@@ -226,7 +226,8 @@ class StaticScale(struct.PyTreeNode):
             fun: function that returns a scalar.
             argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (scalar, aux).
-            axis_name: mapped axis over which gradients are averaged; None means no averaging.
+            axis_name: mapped axis over which gradients are averaged; if None, gradients are not
+                averaged.
 
         Returns:
             A function that returns (scale, finite, value, gradients).
@@ -241,7 +242,7 @@ class StaticScale(struct.PyTreeNode):
 
 
 class NoScale(struct.PyTreeNode):
-    """A loss scale that does nothing, for dtypes that need no scaling.
+    """A loss scale that does nothing, for use with dtypes that need no scaling.
 
     >>> from toile.training.mixed_precision import NoScale
     >>> _, finite, value, grad = NoScale().value_and_grad(jnp.square)(jnp.float32(3))
@@ -259,7 +260,8 @@ class NoScale(struct.PyTreeNode):
             fun: function that returns a scalar.
             argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (scalar, aux).
-            axis_name: mapped axis over which gradients are averaged; None means no averaging.
+            axis_name: mapped axis over which gradients are averaged; if None, gradients are not
+                averaged.
 
         Returns:
             A function that returns (scale, True, value, gradients).

@@ -56,8 +56,9 @@ def replicated(
     Args:
         train_step: a function `f(state, batch, ...)` that returns a pair (state, metrics). The
             remaining arguments are the same on all devices, except for random keys, which differ.
-        devices: the devices; None means all devices.
-        axis_name: name of the mapped axis inside the step, for layers such as `BatchNorm`.
+        devices: the devices; if None, all devices are used.
+        axis_name: name of the mapped axis inside the step, to which layers such as `BatchNorm`
+            refer.
         donate: whether to reuse the memory of the old state. If True, the old state can no longer
             be read.
 
@@ -96,7 +97,7 @@ class Replicated:
 
     Args:
         train_step: a function `f(state, batch, ...)` that returns a pair (state, metrics).
-        devices: the devices; None means all devices.
+        devices: the devices; if None, all devices are used.
         axis_name: name of the mapped axis inside the step.
         donate: whether to reuse the memory of the old state.
 

@@ -74,8 +74,8 @@ class Report:
 
         Args:
             workdir: the folder of the run.
-            config: the configuration of the run; None means the configuration that `write_hparams`
-                wrote.
+            config: the configuration of the run; if None, the configuration that `write_hparams`
+                wrote is used.
             title: the heading; "" means the name of the folder.
             echo: as for `Report`.
 
@@ -149,7 +149,7 @@ class Report:
         """Add a table of a model's layers.
 
         Args:
-            model: a module, whose `tabulate` is called, or the text of a table.
+            model: the text of a table, or a module; its `tabulate` is then called.
             args: arguments for `tabulate`: keys and inputs.
             width: the width of the table in characters.
             kwargs: keyword arguments for `tabulate`, such as `depth`.

@@ -30,7 +30,7 @@ Point = dict[str, Any]
 
 @dataclass(frozen=True)
 class Range:
-    """A distribution of numbers from `low` to `high`, for `random_points`.
+    """A distribution of numbers from `low` to `high`, for use with `random_points`.
 
     Args:
         low: the lower bound.

@@ -127,7 +127,7 @@ def side_by_side(blocks: Sequence[str], gap: int = 2, width: int | None = None) 
     Args:
         blocks: texts of one or more lines.
         gap: number of spaces between blocks.
-        width: width of each block; None means the length of the block's longest line.
+        width: width of each block; if None, it is the length of the block's longest line.
 
     Returns:
         The text.

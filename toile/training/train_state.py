@@ -41,7 +41,8 @@ class TrainState(struct.PyTreeNode):
         params: the parameters.
         tx: the optimizer, such as `toile.optim.adam(1e-3)`.
         opt_state: state of the optimizer.
-        trainable: which parameters are optimized; None means all parameters. See `create`.
+        trainable: which parameters are optimized; if None, all parameters are optimized. See
+            `create`.
 
     >>> import toile.linen as nn
     >>> from toile import optim, training
@@ -87,8 +88,8 @@ class TrainState(struct.PyTreeNode):
         are averaged over the devices.
 
         Args:
-            grads: gradients, a tree with the structure of `params`, in which the gradients of
-                parameters that are not trainable are None.
+            grads: gradients, a tree with the structure of `params`. The gradients of parameters
+                that are not trainable are None.
             **kwargs: new values for other fields.
         """
         grads, kwargs = replicas.average(grads), replicas.changed(self, kwargs)
@@ -121,8 +122,9 @@ class TrainState(struct.PyTreeNode):
             tx: the optimizer.
             trainable: which parameters are optimized: one or more path patterns, such as
                 `"head/**"`; a tree of bools with the structure of the parameters or a prefix of
-                that structure; or a function that maps the parameters to such a tree. None means
-                all parameters. The optimizer keeps no state for the other parameters.
+                that structure; or a function that maps the parameters to such a tree. The optimizer
+                keeps no state for the other parameters. If `trainable` is None, all parameters are
+                optimized.
             **kwargs: values for a subclass's fields.
 
         Raises:
@@ -159,8 +161,9 @@ def value_and_grad(
         state: a `TrainState`, or any object with an attribute `params`.
         *args, **kwargs: the remaining arguments of `fun`.
         has_aux: whether `fun` returns a pair (scalar, aux); `aux` is not differentiated.
-        axis_name: mapped axis over which gradients are averaged; None means no averaging.
-        scale: a loss scale, such as a `DynamicScale`; None means no scaling.
+        axis_name: mapped axis over which gradients are averaged; if None, gradients are not
+            averaged.
+        scale: a loss scale, such as a `DynamicScale`; if None, the loss is not scaled.
 
     Returns:
         A pair (value, gradients). If `has_aux` is True, the value is itself a pair (value, aux). If
@@ -206,7 +209,7 @@ class ModelState(TrainState):
         opt_state: state of the optimizer.
         collections: a dict of the collections other than the parameters.
         rngs: a dict from the names of random streams to keys.
-        trainable: which parameters are optimized; None means all parameters. See
+        trainable: which parameters are optimized; if None, all parameters are optimized. See
             `TrainState.create`.
 
     >>> import toile.linen as nn
@@ -245,8 +248,8 @@ class ModelState(TrainState):
             variables: all variables, as returned by `model.init`; None if `params` and
                 `collections` are given instead.
             params: the parameters, instead of those in `variables`.
-            rngs: a dict from the names of random streams to keys, or one key for all streams; None
-                means no keys.
+            rngs: a dict from the names of random streams to keys, or one key for all streams; if
+                None, there are no keys.
             collections: collections other than the parameters, by name.
             trainable: which parameters are optimized; see `TrainState.create`.
             **kwargs: values for a subclass's fields.
@@ -334,8 +337,8 @@ class ModelState(TrainState):
         """Return the state after one optimizer update.
 
         Args:
-            grads: gradients, a tree with the structure of `params`, in which the gradients of
-                parameters that are not trainable are None.
+            grads: gradients, a tree with the structure of `params`. The gradients of parameters
+                that are not trainable are None.
             collections: changed collections, as returned by `forward`. Collections that are not in
                 the state are ignored.
             **kwargs: new values for other fields.

@@ -21,7 +21,8 @@ class In(Generic[T]):
     Use this class as a value in the `variable_axes` argument of `nn.vmap` and `nn.scan`.
 
     Args:
-        axis: the axis. For `nn.vmap`, None means that the whole collection is used for all indices.
+        axis: the axis. For `nn.vmap`, the axis may be None: all indices then use the whole
+            collection.
 
     >>> from toile.core.lift import In
     >>> In(0)

@@ -123,7 +123,7 @@ def scan(
         reverse: whether the loop runs from the last slice to the first.
         unroll: number of steps that one iteration of the compiled loop computes.
         data_transform: function `f(variables, rngs)` that returns the variables and random streams
-            that each step sees; None leaves them unchanged.
+            that each step sees; if None, they are not changed.
         metadata_params: information about the new axis that is passed to the boxes around
             variables.
         check_constancy_invariants: whether to raise an error if variables selected by
@@ -193,7 +193,7 @@ def remat_scan(
         body_fn: function `f(scope, carry)` that returns the next carry.
         lengths: number of steps of each loop, from the outermost to the innermost.
         policy: function that selects the intermediate results to keep, such as one of
-            `toile.checkpoint_policies`; None keeps no results.
+            `toile.checkpoint_policies`; if None, no results are kept.
         variable_broadcast: filter that selects the collections that are the same in every step.
         variable_carry: filter that selects the collections that each step may change and pass on to
             the next step.

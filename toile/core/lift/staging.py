@@ -54,7 +54,7 @@ def checkpoint(
         static_argnums: positions of arguments that are not traced; the first argument after the
             scope has position 0.
         policy: function that selects the intermediate results to keep, such as one of
-            `toile.checkpoint_policies`; None keeps no results.
+            `toile.checkpoint_policies`; if None, no results are kept.
 
     Returns:
         A function with the arguments of `fn`.
@@ -155,8 +155,8 @@ def jit(
         static_argnames: names of keyword arguments that are constants in the trace.
         donate_argnums: positions of arguments whose memory may be reused, counted as in
             `static_argnums`.
-        device: device to run on; None means the default device.
-        backend: name of the platform to run on; None means the default platform.
+        device: device to run on; if None, the default device is used.
+        backend: name of the platform to run on; if None, the default platform is used.
 
     Returns:
         A function with the arguments of `fn`. Its method `why()` lists the cause of each trace.

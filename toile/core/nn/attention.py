@@ -59,14 +59,14 @@ def dot_product_attention(
         value: array of shape (batch, *positions, heads, channels). Its number of channels may
             differ from that of `query` and `key`.
         dtype: dtype of the weights.
-        bias: array that is added before the softmax; None for no bias.
-        axis: position axis or axes to attend over; None means all position axes.
+        bias: array that is added before softmax is applied; None for no bias.
+        axis: position axis or axes to attend over; if None, all position axes.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
-        dropout_rng: key for dropout; None means the next key of the stream `dropout`.
+        dropout_rng: key for dropout; if None, the next key of the stream `dropout` is used.
         dropout_rate: probability that a weight is dropped.
         deterministic: whether to disable dropout.
-        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the matrix products (see `toile.lax.Precision`); if None, the
+            default precision is used.
 
     Returns:
         An array with the shape of `query`, but with the number of channels of `value`.
@@ -149,28 +149,28 @@ def multi_head_dot_product_attention(
     Args:
         scope: scope that contains the projections `query`, `key`, `value` and `out`.
         inputs_q: array of shape (batch, *positions, features) from which the queries are computed.
-        inputs_kv: array from which the keys and values are computed; None means `inputs_q`.
+        inputs_kv: array from which the keys and values are computed; if None, `inputs_q` is used.
         num_heads: number of heads.
         dtype: dtype to compute in.
-        qkv_features: total number of features of all heads; None means the number of features of
+        qkv_features: total number of features of all heads; if None, the number of features of
             `inputs_q`.
-        out_features: number of features of the result; None means the number of features of
+        out_features: number of features of the result; if None, the number of features of
             `inputs_q`.
-        attention_axis: position axes to attend over; None means all position axes.
+        attention_axis: position axes to attend over; if None, all position axes.
         causal_mask: whether each query attends only to its own position and earlier positions.
         padding_mask: array that is 0 at the query positions to mask out; None for no mask.
-        key_padding_mask: array that is 0 at the key positions to mask out; None means
-            `padding_mask`.
-        segmentation: segment number of each query position; None means a single segment. Queries
-            attend only to keys in the same segment.
-        key_segmentation: segment number of each key position; None means `segmentation`.
+        key_padding_mask: array that is 0 at the key positions to mask out; if None, `padding_mask`
+            is used.
+        segmentation: segment number of each query position; if None, there is a single segment.
+            Queries attend only to keys in the same segment.
+        key_segmentation: segment number of each key position; if None, `segmentation` is used.
         cache: whether to decode one position at a time and cache keys and values.
         broadcast_dropout: whether dropout uses the same mask for all examples and heads.
-        dropout_rng: key for dropout; None means the next key of the stream `dropout`.
+        dropout_rng: key for dropout; if None, the next key of the stream `dropout` is used.
         dropout_rate: probability that a weight is dropped.
         deterministic: whether to disable dropout.
-        precision: precision of the matrix products (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the matrix products (see `toile.lax.Precision`); if None, the
+            default precision is used.
         kernel_init: initializer of the kernels.
         bias_init: initializer of the biases.
         bias: whether the projections have a bias.

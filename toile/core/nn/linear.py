@@ -121,8 +121,8 @@ def dense_general(
         dtype: dtype to compute in.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
-        precision: precision of the matrix product (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the matrix product (see `toile.lax.Precision`); if None, the default
+            precision is used.
 
     Returns:
         An array with the batch axes, the remaining axes of the input and the new axes.
@@ -168,8 +168,8 @@ def dense(
         features: number of output features.
         bias: whether to add a bias.
         dtype: dtype to compute in.
-        precision: precision of the matrix product (see `toile.lax.Precision`); None means the
-            default.
+        precision: precision of the matrix product (see `toile.lax.Precision`); if None, the default
+            precision is used.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -230,16 +230,17 @@ def conv(
         inputs: array of shape (batch, *space, n).
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis.
-        strides: step between windows along each spatial axis; None means 1.
+        strides: step between windows along each spatial axis; 1 by default.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
-        input_dilation: distance between elements of the input along each spatial axis; None means
-            1.
-        kernel_dilation: distance between elements of the kernel along each spatial axis; None means
-            1.
+        input_dilation: distance between elements of the input along each spatial axis; 1 by
+            default.
+        kernel_dilation: distance between elements of the kernel along each spatial axis; 1 by
+            default.
         feature_group_count: number of groups into which the input and output features are divided.
         bias: whether to add a bias.
         dtype: dtype to compute in.
-        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
+        precision: precision of the convolution (see `toile.lax.Precision`); if None, the default
+            precision is used.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 
@@ -286,14 +287,15 @@ def conv_transpose(
         inputs: array of shape (batch, *space, n).
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis.
-        strides: factor by which each spatial axis is upsampled; None means 1. Zeros are inserted
+        strides: factor by which each spatial axis is upsampled; 1 by default. Zeros are inserted
             between the elements of the input.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
-        kernel_dilation: distance between elements of the kernel along each spatial axis; None means
-            1.
+        kernel_dilation: distance between elements of the kernel along each spatial axis; 1 by
+            default.
         bias: whether to add a bias.
         dtype: dtype to compute in.
-        precision: precision of the convolution (see `toile.lax.Precision`); None means the default.
+        precision: precision of the convolution (see `toile.lax.Precision`); if None, the default
+            precision is used.
         kernel_init: initializer of the kernel.
         bias_init: initializer of the bias.
 

@@ -174,7 +174,7 @@ def batch_norm(
         axis_name: name of a mapped axis over which the statistics are also computed; None for no
             mapped axis.
         axis_index_groups: groups of indices of the mapped axis; each group has separate statistics.
-            None means a single group.
+            If `axis_index_groups` is None, there is a single group.
         kind: name of the collection that stores the running averages.
 
     Returns:

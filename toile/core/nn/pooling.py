@@ -37,7 +37,7 @@ def pool(
             of `reduce_fn`.
         reduce_fn: function `f(x, y)` that combines two values, such as `toile.lax.add`.
         window_shape: size of the window along each spatial axis.
-        strides: step between windows along each spatial axis; None means 1.
+        strides: step between windows along each spatial axis; if None, 1.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis. Padding has the
             value `init`.
 
@@ -89,7 +89,7 @@ def avg_pool(
     Args:
         inputs: array to pool.
         window_shape: size of the window along each spatial axis.
-        strides: step between windows along each spatial axis; None means 1.
+        strides: step between windows along each spatial axis; 1 by default.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
         count_include_pad: whether padding counts as zeros in the mean. If False, the mean is taken
             only over the elements that are not padding.
@@ -124,7 +124,7 @@ def max_pool(
     Args:
         inputs: array to pool.
         window_shape: size of the window along each spatial axis.
-        strides: step between windows along each spatial axis; None means 1.
+        strides: step between windows along each spatial axis; 1 by default.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis. Padding has the
             value -inf.
 
@@ -152,7 +152,7 @@ def min_pool(
     Args:
         inputs: array to pool.
         window_shape: size of the window along each spatial axis.
-        strides: step between windows along each spatial axis; None means 1.
+        strides: step between windows along each spatial axis; 1 by default.
         padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis. Padding has the
             value inf.
 

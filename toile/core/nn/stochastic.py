@@ -46,7 +46,7 @@ def dropout(
         inputs: array of any shape.
         rate: probability that an element is dropped.
         deterministic: whether to return the inputs unchanged.
-        rng: key to use; None means the next key of the stream `dropout`.
+        rng: key to use; if None, the next key of the stream `dropout` is used.
 
     Returns:
         An array with the shape of `inputs`.

@@ -51,8 +51,8 @@ def vmap(
     transform.
 
     Args:
-        target: a module class, whose `methods` are transformed, or a function whose first argument
-            is a module.
+        target: a module class, in which case its `methods` are transformed, or a function whose
+            first argument is a module.
         variable_axes: dict that maps each collection to the axis of its variables to map over, or
             to None if the same variables are used for all indices. The keys are collection names or
             other filters.
@@ -69,7 +69,7 @@ def vmap(
         metadata_params: information about the new axis, such as `{nn.PARTITION_NAME: "layers"}`,
             that is passed to the boxes around variables.
         methods: names of the methods to transform, or a dict that maps each name to the options for
-            that method. None means `__call__`.
+            that method. If `methods` is None, `__call__` is used.
 
     Returns:
         A class if `target` is a class; otherwise, a function with the arguments of `target`.
@@ -103,8 +103,8 @@ def jit(
     of a model that occurs many times, since equal modules share one trace.
 
     Args:
-        target: a module class, whose `methods` are transformed, or a function whose first argument
-            is a module.
+        target: a module class, in which case its `methods` are transformed, or a function whose
+            first argument is a module.
         variables: filter that selects the collections visible inside the transform; True selects
             all.
         rngs: filter that selects the random streams visible inside the transform; True selects all.
@@ -113,10 +113,10 @@ def jit(
         static_argnames: names of keyword arguments that are constants in the trace.
         donate_argnums: positions of arguments whose memory may be reused; the module has position
             0.
-        device: device to run on; None means the default device.
-        backend: name of the platform to run on; None means the default platform.
+        device: device to run on; if None, the default device is used.
+        backend: name of the platform to run on; if None, the default platform is used.
         methods: names of the methods to transform, or a dict that maps each name to the options for
-            that method. None means `__call__`.
+            that method. If `methods` is None, `__call__` is used.
 
     Returns:
         A class if `target` is a class; otherwise, a function with the arguments of `target`. The
@@ -147,8 +147,8 @@ def checkpoint(
     """Recompute a module in the backward pass instead of storing its intermediate results.
 
     Args:
-        target: a module class, whose `methods` are transformed, or a function whose first argument
-            is a module.
+        target: a module class, in which case its `methods` are transformed, or a function whose
+            first argument is a module.
         variables: filter that selects the collections visible inside the transform; True selects
             all.
         rngs: filter that selects the random streams visible inside the transform; True selects all.
@@ -158,9 +158,9 @@ def checkpoint(
             be False.
         static_argnums: positions of arguments that are not traced; the module has position 0.
         policy: function that selects the intermediate results to keep, such as one of
-            `toile.checkpoint_policies`; None keeps no results.
+            `toile.checkpoint_policies`; if None, no results are kept.
         methods: names of the methods to transform, or a dict that maps each name to the options for
-            that method. None means `__call__`.
+            that method. If `methods` is None, `__call__` is used.
 
     Returns:
         A class if `target` is a class; otherwise, a function with the arguments of `target`.
@@ -199,7 +199,7 @@ def remat_scan(
         target: a module class, or a function whose first argument is a module.
         lengths: number of steps of each loop, from the outermost to the innermost.
         policy: function that selects the intermediate results to keep, such as one of
-            `toile.checkpoint_policies`; None keeps no results.
+            `toile.checkpoint_policies`; if None, no results are kept.
         variable_broadcast: filter that selects the collections that are the same in every step.
         variable_carry: filter that selects the collections that each step may change and pass on to
             the next step.
@@ -247,8 +247,8 @@ def scan(
     not listed are not visible inside the transform.
 
     Args:
-        target: a module class, whose `methods` are transformed, or a function whose first argument
-            is a module.
+        target: a module class, in which case its `methods` are transformed, or a function whose
+            first argument is a module.
         variable_axes: dict that maps each collection to the axis along which each step reads and
             writes its slice of the variables. The keys are collection names or other filters.
         variable_broadcast: filter that selects the collections that are the same in every step.
@@ -264,11 +264,11 @@ def scan(
         reverse: whether the loop runs from the last slice to the first.
         unroll: number of steps that one iteration of the compiled loop computes.
         data_transform: function `f(variables, rngs)` that returns the variables and random streams
-            that each step sees; None leaves them unchanged.
+            that each step sees; if None, they are not changed.
         metadata_params: information about the new axis, such as `{nn.PARTITION_NAME: "layers"}`,
             that is passed to the boxes around variables.
         methods: names of the methods to transform, or a dict that maps each name to the options for
-            that method. None means `__call__`.
+            that method. If `methods` is None, `__call__` is used.
         check_constancy_invariants: whether to raise an error if variables selected by
             `variable_broadcast` depend on the step.
 
@@ -310,8 +310,8 @@ def map_variables(
     the reverse.
 
     Args:
-        target: a module class, whose `methods` are transformed, or a function whose first argument
-            is a module.
+        target: a module class, in which case its `methods` are transformed, or a function whose
+            first argument is a module.
         mapped_collections: filter that selects the collections to convert.
         trans_in_fn: function `f(collections)` that converts the dict of stored collections to the
             dict of collections that the module uses.
@@ -324,7 +324,7 @@ def map_variables(
         variables: filter that selects the collections visible inside the transform; True selects
             all.
         methods: names of the methods to transform, or a dict that maps each name to the options for
-            that method. None means `__call__`.
+            that method. If `methods` is None, `__call__` is used.
 
     Returns:
         A class if `target` is a class; otherwise, a function with the arguments of `target`.
@@ -454,7 +454,7 @@ def switch(
 
     Args:
         index: integer scalar. An index out of range is clamped to the first or last branch.
-        branches: functions `f(mdl, *operands)`, whose results must have the same shapes and dtypes.
+        branches: functions `f(mdl, *operands)`. Their results must have the same shapes and dtypes.
         mdl: the module.
         *operands: arguments of the functions, trees of arrays.
         variables: filter that selects the collections visible inside the transform; True selects

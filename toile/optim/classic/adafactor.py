@@ -65,12 +65,12 @@ class Adafactor(OptimizerDef):
             root mean square.
         beta1: decay rate of the moving average of steps. If None, steps are not averaged.
         decay_rate: exponent `c`; the decay rate of the averages at step `t` is `1 - t**-c`.
-        step_offset: number subtracted from the step count to obtain `t`, for training that
+        step_offset: number subtracted from the step count to obtain `t`; set it if training
             continues from a saved state.
         clipping_threshold: maximum root mean square of an array's step before the multiplication by
-            the learning rate. None means no limit.
+            the learning rate. If `clipping_threshold` is None, there is no limit.
         weight_decay_rate: strength of the weight decay, which is not multiplied by the learning
-            rate; None means no weight decay.
+            rate; if None, there is no weight decay.
         min_dim_size_to_factor: an array is factored if its second-largest axis has at least this
             size.
         epsilon1: small number added to squared gradients.

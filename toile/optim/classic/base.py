@@ -131,7 +131,8 @@ class OptimizerDef:
 
         Args:
             target: tree of parameters.
-            focus: traversal that selects the parameters to train. None means all parameters.
+            focus: traversal that selects the parameters to train. If `focus` is None, all
+                parameters are trained.
         """
         definition = self if focus is None else MultiOptimizer((focus, self))
         return Optimizer(definition, definition.init_state(target), target)
@@ -245,7 +246,7 @@ class Optimizer(struct.PyTreeNode):
         """Copy the optimizer to each device, so that steps use the mean gradient over all devices.
 
         Args:
-            devices: devices to copy to. None means all local devices.
+            devices: devices to copy to. If `devices` is None, all local devices are used.
             axis_name: name of the mapped axis.
         """
         devices = local_devices() if devices is None else devices
@@ -298,7 +299,7 @@ class ReplicatedOptimizer(OptimizerDef):
 
     Args:
         optimizer_def: definition of the optimizer.
-        devices: devices that receive a copy. None means all local devices.
+        devices: devices that receive a copy. If `devices` is None, all local devices are used.
         axis_name: name of the mapped axis, over which gradients are averaged.
 
     >>> from toile import optim

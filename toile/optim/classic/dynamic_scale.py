@@ -117,8 +117,8 @@ class DynamicScale(struct.PyTreeNode):
             fun: function to differentiate.
             argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (value, aux).
-            axis_name: name of the mapped axis over which gradients are averaged. None means no
-                averaging.
+            axis_name: name of the mapped axis over which gradients are averaged. If `axis_name` is
+                None, gradients are not averaged.
 
         Returns:
             A function that accepts the arguments of `fun` and returns a `DynamicScaleResult`.

@@ -21,10 +21,11 @@ __all__ = [
 
 
 def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute the binary cross entropy between each logit and its label, for independent labels.
+    """Compute the binary cross entropy between each logit and its label.
 
-    The loss is `-labels * log(p) - (1 - labels) * log(1 - p)` with `p = sigmoid(logits)`. It is
-    computed directly from the logits, so it stays precise where `p` is near 0 or 1.
+    The labels are independent of each other. The loss is
+    `-labels * log(p) - (1 - labels) * log(1 - p)` with `p = sigmoid(logits)`. It is computed
+    directly from the logits, so it stays precise where `p` is near 0 or 1.
 
     Args:
         logits: unnormalized scores, a floating-point array.
@@ -58,10 +59,10 @@ def sigmoid_focal_loss(
     Args:
         logits: unnormalized scores, a floating-point array.
         labels: array of numbers from 0 to 1, which is broadcast against `logits`.
-        alpha: weight of examples with label 1; examples with label 0 have weight `1 - alpha`. None
-            means no weighting.
+        alpha: weight of examples with label 1; examples with label 0 have weight `1 - alpha`. If
+            `alpha` is None, examples are not weighted.
         gamma: exponent; larger values reduce the loss of easy examples more. With 0, the loss is
-            the cross entropy.
+            cross entropy.
 
     Returns:
         The loss of each element.
@@ -98,8 +99,8 @@ def softmax_cross_entropy(
         labels: class probabilities, for instance one-hot vectors, broadcast against `logits`.
         axis: class axis or axes.
         where: boolean mask of the classes to include, with the shape of `logits`, or of the
-            examples to include, with the shape of `logits` without `axis`. None includes
-            everything. The loss of an excluded example is 0.
+            examples to include, with the shape of `logits` without `axis`. If `where` is None,
+            everything is included. The loss of an excluded example is 0.
 
     Returns:
         The loss of each example, with the shape of `logits` without `axis`.
@@ -139,8 +140,8 @@ def softmax_cross_entropy_with_integer_labels(
             without `axis`.
         axis: class axis; if it is a tuple of axes, labels are indices into the flattened axes.
         where: boolean mask of the classes to include, with the shape of `logits`, or of the
-            examples to include, with the shape of `logits` without `axis`. None includes
-            everything. The loss of an excluded example is 0.
+            examples to include, with the shape of `logits` without `axis`. If `where` is None,
+            everything is included. The loss of an excluded example is 0.
 
     Returns:
         The loss of each example.
@@ -244,7 +245,7 @@ def poly_loss_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, *, epsilon: ArrayLike = 2.0, axis: Axes = -1,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Compute the cross entropy plus a multiple of one minus the probability of the correct class.
+    """Compute cross entropy plus a multiple of one minus the probability of the correct class.
 
     The loss is `softmax_cross_entropy + epsilon * sum(labels * (1 - softmax(logits)))` (Leng et
     al., 2022).
@@ -252,10 +253,10 @@ def poly_loss_cross_entropy(
     Args:
         logits: unnormalized scores, a floating-point array.
         labels: class probabilities, a floating-point array that is broadcast against `logits`.
-        epsilon: weight of the added term. With 0, the loss is the cross entropy.
+        epsilon: weight of the added term. With 0, the loss is cross entropy.
         axis: class axis or axes.
-        where: boolean mask of the classes to include, with the shape of `logits`. None means all
-            classes.
+        where: boolean mask of the classes to include, with the shape of `logits`. If `where` is
+            None, all classes are included.
 
     Returns:
         The loss of each example, with the shape of `logits` without `axis`.

@@ -30,8 +30,8 @@ def kl_divergence(
         log_predictions: logarithms of predicted probabilities, floating-point.
         targets: target probabilities, floating-point, which are broadcast against the predictions.
         axis: axis or axes along which each distribution lies.
-        where: boolean mask of the elements to include, which is broadcast against the inputs. None
-            means all elements.
+        where: boolean mask of the elements to include, which is broadcast against the inputs. If
+            `where` is None, all elements are included.
 
     Returns:
         The divergence for each pair of distributions, with the shape of the inputs without `axis`.
@@ -61,8 +61,8 @@ def kl_divergence_with_log_targets(
         log_targets: logarithms of target probabilities, floating-point, which are broadcast against
             the predictions.
         axis: axis or axes along which each distribution lies.
-        where: boolean mask of the elements to include, which is broadcast against the inputs. None
-            means all elements.
+        where: boolean mask of the elements to include, which is broadcast against the inputs. If
+            `where` is None, all elements are included.
 
     Returns:
         The divergence for each pair of distributions, with the shape of the inputs without `axis`.
@@ -93,8 +93,8 @@ def generalized_kl_divergence(
         log_predictions: logarithms of predicted weights, floating-point.
         targets: target weights, floating-point, which are broadcast against the predictions.
         axis: axis or axes along which each distribution lies.
-        where: boolean mask of the elements to include, which is broadcast against the inputs. None
-            means all elements.
+        where: boolean mask of the elements to include, which is broadcast against the inputs. If
+            `where` is None, all elements are included.
 
     Returns:
         The divergence for each pair of distributions, with the shape of the inputs without `axis`.
@@ -120,8 +120,8 @@ def convex_kl_divergence(
         log_predictions: logarithms of predicted weights, floating-point.
         targets: target weights, floating-point, which are broadcast against the predictions.
         axis: axis or axes along which each distribution lies.
-        where: boolean mask of the elements to include, which is broadcast against the inputs. None
-            means all elements.
+        where: boolean mask of the elements to include, which is broadcast against the inputs. If
+            `where` is None, all elements are included.
 
     Returns:
         The divergence for each pair of distributions, with the shape of the inputs without `axis`.

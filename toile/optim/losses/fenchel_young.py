@@ -14,7 +14,7 @@ __all__ = ["make_fenchel_young_loss"]
 def make_fenchel_young_loss(max_fun: Callable[..., ArrayLike]) -> Callable[..., Array]:
     """Create the loss `max_fun(scores) - dot(targets, scores)` from a smoothed maximum.
 
-    With `logsumexp` as the smoothed maximum, the loss is the softmax cross entropy (Blondel et al.,
+    With `logsumexp` as the smoothed maximum, the loss is softmax cross entropy (Blondel et al.,
     2020).
 
     Args:

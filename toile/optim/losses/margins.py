@@ -129,10 +129,9 @@ def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
 def multiclass_sparsemax_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
     """Compute the sparsemax loss for several classes.
 
-    The loss is 0 if the score of the correct class exceeds all other scores by at least 1. The
-    sparsemax maps scores to the nearest point of the probability simplex. This loss is the
-    counterpart of the cross entropy for the sparsemax instead of the softmax (Martins and
-    Astudillo, 2016).
+    The loss is 0 if the score of the correct class exceeds all other scores by at least 1.
+    Sparsemax maps scores to the nearest point of the probability simplex. This loss is to sparsemax
+    what cross entropy is to softmax (Martins and Astudillo, 2016).
 
     Args:
         scores: scores of the classes, of shape (batch, classes).

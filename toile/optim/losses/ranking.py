@@ -24,11 +24,12 @@ def ranking_softmax_loss(
     Args:
         logits: scores of the items, a floating-point array. The last axis is the list.
         labels: relevance of the items, an array with the same shape as `logits`; larger is better.
-        where: boolean mask of the items to include. None means all items. A list with no included
-            items is left out of the reduction; if there is no reduction, its loss is 0.
-        weights: weights of the items. None means equal weights.
-        reduce_fn: function, such as `jnp.mean`, that reduces the losses of the lists. None means no
-            reduction.
+        where: boolean mask of the items to include. If `where` is None, all items are included. A
+            list with no included items is left out of the reduction; if there is no reduction, its
+            loss is 0.
+        weights: weights of the items. If `weights` is None, all weights are equal.
+        reduce_fn: function, such as `jnp.mean`, that reduces the losses of the lists. If
+            `reduce_fn` is None, the losses are not reduced.
 
     Returns:
         The reduced loss. If `reduce_fn` is None, the loss of each list, with the shape of `logits`

@@ -25,7 +25,7 @@ def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> A
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array with the same shape; None means that the predictions are the errors.
+        targets: array with the same shape; if None, the predictions are the errors.
 
     Returns:
         An array with the shape of `predictions`.
@@ -49,7 +49,7 @@ def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array with the same shape; None means that the predictions are the errors.
+        targets: array with the same shape; if None, the predictions are the errors.
 
     Returns:
         An array with the shape of `predictions`.
@@ -76,8 +76,8 @@ def huber_loss(
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array that is broadcast against `predictions`; None means that the predictions are
-            the errors.
+        targets: array that is broadcast against `predictions`; if None, the predictions are the
+            errors.
         delta: absolute error at which the linear part begins.
 
     Returns:
@@ -104,8 +104,8 @@ def log_cosh(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array that is broadcast against `predictions`; None means that the predictions are
-            the errors.
+        targets: array that is broadcast against `predictions`; if None, the predictions are the
+            errors.
 
     Returns:
         The loss of each element.
@@ -135,8 +135,8 @@ def cosine_similarity(
             other.
         epsilon: lower bound for the squared norms of the vectors.
         axis: axis or axes along which the vectors lie.
-        where: boolean mask of the elements to include, which is broadcast against the vectors. None
-            means all elements.
+        where: boolean mask of the elements to include, which is broadcast against the vectors. If
+            `where` is None, all elements are included.
 
     Returns:
         The cosine for each pair of vectors, from -1 for opposite directions to 1 for equal
@@ -170,8 +170,8 @@ def cosine_distance(
             other.
         epsilon: lower bound for the squared norms of the vectors.
         axis: axis or axes along which the vectors lie.
-        where: boolean mask of the elements to include, which is broadcast against the vectors. None
-            means all elements.
+        where: boolean mask of the elements to include, which is broadcast against the vectors. If
+            `where` is None, all elements are included.
 
     Returns:
         The distance for each pair of vectors, from 0 for equal directions to 2 for opposite

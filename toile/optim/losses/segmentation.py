@@ -36,7 +36,8 @@ def dice_loss(
             softmax.
         targets: true regions, 1.0 inside and 0.0 outside; an array with the same shape as
             `predictions`.
-        class_weights: weight of each class, of shape (classes,). None means equal weights.
+        class_weights: weight of each class, of shape (classes,). If `class_weights` is None, all
+            weights are equal.
         smooth: number added to the numerator and the denominator, to avoid 0 / 0 for empty regions.
         alpha: weight of false positives.
         beta: weight of false negatives.
@@ -44,7 +45,8 @@ def dice_loss(
             that sum to 1 over the classes.
         reduction: how to combine the losses of the classes: "mean", "sum" or "none".
         ignore_background: whether to exclude class 0, if there are several classes.
-        axis: axes to sum over. None means all axes except the first and the last.
+        axis: axes to sum over. If `axis` is None, the sums are over all axes except the first and
+            the last.
 
     Returns:
         The loss of each example, of shape (batch,). If `reduction` is "none", the loss of each

@@ -21,7 +21,8 @@ def smooth_labels(
         labels: floating-point array of one-hot vectors.
         alpha: weight of the uniform distribution; 0.1 is a typical value.
         axis: class axis or axes.
-        where: boolean mask of the classes to count in `n`. None means all classes.
+        where: boolean mask of the classes to count in `n`. If `where` is None, all classes are
+            included.
 
     Returns:
         An array with the shape of `labels`.

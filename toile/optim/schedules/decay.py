@@ -113,7 +113,7 @@ def exponential_decay(
         staircase: whether to round down the exponent, so that the value changes only every
             `transition_steps` steps.
         end_value: bound for the value: a lower bound if `decay_rate < 1`, otherwise an upper bound.
-            None means no bound.
+            If `end_value` is None, there is no bound.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.

@@ -114,7 +114,7 @@ def warmup_exponential_decay_schedule(
         transition_begin: number of steps between the warm-up and the decay.
         staircase: whether the value changes only every `transition_steps` steps.
         end_value: bound for the value during the decay: a lower bound if `decay_rate < 1`,
-            otherwise an upper bound. None means no bound.
+            otherwise an upper bound. If `end_value` is None, there is no bound.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.

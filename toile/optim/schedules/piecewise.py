@@ -76,8 +76,8 @@ def piecewise_interpolate_schedule(
     """Create a schedule that interpolates between values at given steps.
 
     Args:
-        interpolate_type: shape of the curve between two steps: "linear" for a straight line,
-            "cosine" for half a cosine wave.
+        interpolate_type: shape of the curve between successive steps in `boundaries_and_scales`:
+            "linear" for a straight line, "cosine" for half a cosine wave.
         init_value: value at step 0.
         boundaries_and_scales: dict from steps to factors; the factors accumulate. At each of these
             steps, the value is the factor times the value at the previous step in the dict. After

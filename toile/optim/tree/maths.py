@@ -320,7 +320,7 @@ def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        dtype: dtype of the result; None keeps the dtype of each leaf.
+        dtype: dtype of the result; if None, the dtype of each leaf is used.
 
     Returns:
         A tree like `tree`.
@@ -337,7 +337,7 @@ def ones_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        dtype: dtype of the result; None keeps the dtype of each leaf.
+        dtype: dtype of the result; if None, the dtype of each leaf is used.
 
     Returns:
         A tree like `tree`.
@@ -355,7 +355,7 @@ def full_like(tree: PyTree, fill_value: ArrayLike, dtype: DTypeLike | None = Non
     Args:
         tree: tree of arrays.
         fill_value: the value.
-        dtype: dtype of the result; None keeps the dtype of each leaf.
+        dtype: dtype of the result; if None, the dtype of each leaf is used.
 
     Returns:
         A tree like `tree`.
@@ -374,8 +374,8 @@ def clip(
 
     Args:
         tree: tree of arrays.
-        min_value: lower bound; None means no lower bound.
-        max_value: upper bound; None means no upper bound.
+        min_value: lower bound; if None, there is no lower bound.
+        max_value: upper bound; if None, there is no upper bound.
 
     Returns:
         A tree like `tree`.
@@ -393,7 +393,7 @@ def where(condition: ArrayLike, tree_x: PyTree, tree_y: PyTree) -> PyTree:
     Args:
         condition: boolean, or boolean array that is broadcast against every leaf.
         tree_x: tree whose elements are chosen where the condition is True.
-        tree_y: tree of the same structure, whose elements are chosen where the condition is False.
+        tree_y: tree of the same structure; its elements are chosen where the condition is False.
 
     Returns:
         A tree of the same structure.

@@ -40,7 +40,7 @@ def random_like(
         rng_key: random key.
         target_tree: tree of arrays.
         sampler: function `sampler(key, shape, dtype)` that returns samples.
-        dtype: dtype of the samples; None keeps the dtype of each leaf.
+        dtype: dtype of the samples; if None, the dtype of each leaf is used.
 
     Returns:
         A tree like `target_tree`.

@@ -59,5 +59,5 @@ def _making() -> Any:
 
 
 def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
-    """Run a Program on raw buffers, compiling it at the first call."""
+    """Run a Program on raw buffers, compiling it in the first call."""
     return reference.run(program, raws, compiled)

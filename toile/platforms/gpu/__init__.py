@@ -1,1 +1,1 @@
-"""GPUs: devices, arrays, and Programs as CUDA kernels. Most of it is loaded at the first use."""
+"""GPUs: devices, arrays, and Programs as CUDA kernels. Most of it is loaded on first use."""

@@ -53,5 +53,5 @@ def _kept(program: Program, device: GpuDevice) -> Executable:
 
 
 def run(program: Program, raws: Sequence[Any], device: GpuDevice) -> Sequence[Any]:
-    """Run a Program on raw buffers, compiling it at the first call."""
+    """Run a Program on raw buffers, compiling it in the first call."""
     return executable_of(program, device)(raws)

@@ -1,9 +1,9 @@
 """First calls of a GPU's libraries, made early and in parallel with other work.
 
-A library loads its kernels at its first calls, which take longer than hundreds of later ones. Here
+A library loads its kernels in its first calls, which take longer than hundreds of later ones. Here
 these calls are made by the thread that starts a GPU (platforms.gpu.start) and another, while Python
 imports and traces: the C code does not hold the GIL. An error here is raised again, and reported,
-at the first real use.
+on the first real use.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ Runnable = Callable[[Sequence[Any]], Sequence[Any]]  # raw buffers to raw buffer
 def run(
     program: Program, raws: Sequence[Any], make: Callable[[Program], Runnable] = Executable
 ) -> Sequence[Any]:
-    """Run a Program on raw buffers, preparing it at the first call."""
+    """Run a Program on raw buffers, preparing it in the first call."""
     executable = program.executable
     if executable is None:
         executable = program.executable = make(program)

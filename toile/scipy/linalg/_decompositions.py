@@ -590,7 +590,7 @@ def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
         method: `"qdwh"` for an iterative method, or `"svd"` for the singular value decomposition.
             `"qdwh"` requires `m >= n` for `side="right"` and `m < n` for `side="left"`.
         eps: relative precision of the iteration; None for the machine epsilon of the dtype.
-        max_iterations: maximum number of iterations; None means 10.
+        max_iterations: maximum number of iterations; 10 by default.
 
     Returns:
         A tuple `(u, p)`.

@@ -69,8 +69,8 @@ def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
 
     Args:
         c: first columns, along the last axis; leading axes are batch axes.
-        r: first rows, along the last axis. Their first elements are not used. None means the
-            complex conjugate of `c`.
+        r: first rows, along the last axis. Their first elements are not used. If `r` is None, the
+            complex conjugate of `c` is used.
 
     Returns:
         Matrices of shape `(..., m, n)`, where `m` and `n` are the lengths of `c` and `r`.
@@ -97,8 +97,8 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
 
     Args:
         c: first columns, along the last axis; leading axes are batch axes.
-        r: last rows, along the last axis. Their first elements are not used. None means a row of
-            zeros, with the length of `c`.
+        r: last rows, along the last axis. Their first elements are not used. If `r` is None, a row
+            of zeros with the length of `c` is used.
 
     Returns:
         Matrices of shape `(..., m, n)`, where `m` and `n` are the lengths of `c` and `r`.
@@ -354,7 +354,7 @@ def pascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -
     Args:
         n: number of rows and columns.
         kind: `"lower"` for Pascal's triangle as a lower triangular matrix, `"upper"` for its
-            transpose, or `"symmetric"` for the product of the two. None means `"symmetric"`.
+            transpose, or `"symmetric"` for the product of the two. The default is `"symmetric"`.
 
     Returns:
         A matrix of shape `(n, n)`, of dtype `float32`.

@@ -272,15 +272,16 @@ def stft(x: ArrayLike, fs: ArrayLike = 1.0,
             installed.
         nperseg: number of samples in a segment. If `window` is an array, it must have this length.
         noverlap: number of samples that neighboring segments share; None for half a segment.
-        nfft: length of the Fourier transforms. Segments are padded with zeros to this length. None
-            means the length of a segment.
+        nfft: length of the Fourier transforms. Segments are padded with zeros to this length. The
+            default is the length of a segment.
         detrend: trend to subtract from each segment: none (False), the mean (`"constant"`) or a
             line (`"linear"`). It can also be a function that is applied to the segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
             signals. For complex signals, they are always returned.
         boundary: how to extend the signal by half a segment at both ends: with zeros (`"zeros"`),
             with the end values (`"constant"`), by a mirror image (`"even"`), or by a point
-            reflection about the end values (`"odd"`). None means no extension.
+            reflection about the end values (`"odd"`). If `boundary` is None, the signal is not
+            extended.
         padded: whether to add zeros at the end until the last segment is complete.
         axis: axis of the samples.
 
@@ -326,11 +327,11 @@ def csd(x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0,
         window: an array of window values, or the name of a window. All names that SciPy's function
             `get_window` accepts are supported; all of them except `"hann"` require SciPy to be
             installed.
-        nperseg: number of samples in a segment. None means the length of the window if `window` is
-            an array, and otherwise the length of the signal.
+        nperseg: number of samples in a segment. The default is the length of the window if `window`
+            is an array, and otherwise the length of the signal.
         noverlap: number of samples that neighboring segments share; None for half a segment.
-        nfft: length of the Fourier transforms. Segments are padded with zeros to this length. None
-            means the length of a segment.
+        nfft: length of the Fourier transforms. Segments are padded with zeros to this length. The
+            default is the length of a segment.
         detrend: trend to subtract from each segment: the mean (`"constant"`), a line (`"linear"`)
             or none (False). It can also be a function that is applied to the segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
@@ -387,11 +388,11 @@ def welch(x: ArrayLike, fs: ArrayLike = 1.0,
         window: an array of window values, or the name of a window. All names that SciPy's function
             `get_window` accepts are supported; all of them except `"hann"` require SciPy to be
             installed.
-        nperseg: number of samples in a segment. None means the length of the window if `window` is
-            an array, and otherwise the length of the signal.
+        nperseg: number of samples in a segment. The default is the length of the window if `window`
+            is an array, and otherwise the length of the signal.
         noverlap: number of samples that neighboring segments share; None for half a segment.
-        nfft: length of the Fourier transforms. Segments are padded with zeros to this length. None
-            means the length of a segment.
+        nfft: length of the Fourier transforms. Segments are padded with zeros to this length. The
+            default is the length of a segment.
         detrend: trend to subtract from each segment: the mean (`"constant"`), a line (`"linear"`)
             or none (False). It can also be a function that is applied to the segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real

@@ -177,7 +177,7 @@ def _solve(method, A, b, x0, tol, atol, maxiter, M, symmetric):
 def cg(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None = None, *,
        tol: float = 1e-5, atol: float = 0.0, maxiter: int | None = None,
        M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
-    """Solve `A x = b` by conjugate gradients, for Hermitian positive definite `A`.
+    """Solve `A x = b` for Hermitian positive definite `A` by conjugate gradients.
 
     Derivatives are those of the exact solution: they are computed by solving another linear system,
     not by differentiating the iterations.
@@ -215,7 +215,7 @@ def cg(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None =
 def bicgstab(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None = None, *,
              tol: float = 1e-5, atol: float = 0.0, maxiter: int | None = None,
              M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
-    """Solve `A x = b` by the stabilized biconjugate gradient method, for general `A`.
+    """Solve `A x = b` for general `A` by the stabilized biconjugate gradient method.
 
     Derivatives are those of the exact solution: they are computed by solving another linear system,
     not by differentiating the iterations.
@@ -360,7 +360,7 @@ def gmres(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | Non
           tol: float = 1e-5, atol: float = 0.0, restart: int = 20, maxiter: int | None = None,
           M: ArrayLike | Callable[[PyTree], PyTree] | None = None,
           solve_method: Literal["batched", "incremental"] = "batched") -> tuple[PyTree, Array]:
-    """Solve `A x = b` by the generalized minimal residual method, for general `A`.
+    """Solve `A x = b` for general `A` by the generalized minimal residual method.
 
     Derivatives are those of the exact solution: they are computed by solving another linear system,
     not by differentiating the iterations.

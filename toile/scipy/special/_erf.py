@@ -119,7 +119,7 @@ _wofz.defjvps(lambda dz, w, z: dz * (-(2 * z * w) + 2j / _SQRT_PI))
 
 
 def wofz(z: ArrayLike) -> Array:
-    """Compute the Faddeeva function, `exp(-z²) erfc(-iz)`, for complex `z`.
+    """Compute the Faddeeva function of complex `z`: `exp(-z²) erfc(-iz)`.
 
     Args:
         z: array or number, real or complex.
@@ -285,7 +285,7 @@ def _fresnel_jvp(primals, tangents):
 def ndtr(x: ArrayLike) -> Array:
     """Compute the distribution function of the standard normal distribution.
 
-    The result is the probability that a standard normal variable is at most `x`.
+    The result is the probability that a standard normal random variable is at most `x`.
 
     Args:
         x: array or number of dtype `float32` or `float64`.
@@ -437,7 +437,7 @@ def _owens_t_jvp(primals, tangents):
 def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
     """Compute Owen's T function: the probability that `X > h` and `0 < Y < a X`.
 
-    `X` and `Y` are independent standard normal variables.
+    `X` and `Y` are independent standard normal random variables.
 
     Args:
         h: lower bound on `X`.

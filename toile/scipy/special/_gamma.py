@@ -374,7 +374,7 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
         NotImplementedError: `q` is None.
 
     Differences:
-        In SciPy, None means 1.
+        In SciPy, `q` may be omitted; it is then 1.
     """
     if q is None:
         raise NotImplementedError("Riemann zeta function not implemented; pass q != None to "

@@ -117,7 +117,7 @@ def rankdata(a: ArrayLike,
             (`"min"`) or the largest (`"max"`) of the ranks that they would receive if they were
             different. `"dense"` is like `"min"`, but leaves no gaps after equal elements.
             `"ordinal"` assigns different ranks in the order in which the elements occur in `a`.
-        axis: axis along which elements are ranked; None ranks the flattened array.
+        axis: axis along which elements are ranked; if None, the flattened array is ranked.
         nan_policy: only `"propagate"` is supported. If any element is NaN, all ranks are NaN.
 
     Returns:

@@ -35,10 +35,10 @@ class gaussian_kde:
         dataset: samples, an array of shape `(d, n)` with `n` samples in `d` dimensions, or a vector
             of samples in one dimension.
         bw_method: the bandwidth: a number, the name of a rule (`"scott"` or `"silverman"`), or a
-            function that is called with the estimate and returns a number. None means `"scott"`.
-            The covariance of the samples is multiplied by the square of the bandwidth.
-        weights: weights of the samples; the weights are divided by their sum. None for equal
-            weights.
+            function that is called with the estimate and returns a number. The default is
+            `"scott"`. The covariance of the samples is multiplied by the square of the bandwidth.
+        weights: weights of the samples; the weights are divided by their sum. If `weights` is None,
+            all weights are equal.
 
     Differences:
         SciPy's estimates can be changed with `set_bandwidth`. SciPy's `resample` has an argument

@@ -38,7 +38,7 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the probability that a variable with the Bernoulli distribution equals `k`.
+    """Compute the probability that a Bernoulli-distributed random variable equals `k`.
 
     The probability is `p` where `k - loc` is 1, and `1 - p` where it is 0. The result is 0 where
     `k - loc` is outside `[0, 1]`.
@@ -60,7 +60,7 @@ def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 
 def cdf(k: ArrayLike, p: ArrayLike) -> Array:
-    """Compute the probability that a variable with the Bernoulli distribution is at most `k`.
+    """Compute the probability that a Bernoulli-distributed random variable is at most `k`.
 
     The result is 0 where `k < 0`, `1 - p` where `0 ≤ k < 1`, and 1 where `k ≥ 1`. It is NaN where
     `p` is not in `[0, 1]`.

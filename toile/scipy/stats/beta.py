@@ -68,7 +68,7 @@ def _standard(name, x, a, b, loc, scale):
 
 def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the beta distribution is at most `x`.
+    """Compute the probability that a beta-distributed random variable is at most `x`.
 
     The result is `special.betainc(a, b, y)`, where `y` is `(x - loc) / scale`, clipped to `[0, 1]`.
 
@@ -118,7 +118,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the beta distribution is greater than `x`.
+    """Compute the probability that a beta-distributed random variable is greater than `x`.
 
     The result is `special.betainc(b, a, 1 - y)`, where `y` is `(x - loc) / scale`, clipped to
     `[0, 1]`.

@@ -16,8 +16,8 @@ __all__ = ["logpmf", "pmf"]
 def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the logarithm of the probability mass function of the beta-binomial distribution.
 
-    The variable is the number of successes in `n` trials that share one probability of success,
-    which is drawn from a beta distribution. The probability is
+    The random variable is the number of successes in `n` trials that share one probability of
+    success, which is drawn from a beta distribution. The probability is
     `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y` is `k - loc`, `C` is the binomial coefficient
     and `B` is `special.beta`. The result is -inf outside the support `0 ≤ y ≤ n`. It is NaN where
     `n` is negative, or where `a` or `b` is not positive.
@@ -45,10 +45,10 @@ def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLik
 
 
 def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the probability that a variable with the beta-binomial distribution equals `k`.
+    """Compute the probability that a beta-binomial random variable equals `k`.
 
-    The variable is the number of successes in `n` trials that share one probability of success,
-    which is drawn from a beta distribution. The probability is
+    The random variable is the number of successes in `n` trials that share one probability of
+    success, which is drawn from a beta distribution. The probability is
     `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y` is `k - loc`, `C` is the binomial coefficient
     and `B` is `special.beta`. The result is 0 outside the support `0 ≤ y ≤ n`. It is NaN where `n`
     is negative, or where `a` or `b` is not positive.

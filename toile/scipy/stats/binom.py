@@ -16,7 +16,7 @@ __all__ = ["logpmf", "pmf"]
 def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the logarithm of the probability mass function of the binomial distribution.
 
-    The variable is the number of successes in `n` independent trials. The probability is
+    The random variable is the number of successes in `n` independent trials. The probability is
     `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` is the binomial coefficient. The
     result is -inf outside the support `0 ≤ y ≤ n`.
 
@@ -44,9 +44,9 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
 
 
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the probability that a variable with the binomial distribution equals `k`.
+    """Compute the probability that a binomial random variable equals `k`.
 
-    The variable is the number of successes in `n` independent trials. The probability is
+    The random variable is the number of successes in `n` independent trials. The probability is
     `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` is the binomial coefficient. The
     result is 0 outside the support `0 ≤ y ≤ n`.
 

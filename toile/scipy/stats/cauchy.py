@@ -55,7 +55,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the Cauchy distribution is at most `x`.
+    """Compute the probability that a Cauchy-distributed random variable is at most `x`.
 
     The result is `1/2 + arctan(y)/π`, where `y` is `(x - loc) / scale`.
 
@@ -93,7 +93,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the Cauchy distribution is greater than `x`.
+    """Compute the probability that a Cauchy-distributed random variable is greater than `x`.
 
     The result is 1 minus the result of `cdf`.
 

@@ -72,7 +72,7 @@ def _gamma_arguments(name, x, df, loc, scale):
 
 
 def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a chi-squared variable is at most `x`.
+    """Compute the probability that a chi-squared random variable is at most `x`.
 
     The result is `special.gammainc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`. For `x` below
     `loc`, it is 0.
@@ -115,7 +115,7 @@ def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
 
 
 def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a chi-squared variable is greater than `x`.
+    """Compute the probability that a chi-squared random variable is greater than `x`.
 
     The result is `special.gammaincc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`. For `x`
     below `loc`, it is 1.

@@ -1,4 +1,4 @@
-"""The Dirichlet distribution of vectors, whose elements are along the first axis."""
+"""The Dirichlet distribution of vectors; the first axis is the axis of the elements."""
 
 from __future__ import annotations
 

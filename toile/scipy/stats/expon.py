@@ -56,7 +56,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that an exponential variable is at most `x`.
+    """Compute the probability that an exponential random variable is at most `x`.
 
     The result is `1 - exp(-y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`, it is 0.
 
@@ -120,7 +120,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that an exponential variable is greater than `x`.
+    """Compute the probability that an exponential random variable is greater than `x`.
 
     The result is `exp(-(x - loc) / scale)`. For `x` below `loc`, it is 1.
 

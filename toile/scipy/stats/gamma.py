@@ -64,7 +64,7 @@ def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 
 def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the gamma distribution is at most `x`.
+    """Compute the probability that a gamma-distributed random variable is at most `x`.
 
     The result is `special.gammainc(a, y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`,
     it is 0.
@@ -108,7 +108,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
 
 def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the gamma distribution is greater than `x`.
+    """Compute the probability that a gamma-distributed random variable is greater than `x`.
 
     The result is `special.gammaincc(a, y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`,
     it is 1.

@@ -34,7 +34,7 @@ def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
 
 
 def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
-    """Compute the probability that a generalized normal variable is at most `x`.
+    """Compute the probability that a generalized normal random variable is at most `x`.
 
     The result is `(1 + sign(x) special.gammainc(1/beta, |x|^beta)) / 2`.
 

@@ -15,8 +15,9 @@ __all__ = ["logpmf", "pmf"]
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the logarithm of the probability mass function of the geometric distribution.
 
-    The variable is the number of trials up to and including the first success. The probability is
-    `p (1 - p)^(y - 1)`, where `y` is `k - loc`. The result is -inf where `y` is not positive.
+    The random variable is the number of trials up to and including the first success. The
+    probability is `p (1 - p)^(y - 1)`, where `y` is `k - loc`. The result is -inf where `y` is not
+    positive.
 
     Args:
         k: values whose probabilities are computed.
@@ -37,10 +38,11 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the probability that a variable with the geometric distribution equals `k`.
+    """Compute the probability that a geometric random variable equals `k`.
 
-    The variable is the number of trials up to and including the first success. The probability is
-    `p (1 - p)^(y - 1)`, where `y` is `k - loc`. The result is 0 where `y` is not positive.
+    The random variable is the number of trials up to and including the first success. The
+    probability is `p (1 - p)^(y - 1)`, where `y` is `k - loc`. The result is 0 where `y` is not
+    positive.
 
     Args:
         k: values whose probabilities are computed.

@@ -71,7 +71,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a right-skewed Gumbel variable is at most `x`.
+    """Compute the probability that a right-skewed Gumbel random variable is at most `x`.
 
     The result is `exp(-exp(-y))`, where `y` is `(x - loc) / scale`. It is NaN where `scale` is not
     positive.
@@ -112,7 +112,7 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a right-skewed Gumbel variable is greater than `x`.
+    """Compute the probability that a right-skewed Gumbel random variable is greater than `x`.
 
     The result is computed as `1 - cdf(x)`, which is rounded to 0 far in the upper tail. There, use
     `exp(logsf(x))`, which is accurate. The result is NaN where `scale` is not positive.

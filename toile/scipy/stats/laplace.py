@@ -57,7 +57,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the Laplace distribution is at most `x`.
+    """Compute the probability that a Laplace-distributed random variable is at most `x`.
 
     The result is `exp(y) / 2` where `y ≤ 0`, and `1 - exp(-y) / 2` where `y > 0`, with
     `y = (x - loc) / scale`.

@@ -77,7 +77,7 @@ def ppf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the logistic distribution is greater than `x`.
+    """Compute the probability that a logistic random variable is greater than `x`.
 
     The result is `1 / (1 + exp(y))`, where `y` is `(x - loc) / scale`.
 
@@ -119,7 +119,7 @@ def isf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the logistic distribution is at most `x`.
+    """Compute the probability that a logistic random variable is at most `x`.
 
     The result is `1 / (1 + exp(-y))`, where `y` is `(x - loc) / scale`.
 

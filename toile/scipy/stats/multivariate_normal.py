@@ -1,4 +1,4 @@
-"""The multivariate normal distribution of vectors, whose elements are along the last axis."""
+"""The multivariate normal distribution of vectors; the last axis is the axis of the elements."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ __all__ = ["logpmf", "pmf"]
 def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the logarithm of the probability mass function of the negative binomial distribution.
 
-    The variable is the number of failures before the `n`-th success. The probability is
+    The random variable is the number of failures before the `n`-th success. The probability is
     `C(y + n - 1, y) p^n (1 - p)^y`, where `y` is `k - loc` and `C` is the binomial coefficient. The
     result is -inf for `k` below `loc`.
 
@@ -42,9 +42,9 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
 
 
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the probability that a variable with the negative binomial distribution equals `k`.
+    """Compute the probability that a negative binomial random variable equals `k`.
 
-    The variable is the number of failures before the `n`-th success. The probability is
+    The random variable is the number of failures before the `n`-th success. The probability is
     `C(y + n - 1, y) p^n (1 - p)^y`, where `y` is `k - loc` and `C` is the binomial coefficient. The
     result is 0 for `k` below `loc`.
 

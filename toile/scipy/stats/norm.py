@@ -57,7 +57,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the normal distribution is at most `x`.
+    """Compute the probability that a normally distributed random variable is at most `x`.
 
     The result is `Φ(y)`, where `y` is `(x - loc) / scale` and `Φ` is `special.ndtr`.
 
@@ -154,7 +154,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the normal distribution is greater than `x`.
+    """Compute the probability that a normally distributed random variable is greater than `x`.
 
     The result is 1 minus the result of `cdf`.
 

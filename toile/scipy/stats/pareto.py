@@ -67,7 +67,7 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 
 def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the Pareto distribution is at most `x`.
+    """Compute the probability that a Pareto-distributed random variable is at most `x`.
 
     The result is `1 - y^-b`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, it is
     0.
@@ -138,7 +138,7 @@ def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
 
 
 def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the Pareto distribution is greater than `x`.
+    """Compute the probability that a Pareto-distributed random variable is greater than `x`.
 
     The result is `y^-b`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, it is 1.
 

@@ -41,7 +41,7 @@ def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 
 def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the probability that a variable with the Poisson distribution equals `k`.
+    """Compute the probability that a Poisson-distributed random variable equals `k`.
 
     The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`. The result is 0 for `k` below
     `loc` and where `k` is not an integer.
@@ -62,7 +62,7 @@ def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 
 def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the probability that a variable with the Poisson distribution is at most `k`.
+    """Compute the probability that a Poisson-distributed random variable is at most `k`.
 
     The result is `special.gammaincc(floor(y) + 1, mu)`, where `y` is `k - loc`. For `k` below
     `loc`, it is 0.

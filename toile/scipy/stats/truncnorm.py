@@ -137,7 +137,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a truncated normal variable is at most `x`.
+    """Compute the probability that a truncated normal random variable is at most `x`.
 
     The result is `(Φ(y) - Φ(a)) / (Φ(b) - Φ(a))`, where `y` is `(x - loc) / scale` and `Φ` is the
     standard normal distribution function. It is 0 below the interval, 1 above it, and NaN where `a`
@@ -193,7 +193,7 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a truncated normal variable is greater than `x`.
+    """Compute the probability that a truncated normal random variable is greater than `x`.
 
     The result is 1 minus the result of `cdf`. It is NaN where `a` is not less than `b`.
 

@@ -62,7 +62,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the probability that a variable with the uniform distribution is at most `x`.
+    """Compute the probability that a uniformly distributed random variable is at most `x`.
 
     The result is `(x - loc) / scale` on the interval `[loc, loc + scale]`, 0 below it and 1 above
     it.

@@ -159,7 +159,7 @@ class Driver:
     def launcher(
         self, function: int, blocks: int, threads: int, shared: int, stream: int, words: Any
     ) -> Callable[[], None]:
-        """`launch` with these arguments, prepared: the words are read at each call."""
+        """`launch` with these arguments, prepared: the words are read in each call."""
         argument = ctypes.c_void_p(ctypes.addressof(words))
         where, start = ctypes.c_void_p(ctypes.addressof(argument)), self.launch_kernel
         sizes = [ctypes.c_uint(n) for n in (blocks, 1, 1, threads, 1, 1, shared)]

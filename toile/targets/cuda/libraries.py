@@ -256,7 +256,7 @@ class Functions:
         return LibraryError(f"toile: {name} failed: {what}")
 
     def ready(self, name: str, args: Sequence[Any]) -> tuple[Callable[[], None], list[Any]]:
-        """A call with these arguments, and their C values, which are read at each call: changing
+        """A call with these arguments, and their C values, which are read in each call: changing
         the `value` of one costs a tenth of converting all of them."""
         function = self.plain[name]
         values = [kind(x) for kind, x in zip(function.argtypes, args, strict=True)]

@@ -39,9 +39,9 @@ def restore_checkpoint(
 
     Args:
         ckpt_dir: path of a checkpoint, or of a folder that contains checkpoints.
-        target: tree, such as a new `TrainState`, with the structure of the saved tree; None returns
-            nested dicts of NumPy arrays.
-        step: step number of the checkpoint to read; None means the newest checkpoint.
+        target: tree, such as a new `TrainState`, with the structure of the saved tree; if None,
+            nested dicts of NumPy arrays are returned.
+        step: step number of the checkpoint to read; if None, the newest checkpoint is read.
         prefix: beginning of the checkpoints' names.
         parallel: whether to read large files in several threads.
         gda_manager: accepted for compatibility with Flax; has no effect.

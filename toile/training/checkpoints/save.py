@@ -73,8 +73,8 @@ def save_checkpoint(
         keep: number of checkpoints to keep; the newest are kept.
         overwrite: whether to replace an existing checkpoint for this step and remove the
             checkpoints for later steps.
-        keep_every_n_steps: interval, in steps, at which older checkpoints are also kept; None keeps
-            no older checkpoints.
+        keep_every_n_steps: interval, in steps, at which older checkpoints are also kept; if None,
+            no additional checkpoints are kept.
         async_manager: an `AsyncManager`, which writes the file in a background thread, with the
             arrays' values at the time of the call; if None, the file is written before the function
             returns.
@@ -143,8 +143,8 @@ def save_checkpoint_multiprocess(
         keep: number of checkpoints to keep; the newest are kept.
         overwrite: whether to replace an existing checkpoint for this step and remove the
             checkpoints for later steps.
-        keep_every_n_steps: interval, in steps, at which older checkpoints are also kept; None keeps
-            no older checkpoints.
+        keep_every_n_steps: interval, in steps, at which older checkpoints are also kept; if None,
+            no additional checkpoints are kept.
         async_manager: an `AsyncManager`, which writes the file in a background thread; if None, the
             file is written before the function returns.
         gda_manager: accepted for compatibility with Flax; has no effect.

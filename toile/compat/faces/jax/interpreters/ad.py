@@ -68,7 +68,7 @@ def deflinear(primitive: Any, transpose: Callable[..., Any]) -> None:
 
 
 def defjvp(primitive: Any, *rules: Callable[..., Any] | None) -> None:
-    """Set rules `f(tangent, *primals)` for the tangent, one for each operand; None means zero."""
+    """Set rules `f(tangent, *primals)` for the tangent, one for each operand, or None for zero."""
 
     def jvp(primals: Any, tangents: Any, **params: Any) -> Any:
         out = primitive.bind(*primals, **params)
