@@ -241,3 +241,39 @@ def test_an_operation_takes_part_by_its_answers():
         return lax.scan(lambda c, y: (plus(c, mirror(jnp.sum(y))), None), jnp.float32(0), x)[0]
 
     assert "scan" not in names(pipeline.optimize(program(steps, X)))
+
+
+# Rearrangements, elementwise operations, and the same backward: nothing is left to rearrange.
+UNDONE = {
+    "transpose": lambda x: (jnp.sin(x.T) * 2 + 1).T,
+    "three axes": lambda x: jnp.exp(x.reshape(1, 2, 3).transpose(2, 0, 1)).transpose(1, 2, 0),
+    "reverse": lambda x: jnp.flip(jnp.tanh(jnp.flip(x, 1)) / 3, 1),
+    "reshape": lambda x: jnp.where(x.ravel() > 0, x.ravel(), -2.0).reshape(2, 3),
+    "gradient of a transpose": toile.grad(lambda x: (x.T**2).sum()),
+    "gradient of a reversal": toile.grad(lambda x: jnp.sin(x[::-1]).sum()),
+    "gradient of padding": toile.grad(lambda x: (jnp.pad(x, 2) ** 2).sum()),
+}
+
+
+@pytest.mark.parametrize("f", UNDONE.values(), ids=UNDONE)
+def test_moves_that_are_undone(f):
+    after = same(program(f, X), X)
+    assert not {"transpose", "rev", "pad"} & {*names(after)}
+    shaped = [e for e in after.equations if e.op.name == "reshape"]
+    assert len(shaped) <= 1  # one that makes the operand three-dimensional
+
+
+KEPT = {
+    "other axes": lambda x: jnp.sin(x.reshape(1, 2, 3).transpose(2, 0, 1)).transpose(2, 0, 1),
+    "other direction": lambda x: jnp.flip(jnp.sin(jnp.flip(x, 1)), 0),
+    "a second reader": lambda x: (lambda y: (y.T, y @ x))(jnp.sin(x.T)),
+    "an iota": lambda x: (x.T * lax.broadcasted_iota(np.float32, (3, 2), 0)).T,
+    "a padded part": lambda x: lax.slice(jnp.sin(jnp.pad(x, 1)), (0, 1), (3, 4)),
+    "mostly other operands": lambda x: (x.T + jnp.full((3, 2), 2.0) @ x @ x.T).T,
+    "a reshaped view": lambda x: (x.reshape(3, 2) * x.T).reshape(2, 3),
+}
+
+
+@pytest.mark.parametrize("f", KEPT.values(), ids=KEPT)
+def test_moves_that_matter(f):
+    same(program(f, X), X)

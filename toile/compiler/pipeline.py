@@ -16,6 +16,7 @@ from toile.compiler.passes.calls import Choice, inline_calls, plain
 from toile.compiler.passes.constants import fold_constants
 from toile.compiler.passes.iotas import inline_iotas
 from toile.compiler.passes.messages import sum_messages
+from toile.compiler.passes.moves import cancel_moves
 from toile.compiler.passes.pads import join_pads
 from toile.compiler.passes.random_bits import physical_keys
 from toile.compiler.passes.row_picks import pick_by_counting
@@ -49,6 +50,7 @@ PASSES: tuple[Pass, ...] = (
     merge_common,
     hoist_from_loops,
     pick_by_counting,
+    cancel_moves,
     cut_elementwise,
     simplify,
     merge_common,

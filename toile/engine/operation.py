@@ -179,6 +179,10 @@ class Operation(Traits, metaclass=OperationType):
         return f.run(self, ins)
 
     # ---- for the compiler
+    def undoes(self, first: Operation, x: Aval) -> bool:
+        """Whether this operation on the result of `first(x)` gives x."""
+        return False
+
     def view(self, x: Any) -> Any:
         """The result as a view (`compiler.ir.views`) of the operand's view `x`; None if it is not
         one."""

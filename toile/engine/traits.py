@@ -32,6 +32,10 @@ class Traits:
     counted_axis: int | None = None
     # The result is a part of the operand and can be read in place.
     views_part: ClassVar[bool] = False
+    # The result has the elements of the operand in another order or under other axes.
+    rearranges: ClassVar[bool] = False
+    # The result can be read in place, whatever the operand's strides are.
+    is_always_view: ClassVar[bool] = False
     # The padding around the first operand in the result: (before, after, between) for each axis.
     margins: Sequence[tuple[int, int, int]] | None = None
     # The result is the first operand with some elements changed, and may share its memory.

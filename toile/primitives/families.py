@@ -425,6 +425,7 @@ class Reshape(Linear):
     kernel_family = "copy.reshape"
     key_use = key_uses.moves
     is_free = commutes_with_sums = True
+    rearranges = True
     simplified = simplification.reshaped_once
     domain_axes, moved_axis = axis_rules.reshape_domain, axis_rules.reshape_axis
     grown_axis = axis_rules.reshaped
@@ -440,6 +441,9 @@ class Reshape(Linear):
     def view(self, x: Any) -> Any:
         strides = strides_in(self.shape, x.shape, x.strides)
         return None if strides is None else x._replace(shape=self.shape, strides=strides)
+
+    def undoes(self, first: Operation, x: Aval) -> bool:
+        return isinstance(first, Reshape) and self.shape == x.shape
 
     def eager(self, xp: Any, x: Any) -> Any:
         return x.reshape(self.shape)
@@ -476,6 +480,7 @@ class Transpose(Linear):
 
     key_use = key_uses.moves
     is_free = commutes_with_sums = True
+    rearranges = is_always_view = True
     simplified = simplification.transposed_once
     domain_axes, moved_axis = axis_rules.transpose_domain, axis_rules.transpose_axis
 
@@ -492,6 +497,9 @@ class Transpose(Linear):
     def view(self, x: Any) -> Any:
         return x._replace(shape=tuple(x.shape[p] for p in self.perm),
                           strides=tuple(x.strides[p] for p in self.perm))
+
+    def undoes(self, first: Operation, x: Aval) -> bool:
+        return isinstance(first, Transpose) and first.perm == inverse(self.perm)
 
     def eager(self, xp: Any, x: Any) -> Any:
         return x.transpose(self.perm)

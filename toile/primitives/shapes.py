@@ -17,7 +17,7 @@ from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
-from toile.primitives import division, rules
+from toile.primitives import division, rules, simplification
 from toile.primitives.arrays.pad_arrays import pad as pad_raw
 from toile.primitives.choices import convert, select
 from toile.primitives.families import (
@@ -46,6 +46,7 @@ class Slice(Linear):
     strides: tuple[int, ...]
     moves_elements = True
     is_free = commutes_with_sums = views_part = True
+    simplified = simplification.sliced_inside
 
     def infer(self, x: Aval) -> Aval:
         parts = list(zip(self.starts, self.limits, self.strides, x.shape, strict=False))
@@ -134,6 +135,17 @@ class Pad(Linear):
 
     kernel_family = "copy.pad"
     can_make_nan = True
+
+    def simplified(self, new: Any, e: Any) -> Any:
+        """Padding that only removes elements is a slice."""
+        if any(low > 0 or high > 0 or inner for low, high, inner in self.config):
+            return None
+        x = e.ins[0]
+        part = Slice(tuple(-low for low, _, _ in self.config),
+                     tuple(n + high for n, (_, high, _) in zip(x.aval.shape, self.config,
+                                                               strict=True)),
+                     (1,) * len(self.config))
+        return [new.add(part, [x], e, e.outs[0].aval)]
 
     @property
     def margins(self) -> tuple[tuple[int, int, int], ...]:
@@ -303,7 +315,7 @@ class Rev(Linear):
     """The operand, reversed along some axes."""
 
     axes: tuple[int, ...]
-    moves_elements = True
+    moves_elements = rearranges = is_always_view = True
 
     kernel_family = "copy.rev"
 
@@ -312,6 +324,9 @@ class Rev(Linear):
             raise shape_error(self.name, f"distinct axes of the operand, here {self.axes}", [x],
                               "count axes from 0, each at most once")
         return x
+
+    def undoes(self, first: Operation, x: Aval) -> bool:
+        return isinstance(first, Rev) and set(first.axes) == set(self.axes)
 
     def view(self, x: Any) -> Any:
         offset = x.offset + sum((x.shape[a] - 1) * x.strides[a] for a in self.axes)

@@ -104,3 +104,25 @@ def all_equal(first: int) -> Rule:
         return [x] if x.__class__ is Var and all(y is x for y in rest) else None
 
     return simplified
+
+
+def sliced_inside(op: Any, new: Any, e: Equation) -> list[Atom] | None:
+    """slice(x) of all of x = x, slice(pad(x)) = slice(x) where no padding is taken."""
+    x = e.ins[0]
+    if _same_type(x, e):
+        return [x]
+    made = new.producer(x)
+    margins = None if made is None else made.op.margins
+    if margins is None or any(low < 0 or high < 0 or inner for low, high, inner in margins):
+        return None
+    inside = made.ins[0]
+    starts, limits = [], []
+    for a, b, n, (low, _, _) in zip(op.starts, op.limits, inside.aval.shape, margins, strict=True):
+        if a < low or b > low + n:
+            return None
+        starts.append(a - low)
+        limits.append(b - low)
+    if _same_type(inside, e):
+        return [inside]
+    return [new.add(op.__class__(tuple(starts), tuple(limits), op.strides), [inside], e,
+                    e.outs[0].aval)]

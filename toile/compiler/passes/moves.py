@@ -1,0 +1,93 @@
+"""Rearrangements that undo each other around elementwise operations are removed.
+
+    transpose(f(transpose(x), 2)) = f(x, 2)
+
+Derivatives have such pairs: the cotangent of a transposed array is transposed back. Operands that
+were not rearranged are, which costs nothing for transposes and reversals: they are views.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
+from toile.compiler.scalar.fusible import by_element
+from toile.engine.program import Atom, Equation, Literal, Program, Var
+from toile.primitives.families import BroadcastInDim
+
+_MOST = 64  # elementwise operations between two rearrangements
+
+
+def cancel_moves(program: Program) -> Program:
+    """Compute elementwise results before rearrangements that are undone after them."""
+    if sum(e.op.rearranges for e in program.equations) < 2:
+        return program
+    readers, returned = readers_of(program), set(program.outputs)
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        if not e.op.rearranges:
+            return None
+        between = _Between(new, e, {
+            v: len(found) for v, found in readers.items() if v not in returned})
+        ends = between.ends(e.ins[0])
+        if ends is None or not ends.undone or ends.others > ends.undone:
+            return None
+        return [between.moved(e.ins[0])]
+
+    return rewrite(program, rule)
+
+
+class _Ends(NamedTuple):
+    """Operands at which a search ended: those whose rearrangement is undone, and others."""
+
+    undone: int
+    others: int
+
+
+class _Between:
+    """The elementwise operations before a rearrangement `last`."""
+
+    def __init__(self, new: Rewriter, last: Equation, uses: dict[Atom, int]):
+        self.new, self.last, self.uses = new, last, uses
+        self.seen = 0
+
+    def ends(self, a: Atom) -> _Ends | None:
+        """The ends of the search from an atom on; None if it cannot be rearranged."""
+        made = self.new.producer(a)
+        if self._is_number(a, made):
+            return _Ends(0, 0)
+        if made is not None and self._undoes(made):
+            return _Ends(1, 0)
+        self.seen += 1
+        if made is None or not by_element(made) or self.uses.get(a) != 1 or self.seen > _MOST:
+            return _Ends(0, 1) if self.last.op.is_always_view else None
+        found = [self.ends(x) for x in made.ins]
+        if None in found:
+            return None
+        return _Ends(sum(x.undone for x in found if x), sum(x.others for x in found if x))
+
+    def moved(self, a: Atom) -> Atom:
+        """The rearrangement of an atom for which there are `ends`."""
+        new, last = self.new, self.last
+        made = new.producer(a)
+        if a.__class__ is Literal or not a.aval.shape:
+            return a
+        if self._is_number(a, made):
+            assert made is not None
+            aval = a.aval.with_shape(last.outs[0].aval.shape)
+            return new.add(BroadcastInDim(aval.shape, ()), made.ins, made, aval)
+        if made is not None and self._undoes(made):
+            return made.ins[0]
+        if made is None or not by_element(made) or self.uses.get(a) != 1:
+            return new.add(last.op, [a], last)
+        return new.add(made.op, [self.moved(x) for x in made.ins], made)
+
+    def _undoes(self, made: Equation) -> bool:
+        return made.op.rearranges and self.last.op.undoes(made.op, made.ins[0].aval)
+
+    def _is_number(self, a: Atom, made: Equation | None) -> bool:
+        """Whether an atom is a number or an array of equal numbers."""
+        if a.__class__ is not Var or not a.aval.shape:
+            return True
+        repeats = made is not None and made.op.makes_axes and bool(made.ins)
+        return repeats and not made.ins[0].aval.shape
