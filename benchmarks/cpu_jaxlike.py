@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fused_operations, gpu_memory, workloads
+from benchmarks import fused_operations, gpu_memory, operation_cells, workloads, zoo
 from benchmarks.cpu_child import Case, timed
 from benchmarks.cpu_rows import parse
 
@@ -52,6 +52,42 @@ def train(name: str, spec: str) -> Case:
         return {"check": losses}
 
     return Case({"": timed(once, float)}, {"check": losses, "seconds": seconds}, more)
+
+
+def program(name: str, spec: str) -> Case:
+    """Steps of a program of `benchmarks.zoo`, its state donated; the check is its first results."""
+    started = time.perf_counter()
+    measured = os.environ.get("BENCHMARK_PLATFORM") == "gpu" and "BENCHMARK_START" not in os.environ
+    if name == "toile" and measured:
+        gpu_memory.watch()
+    lib = operation_cells.library(name)
+    imported = time.perf_counter()
+    title, size = spec.split(",")
+    found = zoo.programs()[title]
+    step, state, batch = found.make(lib, **found.sizes[size])
+    step = lib.jax.jit(step, donate_argnums=0)
+    lib.jax.block_until_ready(state)
+    built = time.perf_counter()
+    kept = [*step(state, *batch)]
+    seconds = {"import": imported - started, "init": built - imported}
+    results = [_total(kept[1])]
+    seconds["first"] = time.perf_counter() - built
+
+    def once() -> Any:
+        kept[:] = step(kept[0], *batch)
+        return kept[1]
+
+    def more() -> dict[str, Any]:
+        results.extend(_total(once()) for _ in range(2))
+        return {"check": results}
+
+    windows = {"": timed(once, lib.jax.block_until_ready)}
+    return Case(windows, {"check": results, "seconds": seconds}, more)
+
+
+def _total(result: Any) -> float:
+    """The sum of the sizes of a program's results."""
+    return float(np.abs(np.asarray(result).astype("f8")).sum())
 
 
 def operation(name: str, spec: str) -> Case:
@@ -256,5 +292,5 @@ def eager(name: str, spec: str) -> Case:
 
 KINDS: dict[str, Callable[[str, str], Case]] = {
     "train": train, "operation": operation, "scan": scan, "call": call, "tiny": tiny,
-    "resize": resize, "bandwidth": bandwidth, "eager": eager,
+    "resize": resize, "bandwidth": bandwidth, "eager": eager, "program": program,
 }  # fmt: skip

@@ -68,7 +68,7 @@ def _facts(
         worst = max(a / max(b, ROUNDING) for a, b in pairs)
         yield goal(f"error / {best}'s", worst, ERROR_FACTOR)
     if row.memory and "megabytes" in ours and "megabytes" in jax:
-        yield goal("memory / jax's", ours["megabytes"] / jax["megabytes"], 1.0)
+        yield goal("memory / jax's", ours["megabytes"] / jax["megabytes"], row.memory)
     if row.kind == "resize":
         made = [r["answers"]["toile"].get("kernels") for r in rounds if "toile" in r["answers"]]
         yield goal("kernels compiled", max((k for k in made if k is not None), default=None), 0)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks import cpu_jaxlike, fused_operations
+from benchmarks import cpu_jaxlike, fused_operations, zoo
 from benchmarks.cpu_child import Case, timed
 from benchmarks.cpu_rows import parse
 
@@ -290,6 +290,18 @@ def tiny(_: str, spec: str) -> Case:
     return Case({"": timed(once, lambda result: result)}, {})
 
 
+def program(name: str, spec: str) -> Case:
+    """Steps of a program of `benchmarks.zoo`."""
+    title, size = spec.split(",")
+    found = zoo.programs()[title]
+    if found.torch is None:
+        raise NotImplementedError(f"{title} has no version in PyTorch")
+    once = found.torch(torch, DEVICE, **found.sizes[size])
+    wait = torch.cuda.synchronize if DEVICE == "cuda" else lambda: None
+    return Case({"": timed(once, lambda _: wait())}, {})
+
+
 KINDS: dict[str, Callable[[str, str], Case]] = {
     "train": train, "operation": operation, "scan": scan, "call": call, "tiny": tiny,
+    "program": program,
 }  # fmt: skip

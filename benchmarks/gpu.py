@@ -36,7 +36,7 @@ FIRST_STEPS = {"cold": 0.33, "warm": 0.25}
 def rows() -> Iterator[Row]:
     """Every row, in the order of the table."""
     for spec, peer, limit, _ in TRAINING:
-        memory = spec.startswith(("transformer", "resnet50"))
+        memory = 1.0 if spec.startswith(("transformer", "resnet50")) else 0.0
         goals = [Goal(peer, limit)]
         if spec.startswith("lstm"):
             goals.append(Goal("torch", 1.0))

@@ -1,4 +1,4 @@
-"""Programs that `benchmarks.programs` measures: training and inference, written as users write them.
+"""Programs that `benchmarks.programs` measures, training and inference, as users write them.
 
 Each file of this folder has a tuple `PROGRAMS`. A program is written once against the names of JAX,
 Flax and Optax, which it gets as the attributes of a namespace (`operation_cells.library`), and once
@@ -7,8 +7,11 @@ in PyTorch where that has a natural equivalent.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+FILES = ("vision", "language", "structures", "science")
 
 
 class Made(NamedTuple):
@@ -31,3 +34,14 @@ class Program(NamedTuple):
     make: Callable[..., Made]
     sizes: dict[str, dict[str, Any]]
     torch: Callable[..., Callable[[], Any]] | None = None
+
+
+def programs() -> dict[str, Program]:
+    """All programs by name, in the order of the table."""
+    files = [importlib.import_module(f"benchmarks.zoo.{name}") for name in FILES]
+    return {program.name: program for file in files for program in file.PROGRAMS}
+
+
+def names() -> list[str]:
+    """The names of all programs."""
+    return list(programs())

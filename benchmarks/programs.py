@@ -1,0 +1,43 @@
+"""Training and inference programs of many kinds: toile, jax with flax and optax, and torch.
+
+The programs are in `benchmarks/zoo`. `python -m benchmarks.programs` measures them on the CPU,
+`--platform gpu` on an NVIDIA GPU; the other flags are those of `benchmarks.cpu`. Every program has
+a row for its step, with the peak memory, and one for the wait for its first step in a new process.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from benchmarks import cpu, gpu
+from benchmarks.cpu_rows import Goal, Row
+from benchmarks.zoo import names
+
+MEMORY = 1.05  # of jax's
+FIRST_STEP = 0.5  # of jax's
+
+
+def rows(platform: str) -> Iterator[Row]:
+    """Every row, in the order of the table."""
+    for name in names():
+        yield Row(name, "program", f"{name},{platform}", (Goal("best", 1.0),), memory=MEMORY)
+    for name in names():
+        yield Row(f"start {name}", "program", f"{name},{platform}", (Goal("jax", FIRST_STEP),),
+                  ("toile", "jax"), cache="cold")
+
+
+def main() -> None:
+    """Measure, print the table, keep the file."""
+    platform = "cpu"
+    if "--platform" in sys.argv:
+        at = sys.argv.index("--platform")
+        platform = sys.argv[at + 1]
+        del sys.argv[at : at + 2]
+    args = cpu.arguments(__doc__, platform)
+    machine = cpu.machine() if platform == "cpu" else gpu.machine()
+    cpu.measure_rows(rows(platform), args, machine, "benchmarks.programs")
+
+
+if __name__ == "__main__":
+    main()
