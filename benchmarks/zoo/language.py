@@ -170,6 +170,7 @@ def bert_torch(
         def __init__(self) -> None:
             super().__init__()
             self.embed, self.positions = nn.Embedding(vocab, d), nn.Embedding(seq, d)
+            nn.init.normal_(self.embed.weight, std=0.02)
             self.start = nn.Sequential(nn.LayerNorm(d), nn.Dropout(0.1))
             layer = nn.TransformerEncoderLayer(d, heads, 4 * d, 0.1, "gelu", batch_first=True)
             self.layers = nn.TransformerEncoder(layer, layers)
@@ -424,40 +425,37 @@ def _sentences(batch: int, seq: int, vocab: int) -> tuple[np.ndarray, ...]:
     return source, lengths[0], target
 
 
-def attention_seq2seq(
-    L: Any, batch: int, seq: int, hidden: int, vocab: int, dtype: str = "float32"
-) -> Made:
+def attention_seq2seq(L: Any, batch: int, seq: int, hidden: int, vocab: int) -> Made:
     """Training a GRU that attends additively to what a bidirectional GRU has read."""
     nn, jnp, optim = L.linen, L.jnp, L.optim
-    dt = getattr(jnp, dtype)
 
     class Cell(nn.Module):
         @nn.compact
         def __call__(self, state: Any, word: Any, memory: Any, keys: Any, present: Any) -> Any:
-            query = nn.Dense(hidden, dtype=dt)(state)
-            energy = nn.Dense(1, use_bias=False, dtype=dt)(nn.tanh(query[:, None] + keys))
+            query = nn.Dense(hidden)(state)
+            energy = nn.Dense(1, use_bias=False)(nn.tanh(query[:, None] + keys))
             weights = nn.softmax(jnp.where(present, energy[..., 0], -1e9))
             context = jnp.einsum("bs,bsd->bd", weights, memory)
             inputs = jnp.concatenate([word, context], axis=-1)
-            state, y = nn.GRUCell(hidden, dtype=dt)(state, inputs)
+            state, y = nn.GRUCell(hidden)(state, inputs)
             return state, jnp.concatenate([y, context], axis=-1)
 
     class Translator(nn.Module):
         @nn.compact
         def __call__(self, source: Any, lengths: Any, target: Any) -> Any:
-            rnn = lambda: nn.RNN(nn.GRUCell(hidden, dtype=dt), return_carry=True)
+            rnn = lambda: nn.RNN(nn.GRUCell(hidden), return_carry=True)
             encoder = nn.Bidirectional(rnn(), rnn(), return_carry=True)
-            words = nn.Embed(vocab, hidden, dtype=dt)(source)
+            words = nn.Embed(vocab, hidden)(source)
             carries, memory = encoder(words, seq_lengths=lengths)
-            state = nn.tanh(nn.Dense(hidden, dtype=dt)(jnp.concatenate(carries, axis=-1)))
-            keys = nn.Dense(hidden, use_bias=False, dtype=dt)(memory)
+            state = nn.tanh(nn.Dense(hidden)(jnp.concatenate(carries, axis=-1)))
+            keys = nn.Dense(hidden, use_bias=False)(memory)
             decoder = nn.scan(
                 Cell, variable_broadcast="params", split_rngs={"params": False},
                 in_axes=(1, nn.broadcast, nn.broadcast, nn.broadcast), out_axes=1,
             )()  # fmt: skip
-            words = nn.Embed(vocab, hidden, dtype=dt)(target)
+            words = nn.Embed(vocab, hidden)(target)
             _, y = decoder(state, words, memory, keys, source != PADDING)
-            return nn.Dense(vocab, dtype=dt)(nn.tanh(nn.Dense(hidden, dtype=dt)(y)))
+            return nn.Dense(vocab)(nn.tanh(nn.Dense(hidden)(y)))
 
     model = Translator()
     data = tuple(jnp.asarray(a) for a in _sentences(batch, seq, vocab))
@@ -473,7 +471,7 @@ def attention_seq2seq(
 
 
 def attention_seq2seq_torch(
-    torch: Any, device: Any, batch: int, seq: int, hidden: int, vocab: int, dtype: str = "float32"
+    torch: Any, device: Any, batch: int, seq: int, hidden: int, vocab: int
 ) -> Callable[[], Any]:
     """Training a GRU that attends additively to what a bidirectional GRU has read."""
     nn, F = torch.nn, torch.nn.functional
@@ -515,36 +513,33 @@ def attention_seq2seq_torch(
         logits = model(source, lengths, target[:, :-1]).flatten(0, 1).float()
         return F.cross_entropy(logits, target[:, 1:].flatten(), ignore_index=PADDING)
 
-    return _torch_train(torch, device, model, loss, dtype, 1e-3, 0.0)
+    return _torch_train(torch, device, model, loss, rate=1e-3, decay=0.0)
 
 
 # -------------------------------------------------------------------------------------- generation
 
 
 def sampling(
-    L: Any, batch: int, prompt: int, length: int, d: int, layers: int, heads: int, vocab: int,
-    dtype: str = "float32",
+    L: Any, batch: int, prompt: int, length: int, d: int, layers: int, heads: int, vocab: int
 ) -> Made:  # fmt: skip
     """Sampling from the 40 likeliest tokens with the attention layers' own cache, in a scan."""
     nn, jnp, lax = L.linen, L.jnp, L.lax
-    dt = getattr(jnp, dtype)
-    typed = {"dtype": dt, "param_dtype": dt}
 
     class Decoder(nn.Module):
         @nn.compact
         def __call__(self, tokens: Any) -> Any:
             started = self.has_variable("cache", "position")
             position = self.variable("cache", "position", lambda: jnp.zeros((), jnp.int32))
-            x = nn.Embed(vocab, d, **typed)(tokens)
-            x = x + nn.Embed(length, d, **typed)(position.value)
+            x = nn.Embed(vocab, d)(tokens)
+            x = x + nn.Embed(length, d)(position.value)
             if started:
                 position.value = position.value + 1
             for _ in range(layers):
-                attention = nn.MultiHeadDotProductAttention(heads, decode=True, **typed)
-                x = x + attention(nn.LayerNorm(**typed)(x))
-                y = nn.gelu(nn.Dense(4 * d, **typed)(nn.LayerNorm(**typed)(x)))
-                x = x + nn.Dense(d, **typed)(y)
-            return nn.Dense(vocab, **typed)(nn.LayerNorm(**typed)(x))
+                attention = nn.MultiHeadDotProductAttention(heads, decode=True)
+                x = x + attention(nn.LayerNorm()(x))
+                y = nn.gelu(nn.Dense(4 * d)(nn.LayerNorm()(x)))
+                x = x + nn.Dense(d)(y)
+            return nn.Dense(vocab)(nn.LayerNorm()(x))
 
     model, whole = Decoder(), jnp.zeros((batch, length), jnp.int32)
     prompts = _tokens(L, batch, prompt, vocab=vocab)
@@ -560,7 +555,7 @@ def sampling(
             cache, token = carry
             variables = {"params": params, "cache": cache}
             logits, changed = model.apply(variables, token[:, None], mutable=["cache"])
-            logits = logits[:, 0].astype(jnp.float32) / 0.8
+            logits = logits[:, 0] / 0.8
             least = lax.top_k(logits, 40)[0][:, -1:]
             likely = jnp.where(logits < least, -jnp.inf, logits)
             token = L.random.categorical(L.random.fold_in(draw, i), likely)
@@ -692,8 +687,9 @@ def beam_search(
 
 
 def _torch_cached_decoder(
-    torch: Any, device: Any, length: int, d: int, layers: int, heads: int, vocab: int, dtype: str
-) -> tuple[Any, Callable[[int], Any]]:
+    torch: Any, device: Any, length: int, d: int, layers: int, heads: int, vocab: int,
+    dtype: str = "float32",
+) -> tuple[Any, Callable[[int], Any]]:  # fmt: skip
     """A model that reads and fills a cache of keys and values, and a function that makes one."""
     nn, F = torch.nn, torch.nn.functional
 
@@ -742,10 +738,10 @@ def _torch_cached_decoder(
 
 def sampling_torch(
     torch: Any, device: Any, batch: int, prompt: int, length: int, d: int, layers: int, heads: int,
-    vocab: int, dtype: str = "float32",
+    vocab: int,
 ) -> Callable[[], Any]:  # fmt: skip
     """Sampling from the 40 likeliest tokens, with a cache; the prompts are read at once."""
-    model, empty = _torch_cached_decoder(torch, device, length, d, layers, heads, vocab, dtype)
+    model, empty = _torch_cached_decoder(torch, device, length, d, layers, heads, vocab)
     prompts = torch.randint(FIRST, vocab, (batch, prompt), device=device)
 
     @torch.no_grad()
@@ -991,6 +987,7 @@ def state_space_torch(
         def __init__(self) -> None:
             super().__init__()
             self.embed = nn.Embedding(vocab, d)
+            nn.init.normal_(self.embed.weight, std=d**-0.5)
             self.body = nn.Sequential(*(Block() for _ in range(layers)), nn.RMSNorm(d, 1e-6))
 
         def forward(self, tokens: Any) -> Any:
@@ -1010,19 +1007,19 @@ def _sizes(names: str, **values: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
 PROGRAMS = (
     Program("bert", bert, _sizes(
         "batch seq d layers heads vocab dtype",
-        tiny=(2, 16, 32, 2, 4, 100),
+        tiny=(2, 16, 32, 1, 4, 100),
         cpu=(8, 64, 128, 4, 4, 4096),
         gpu=(32, 256, 768, 12, 12, 30_000, "bfloat16"),
     ), bert_torch),
     Program("rotary decoder", rotary_decoder, _sizes(
         "batch seq d layers heads groups hidden vocab dtype",
-        tiny=(2, 16, 32, 3, 4, 2, 64, 100),
+        tiny=(2, 16, 32, 2, 4, 2, 64, 100),
         cpu=(4, 128, 128, 4, 4, 2, 352, 4096),
         gpu=(4, 1024, 1024, 8, 16, 4, 2816, 32_000, "bfloat16"),
     ), rotary_decoder_torch),
     Program("mixture of experts", mixture_of_experts, _sizes(
         "batch seq d layers heads experts vocab dtype",
-        tiny=(2, 16, 32, 2, 4, 4, 100),
+        tiny=(2, 16, 32, 1, 4, 4, 100),
         cpu=(4, 128, 128, 2, 4, 8, 2048),
         gpu=(16, 512, 768, 4, 12, 8, 32_000, "bfloat16"),
     ), mixture_of_experts_torch),
@@ -1033,20 +1030,20 @@ PROGRAMS = (
         gpu=(64, 48, 512, 16_000),
     ), attention_seq2seq_torch),
     Program("sampling", sampling, _sizes(
-        "batch prompt length d layers heads vocab dtype",
-        tiny=(2, 4, 12, 32, 2, 4, 100),
+        "batch prompt length d layers heads vocab",
+        tiny=(2, 4, 12, 32, 1, 4, 100),
         cpu=(8, 16, 64, 128, 2, 4, 2048),
         gpu=(32, 16, 96, 512, 6, 8, 16_000),
     ), sampling_torch),
     Program("greedy decoding", greedy_decoding, _sizes(
         "batch prompt length d layers heads vocab dtype",
-        tiny=(2, 4, 12, 32, 2, 4, 100),
+        tiny=(2, 4, 12, 32, 1, 4, 100),
         cpu=(8, 32, 96, 128, 2, 4, 2048),
         gpu=(16, 128, 192, 768, 8, 12, 32_000, "bfloat16"),
     ), greedy_decoding_torch),
     Program("beam search", beam_search, _sizes(
         "batch prompt length d layers heads vocab beams dtype",
-        tiny=(2, 4, 12, 32, 2, 4, 100),
+        tiny=(2, 4, 12, 32, 1, 4, 100),
         cpu=(4, 16, 48, 128, 2, 4, 2048),
         gpu=(16, 32, 80, 512, 6, 8, 32_000, 4, "bfloat16"),
     ), beam_search_torch),
@@ -1058,8 +1055,8 @@ PROGRAMS = (
     ), large_vocabulary_torch),
     Program("state space", state_space, _sizes(
         "batch seq d layers states vocab dtype",
-        tiny=(2, 16, 16, 2, 4, 100),
+        tiny=(2, 8, 16, 1, 4, 100),
         cpu=(2, 128, 64, 2, 8, 1024),
-        gpu=(8, 1024, 256, 4, 16, 16_000),
+        gpu=(8, 1024, 256, 4, 16, 16_000, "bfloat16"),
     ), state_space_torch),
 )  # fmt: skip
