@@ -871,7 +871,7 @@ def wavenet_torch(
 MOBILE = ((16, 1, 1), (24, 2, 2), (40, 3, 2), (80, 4, 2), (112, 2, 1), (160, 3, 2))
 
 PROGRAMS = (
-    Program("vision_transformer", vision_transformer, {
+    Program("vision transformer", vision_transformer, {
         "tiny": {
             "batch": 2, "size": 16, "patch": 8, "d": 16, "layers": 1, "heads": 2, "classes": 10,
         },
@@ -883,7 +883,7 @@ PROGRAMS = (
             "classes": 1000, "dtype": "bfloat16",
         },
     }, vision_transformer_torch),
-    Program("diffusion_unet", diffusion_unet, {
+    Program("diffusion U-Net", diffusion_unet, {
         "tiny": {"batch": 2, "size": 8, "channels": 8, "multiples": (1, 2), "heads": 2},
         "cpu": {"batch": 4, "size": 32, "channels": 32, "multiples": (1, 2, 4), "heads": 4},
         "gpu": {
@@ -903,12 +903,12 @@ PROGRAMS = (
         "cpu": {"batch": 16, "size": 32, "width": 32, "latents": 64},
         "gpu": {"batch": 256, "size": 64, "width": 128, "latents": 100},
     }, dcgan_torch),
-    Program("private_gradients", private_gradients, {
+    Program("private gradients", private_gradients, {
         "tiny": {"batch": 4, "size": 20, "classes": 10},
         "cpu": {"batch": 128, "size": 28, "classes": 10},
         "gpu": {"batch": 4096, "size": 28, "classes": 10},
     }, private_gradients_torch),
-    Program("variational_autoencoder", variational_autoencoder, {
+    Program("variational autoencoder", variational_autoencoder, {
         "tiny": {"batch": 2, "size": 8, "width": 4, "latents": 4},
         "cpu": {"batch": 32, "size": 32, "width": 32, "latents": 64},
         "gpu": {"batch": 512, "size": 64, "width": 64, "latents": 256},

@@ -22,7 +22,15 @@ from toile.compiler.ir.geometry import collapse, dense, permuted, room
 from toile.compiler.ir.operands import Args, Operand, Ref
 from toile.engine import dtypes
 from toile.kernels.copy.cpu import Reader, decode
-from toile.kernels.fft.cpu_passes import Pair, Vectors, factors, pass_function, passes, roots
+from toile.kernels.fft.cpu_passes import (
+    Pair,
+    Vectors,
+    factors,
+    pass_function,
+    passes,
+    roots,
+    table,
+)
 from toile.primitives.fft import FftType
 from toile.targets.llvm import native
 from toile.targets.llvm import text as ir
@@ -269,9 +277,7 @@ def _launch(
     n = min(n, out.shape[axis])  # real signals have one more number on one side
     count, shape = signals.count, signals.outer
     loads, stores = ("lanes" if stride == 1 else "rows" for stride in signals.lanes)
-    words, table = passes(n)
-    radices = tuple(sorted(set(words[::4])))
-    text = _kernel_text(how, radices, loads, stores, step.real, bool(step.columns), len(shape))
+    text = _kernel_text(how, n, loads, stores, step.real, bool(step.columns), len(shape))
     blocks = -(-count // how.lanes)
     units = math.prod(shape) * blocks
     cost = 500.0 + n * (5.0 + 2.5 * math.log2(n + 1)) * 0.25 * how.lanes
@@ -288,11 +294,10 @@ def _launch(
     if step.columns:
         more = _powers(plan, n, step.columns, how.lanes, numbers)
     args: Args = (
-        x.ref, out.ref, plan.scratch(2 * buffer * chunks), _table(plan, table, complexes), *more, n,
+        x.ref, out.ref, plan.scratch(2 * buffer * chunks), _table(plan, table(n), complexes), *more,
         count, blocks, grain, buffer, int(step.inverse), _bits(step.scale),
         *(v * size for k, a in enumerate((x, out)) for v in (signals.lanes[k], a.strides[axis])),
         *shape, *(v * size for side in signals.strides for v in side),
-        len(words) // 4, *words,
     )  # fmt: skip
     plan.stage(Launch(text, args, units, grain, "fft", cost=cost))
 
@@ -344,21 +349,19 @@ def _mirror(plan: Any, x: Operand, out: Operand) -> None:
 
 @lru_cache(maxsize=256)
 def _kernel_text(
-    how: _Lanes, radices: tuple[int, ...], loads: str, stores: str, real: str, powers: bool,
-    rank: int,
-) -> str:  # fmt: skip
+    how: _Lanes, n: int, loads: str, stores: str, real: str, powers: bool, rank: int
+) -> str:
     """Units are blocks of signals: see `_launch` for the arguments."""
     f = ir.kernel()
     v = Vectors(f, how.type, how.lanes)
-    functions = {radix: pass_function(how.type, how.lanes, radix) for radix in radices}
+    functions = [pass_function(how.type, how.lanes, one) for one in passes(n)]
     r = Reader(f)
-    x, out, scratch, table = (r.buffer() for _ in range(4))
+    x, out, scratch, factors = (r.buffer() for _ in range(4))
     tables = [r.buffer() for _ in range(3 if powers else 1 if real else 0)]
     low = r.one() if powers else ""
-    n, count, blocks, grain, bytes, inverse, scale = r.many(7)
+    count, blocks, grain, bytes, inverse, scale = r.many(6)
     (lane_in, step_in), (lane_out, step_out) = r.many(2), r.many(2)
     extents, ins, outs = (r.many(rank) for _ in range(3))
-    number, first_word = r.one(), r.place
     # Real parts are the second vectors of elements where the inverse is computed.
     second = f.mul(inverse, v.plane)
     planes = (second, f.sub(v.plane, second))
@@ -369,8 +372,6 @@ def _kernel_text(
     if how.type == "float":
         factor = f.value(f"fptrunc double {factor} to float")
     load, store = _loader(how, loads), _storer(how, stores)
-    extra = [load, store]
-    ending = f.alloca("ptr")
     with f.loop("%lo", "%hi") as unit:
         outer, block = f.divided(unit, blocks)
         first = f.mul(block, how.lanes)
@@ -378,45 +379,28 @@ def _kernel_text(
         given, taken = decode(f, outer, extents, ins, outs)
         source = f.offset(x, f.add(given, f.mul(first, lane_in)))
         target = f.offset(out, f.add(taken, f.mul(first, lane_out)))
-        loaded = f.add(n, 1) if real == "merge" else n
+        loaded = n + 1 if real == "merge" else n
         start = two if real == "merge" else one
         where = natural if real == "merge" else planes
         f.call(load, source, start, loaded, lane_in, step_in, used, *where)
         if real == "merge":
             _merge(v, two, one, tables[0], n, planes)
-        f.store("ptr", one, ending)
-        _run_passes(v, functions, table, number, first_word, (one, two), ending)
-        result = f.load("ptr", ending)
+        result, other = one, two
+        for function in functions:
+            f.call(function, result, other, factors)
+            result, other = other, result
         if powers:
             _apply_powers(v, result, n, tables, low, first)
         kept = n
         if real == "split":
-            other = f.select(f.compare("eq", result, one, "ptr"), two, one, "ptr")
             _split(v, result, other, tables[0], n)
-            result, kept = other, f.add(n, 1)
+            result, kept = other, n + 1
         f.call(store, result, target, kept, lane_out, step_out, used, *planes, factor)
-    return ir.module(*functions.values(), *extra, f)
-
-
-def _run_passes(
-    v: Vectors, functions: dict[int, ir.Function], table: str, number: str, first_word: int,
-    buffers: tuple[str, str], ending: str,
-) -> None:  # fmt: skip
-    """The passes, which alternate between two buffers; `ending` gets the last one's."""
-    f = v.f
-    with f.loop(0, number) as i:
-        words = f.at("%args", f.add(first_word, f.mul(i, 4)), "i64")
-        radix, m, s, place = (f.load("i64", f.at(words, k, "i64"), 8) for k in range(4))
-        odd = f.compare("ne", f.value(f"and i64 {i}, 1"), 0)
-        source, target = (f.select(odd, a, b, "ptr") for a, b in (buffers[::-1], buffers))
-        for known, function in functions.items():
-            with f.when(f.compare("eq", radix, known)):
-                f.call(function, source, target, m, s, f.step(table, place, 2 * v.size))
-        f.store("ptr", target, ending)
+    return ir.module(*functions, load, store, f)
 
 
 def _apply_powers(
-    v: Vectors, buffer: str, n: str, tables: list[str], low: str, first: str
+    v: Vectors, buffer: str, n: int, tables: list[str], low: str, first: str
 ) -> None:
     """Multiply element k of the columns from `first` on by a root of unity to the k times column:
     see `_powers`."""
@@ -435,7 +419,7 @@ def _apply_powers(
         v.store(v.multiply(v.load(place), turned), place)
 
 
-def _split(v: Vectors, z: str, x: str, table: str, n: str) -> None:
+def _split(v: Vectors, z: str, x: str, table: str, n: ir.Operand) -> None:
     """The spectrum of a real signal, of which `z` is the transform of pairs of numbers."""
     f = v.f
     a, b = v.load(z)
@@ -450,7 +434,7 @@ def _split(v: Vectors, z: str, x: str, table: str, n: str) -> None:
         v.store(v.scaled(v.add(even, v.multiply(odd, w)), half), v.at(x, k))
 
 
-def _merge(v: Vectors, x: str, z: str, table: str, n: str, planes: tuple[str, str]) -> None:
+def _merge(v: Vectors, x: str, z: str, table: str, n: ir.Operand, planes: tuple[str, str]) -> None:
     """The reverse of `_split`, times 2, with the parts of the results in `planes`."""
     f = v.f
     a, b = v.load(x)[0], v.load(v.at(x, n))[0]

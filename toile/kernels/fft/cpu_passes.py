@@ -12,6 +12,7 @@ from __future__ import annotations
 import cmath
 import math
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,20 +43,36 @@ def factors(n: int) -> tuple[int, ...] | None:
     return (*powers, *found) if n > 1 else ()
 
 
-def passes(n: int) -> tuple[list[int], np.ndarray]:
-    """The words (radix, m, s, first factor in the table) of each pass, and the table of factors."""
-    words: list[int] = []
-    tables: list[np.ndarray] = []
+class Pass(NamedTuple):
+    """One pass: see the module's docstring; its factors begin at `place` in the table."""
+
+    radix: int
+    m: int
+    s: int
+    place: int
+
+
+@cache
+def passes(n: int) -> tuple[Pass, ...]:
+    """The passes for n numbers, whose prime factors are small."""
+    found: list[Pass] = []
     place, s, left = 0, 1, n
     for radix in factors(n) or ():
         m = left // radix
-        words += [radix, m, s, place]
+        found.append(Pass(radix, m, s, place))
+        place += m * (radix - 1) if m > 1 else 0
+        s, left = s * radix, m
+    return tuple(found)
+
+
+def table(n: int) -> np.ndarray:
+    """The factors of all passes for n numbers."""
+    parts = [np.zeros(0, complex)]
+    for radix, m, _, _ in passes(n):
         if m > 1:
             p, k = np.arange(m)[:, None], np.arange(1, radix)
-            tables.append(roots(p * k, left).ravel())
-            place += m * (radix - 1)
-        s, left = s * radix, m
-    return words, np.concatenate([*tables, np.zeros(1, complex)])
+            parts.append(roots(p * k, radix * m).ravel())
+    return np.concatenate(parts)
 
 
 def roots(power: np.ndarray, n: int) -> np.ndarray:
@@ -82,6 +99,10 @@ class Vectors:
         """A constant in every lane."""
         text = float_text(self.scalar, value)
         return ir.constant(text, self.lanes, self.scalar)
+
+    def named(self, value: float) -> str:
+        """The name of a constant in every lane, for calls."""
+        return self.f.value(f"bitcast {self.type} {self.number(value)} to {self.type}")
 
     def add(self, a: Pair, b: Pair, op: str = "fadd") -> Pair:
         x, y = (self.f.value(f"{op} {self.type} {u}, {v}") for u, v in zip(a, b, strict=True))
@@ -175,13 +196,13 @@ class Vectors:
         def weighted(j: int, part: int, start: str, pairs: list[Pair], sine: bool) -> str:
             for k, pair in zip(half, pairs, strict=True):
                 w = cmath.exp(2j * math.pi * (j * k % n) / n)
-                weight = self.number(w.imag if sine else w.real)
+                weight = self.named(w.imag if sine else w.real)
                 start = f.multiply_add(pair[part], weight, start, self.scalar, self.lanes)
             return start
 
         for j in half:
             even = (weighted(j, 0, xs[0][0], sums, False), weighted(j, 1, xs[0][1], sums, False))
-            zero = self.number(0.0)
+            zero = self.named(0.0)
             odd = (weighted(j, 1, zero, gaps, True),
                    self.negated(weighted(j, 0, zero, gaps, True)))
             found[j], found[n - j] = self.add(even, odd), self.sub(even, odd)
@@ -194,26 +215,21 @@ def float_text(type: str, value: float) -> str:
     return f"0x{int(rounded.view(np.uint64)):016X}"
 
 
-def pass_function(type: str, lanes: int, radix: int) -> ir.Function:
-    """A pass of a radix: `m`, `s` and the table of factors are those of the module's docstring."""
+def pass_function(type: str, lanes: int, one: Pass) -> ir.Function:
+    """A pass over a buffer."""
     # `out` may alias the table for LLVM: it would otherwise load all factors before the inner loop,
     # for which there are too few registers.
-    f = ir.inner(f"radix{radix}", "ptr noalias %in, ptr %out, i64 %m, i64 %s, ptr %table",
-                 ir.NOINLINE)
+    radix, m, s, place = one
+    f = ir.inner(f"pass{s}", "ptr noalias %in, ptr %out, ptr %table", ir.NOINLINE)
     v = Vectors(f, type, lanes)
-    many = f.compare("ne", "%m", 1)
-    for multiplied in (False, True):
-        with f.when(many) if multiplied else f.unless(many):
-            with f.loop(0, "%m" if multiplied else 1) as p:
-                factors = f.step("%table", f.mul(p, radix - 1), 2 * v.size)
-                source = v.at("%in", f.mul(p, "%s"))
-                target = v.at("%out", f.mul(f.mul(p, radix), "%s"))
-                apart = f.mul("%m", "%s")
-                with f.loop(0, "%s") as q:
-                    one, two = v.at(source, q), v.at(target, q)
-                    xs = [v.load(v.at(one, f.mul(apart, k))) for k in range(radix)]
-                    for k, y in enumerate(v.butterfly(xs)):
-                        if multiplied and k:
-                            y = v.multiply(y, v.factor(f.offset(factors, 2 * v.size * (k - 1))))
-                        v.store(y, v.at(two, f.mul("%s", k)))
+    with f.loop(0, m) as p:
+        factors = f.step("%table", f.add(f.mul(p, radix - 1), place), 2 * v.size)
+        source, target = v.at("%in", f.mul(p, s)), v.at("%out", f.mul(p, radix * s))
+        with f.loop(0, s) as q:
+            here, there = v.at(source, q), v.at(target, q)
+            xs = [v.load(f.offset(here, v.element * m * s * k)) for k in range(radix)]
+            for k, y in enumerate(v.butterfly(xs)):
+                if m > 1 and k:
+                    y = v.multiply(y, v.factor(f.offset(factors, 2 * v.size * (k - 1))))
+                v.store(y, f.offset(there, v.element * s * k))
     return f

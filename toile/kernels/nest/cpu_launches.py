@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.compiler.ir.geometry import is_plain, room
 from toile.compiler.ir.loop_nests import (
     Access,
     Apply,
@@ -25,7 +26,7 @@ from toile.compiler.ir.loop_nests import (
     Reduce,
     Total,
 )
-from toile.compiler.ir.operands import Ref
+from toile.compiler.ir.operands import Operand, Ref
 from toile.compiler.ir.views import row_major
 from toile.compiler.scalar.builder import FLOAT32, FLOAT64
 from toile.compiler.scalar.totals import accumulator
@@ -44,8 +45,12 @@ from toile.targets.llvm.chunk_sizes import (
 from toile.targets.llvm.launches import Launch, Rows, Span
 
 
+_ENOUGH = 1024  # elements of an operand that is worth copying
+
+
 def plan_nest(x: Loops, plan: Any) -> None:
     """Stage the launches of a loop nest."""
+    x = _with_dense_loads(x, plan)
     nest = x.nest
     if nest.kind == "partial":
         _parts(x, plan)
@@ -60,6 +65,28 @@ def plan_nest(x: Loops, plan: Any) -> None:
         grain = grain_of_map(nest) if per_unit == 1 else grain_of_rows(nest, per_unit)
         across = 1 if nest.kind == "map" and nest.rank == 1 else n
         plan.stage(_launch(plan, x, [], units, grain, going=(across,)))
+
+
+def _with_dense_loads(x: Loops, plan: Any) -> Loops:
+    """Replace operands that are not dense along the innermost axis by copies that are, if the nest
+    computes costly functions: code that loads numbers one by one is not vectorized."""
+    nest = x.nest
+    costly = any(isinstance(node, Apply) and node.op.costly for node in nest.nodes)
+    if not costly or x.extents[-1] < 8:
+        return x
+    accesses, places = list(nest.loads), list(x.loads)
+    for i, (access, p) in enumerate(zip(nest.loads, x.loads, strict=True)):
+        shape = [n if s else 1 for n, s in zip(x.extents, p.strides, strict=True)]
+        if access.inner != 2 or prod(shape) < _ENOUGH or not is_plain(p.dtype):
+            continue
+        made = room(plan, shape, p.dtype)
+        plan.copy(made, Operand(_where(p, plan), tuple(shape), p.strides, p.dtype))
+        strides = tuple(d if s else 0 for d, s in zip(made.strides, p.strides, strict=True))
+        places[i] = Place(made.ref, 0, strides, p.dtype)
+        accesses[i] = access._replace(inner=1)
+    if accesses == list(nest.loads):
+        return x
+    return replace(x, nest=replace(nest, loads=tuple(accesses)), loads=places)
 
 
 def _where(p: Place, plan: Any) -> Ref:
