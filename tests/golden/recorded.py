@@ -56,6 +56,7 @@ FILES = {
     "primitives": ["tests/primitives"],
     "numpy": ["tests/numpy", "tests/test_newer_names.py"],
     "optax": ["tests/interop/test_optax.py"],
+    "zoo": ["tests/test_zoo.py"],
     "shard_map_specs": ["tests/parallel/test_shard_map_specs.py"],
 }
 
