@@ -31,6 +31,7 @@ from toile.compiler.ir.views import row_major
 from toile.compiler.scalar.builder import FLOAT32, FLOAT64
 from toile.compiler.scalar.totals import accumulator
 from toile.kernels.nest.cpu import text
+from toile.kernels.nest.cpu_short_rows import unrolled
 from toile.kernels.nest.shared import constant_words, sum_of_row_parts
 from toile.primitives.elementwise import ConvertElementType
 from toile.targets.llvm import spans
@@ -50,7 +51,7 @@ _ENOUGH = 1024  # elements of an operand that is worth copying
 
 def plan_nest(x: Loops, plan: Any) -> None:
     """Stage the launches of a loop nest."""
-    x = _with_dense_loads(x, plan)
+    x = _with_dense_loads(unrolled(x, plan), plan)
     nest = x.nest
     if nest.kind == "partial":
         _parts(x, plan)
