@@ -893,7 +893,7 @@ PROGRAMS = (
         graph_network,
         {
             "tiny": {
-                "graphs": 4, "nodes": 6, "edges": 12, "d": 8, "layers": 2, "targets": 3,
+                "graphs": 4, "nodes": 6, "edges": 12, "d": 8, "layers": 1, "targets": 3,
             },
             "cpu": {
                 "graphs": 64, "nodes": 25, "edges": 56, "d": 64, "layers": 3, "targets": 16,
@@ -908,7 +908,7 @@ PROGRAMS = (
         "molecules",
         molecules,
         {
-            "tiny": {"batch": 2, "atoms": 5, "d": 8, "bases": 6, "layers": 2},
+            "tiny": {"batch": 2, "atoms": 5, "d": 8, "bases": 6, "layers": 1},
             "cpu": {"batch": 16, "atoms": 20, "d": 64, "bases": 32, "layers": 3},
             "gpu": {"batch": 256, "atoms": 24, "d": 128, "bases": 64, "layers": 6},
         },
@@ -945,7 +945,7 @@ PROGRAMS = (
         "mixer",
         mixer,
         {
-            "tiny": {"batch": 4, "patches": 4, "d": 8, "blocks": 2},
+            "tiny": {"batch": 4, "patches": 4, "d": 8, "blocks": 1},
             "cpu": {"batch": 16, "patches": 16, "d": 32, "blocks": 24},
             "gpu": {"batch": 64, "patches": 64, "d": 64, "blocks": 48},
         },
