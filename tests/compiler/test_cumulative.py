@@ -60,13 +60,14 @@ def test_log_sum_exp(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
-def test_complex_sums(dtype):
-    for shape in SHAPES:
-        for axis in range(len(shape)):
-            check(Cumsum(axis), data(shape, dtype))
-            check(Cumsum(axis, True), data(shape, dtype))
+def test_complex_numbers(dtype):
+    for kind in (Cumsum, Cumprod):
+        for shape in SHAPES:
+            for axis in range(len(shape)):
+                check(kind(axis), data(shape, dtype))
+                check(kind(axis, True), data(shape, dtype)[::-1])
     x = data((5,), dtype)
-    assert lowered(lower, Cumprod(0), [x], [(x.shape, x.dtype)]) is None
+    assert lowered(lower, Cumlogsumexp(0), [x], [(x.shape, x.dtype)]) is None
 
 
 def test_nan_and_infinity_pass_on():
@@ -79,7 +80,8 @@ def test_nan_and_infinity_pass_on():
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_long_rows_in_parts(reverse):
-    for x in (data((2, 150001), np.float32) - 1, data((150001,), np.int32)):
-        for kind in (Cumsum, Cummax, Cumprod):
+    for x in (data((2, 150001), np.float32) - 1, data((150001,), np.int32),
+              np.exp(1j * data((150001,), np.float32))):
+        for kind in (Cumsum, Cumprod) if x.dtype.kind == "c" else (Cumsum, Cummax, Cumprod):
             check(kind(x.ndim - 1, reverse), x, 1)
             check(kind(x.ndim - 1, reverse), x, 3)

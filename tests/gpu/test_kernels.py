@@ -368,7 +368,20 @@ def test_cumulative_of_special_numbers():
     z = values((300, 2), np.complex64)
     check(cumulative.lower, Cumsum(0, True), [z], close)
     check(cumulative.lower, Cumlogsumexp(1), [values((3, 600), np.float32, scale=40)], close)
-    assert lowered(cumulative.lower, Cumprod(0), [z], [(z.shape, z.dtype)]) is None
+    assert lowered(cumulative.lower, Cumlogsumexp(0), [z], [(z.shape, z.dtype)]) is None
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_cumulative_products_of_complex_numbers(dtype, monkeypatch):
+    for shape, axis in [((40, 33), 1), ((2, 4500), 1), ((2, 150, 3), 1)]:
+        x = np.exp(1j * values(shape, np.float64)).astype(dtype)
+        check(cumulative.lower, Cumprod(axis), [x], close)
+        check(cumulative.lower, Cumprod(axis, True), [x[::-1]], close)
+    monkeypatch.setattr(cumulative, "_SHORT", 3)
+    x = np.exp(1j * values((1, 9000), np.float64)).astype(dtype)
+    check(cumulative.lower, Cumprod(1), [x], close)
+    x = np.array([[complex(np.inf, 1)], [complex(2, -np.inf)]], dtype)
+    check(cumulative.lower, Cumprod(1), [x], close)  # no product with 1, which would make NaN
 
 
 # ------------------------------------------------------------------------------------------ sorting
@@ -449,6 +462,16 @@ def test_windows(name, dtype):
         check(pooling.lower, op(*geometry), [x], close)
     with np.errstate(all="ignore"):
         check(pooling.lower, windows.ReduceWindowProd(*geometry), [(x % 3).astype(x.dtype)], close)
+
+
+@pytest.mark.parametrize("name,dtype", [
+    *zip(GEOMETRIES, itertools.cycle([np.bool_, np.int16, np.uint64]))])
+def test_windows_of_bits(name, dtype):
+    shape, *geometry = GEOMETRIES[name]
+    x = np.random.default_rng(0).integers(0, 2 if dtype is np.bool_ else 200, shape).astype(dtype)
+    for op in (windows.ReduceWindowAnd, windows.ReduceWindowOr, windows.ReduceWindowMax,
+               windows.ReduceWindowMin):
+        check(pooling.lower, op(*geometry), [x], close)
 
 
 @pytest.mark.parametrize("select", ["ge", "le"])

@@ -100,6 +100,13 @@ def test_nvrtc_takes_the_code(name):
 
 # ---- meaning
 
+
+def complex_functions(x, y):
+    names = ("sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh expm1 log1p logistic "
+             "rsqrt exp log sqrt")
+    return [getattr(lax, name)(x) for name in names.split()] + [x**y, lax.atan2(x, y)]
+
+
 MEANING = {
     # rows: lanes, warps and blocks of registers, shared memory, and reading again
     "softmax 7x5": (nn.softmax, shape(7, 5)),
@@ -163,6 +170,7 @@ MEANING = {
                                         (x * jnp.arange(990).reshape(30, 33)).sum(1)),
                              shape(30, 33)),
     "parts of complex numbers": (parts, shape(33, 64)),
+    "functions of complex numbers": (complex_functions, *[shape(20, 33, dtype=jnp.complex64)] * 2),
     "bits": (bits, shape(33, 64)),
 }  # fmt: skip
 ONE_KERNEL = ("dropout", "dropout both ways", "dropout of a transpose", "uniform", "normal",

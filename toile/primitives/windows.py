@@ -220,7 +220,6 @@ class ReduceWindowProd(_ReduceWindow):
 class ReduceWindowAnd(_ReduceWindow):
     """Bitwise and of each window."""
 
-    kernel_family = None
     kind = "and"
     accepts = INTEGRAL
 
@@ -229,7 +228,6 @@ class ReduceWindowAnd(_ReduceWindow):
 class ReduceWindowOr(_ReduceWindow):
     """Bitwise or of each window."""
 
-    kernel_family = None
     kind = "or"
     accepts = INTEGRAL
 

@@ -3,7 +3,7 @@
 Along the innermost axis each row is one sequence; along others a block of columns is processed
 together, a vector at a time. A single long row is divided: sums of its blocks, a running sum of
 those, then the blocks, each starting with the sum before it. float32 sums and products of long axes
-run in float64, 16-bit floats in float32, as in the eager rule.
+run in float64, 16-bit floats in float32, as in the eager rule. A complex number is two registers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from toile.compiler.ir.element_types import real_part
 from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.copy.cpu import Reader
 from toile.kernels.cumulative.shared import running_of
@@ -30,7 +31,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
         return False
     kind, dtype, wide, outer, n, inner = found
     x = plan.contiguous(ins[0])
-    how = (kind, dtype, "double" if wide else elements.work_type(dtype), op.reverse)
+    how = (kind, dtype, "double" if wide else elements.work_type(real_part(dtype)), op.reverse)
     args: Args = (outs[0].ref, x.ref, n, inner)
     if inner > 1:
         grain = max(1, _GRAIN // (n * min(inner, _BLOCK)))
@@ -38,7 +39,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
         plan.stage(Launch(_columns_text(*how), args, units, grain, op.name))
     elif plan.threads > 1 and outer < plan.threads and n >= 4 * _PART and kind != "logsumexp":
         parts = -(-n // _PART)
-        args = (*args, plan.scratch(8 * outer * parts), parts)
+        args = (*args, plan.scratch(_cell(dtype) * outer * parts), parts)
         for step, extent in (("total", outer * parts), ("before", outer), ("part", outer * parts)):
             plan.stage(Launch(_parts_text(step, *how), args, extent, 1, op.name))
     else:
@@ -49,30 +50,65 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
 # ----------------------------------------------------------------------------------------- numbers
 
 
+Number = tuple[str, ...]  # a register, or both parts of a complex number; or their addresses
+
+
+def _cell(dtype: Any) -> int:
+    """Bytes of a running value in memory."""
+    return 16 if dtype.kind == "c" else 8
+
+
 class _Scan:
     """Loads, combinations and stores in the type that the running value has."""
 
     def __init__(self, f: ir.Function, kind: str, dtype: Any, work: str, reverse: bool):
         self.f, self.kind, self.dtype, self.work, self.reverse = f, kind, dtype, work, reverse
-        self.widens = work == "double" and elements.work_type(dtype) == "float"
+        self.part, self.parts = real_part(dtype), 2 if dtype.kind == "c" else 1
+        self.widens = work == "double" and elements.work_type(self.part) == "float"
 
-    def load(self, pointer: str) -> str:
-        x = elements.load(self.f, self.dtype, pointer)
+    def load(self, pointer: str) -> Number:
+        return tuple(self._load(self.f.offset(pointer, i * self.part.itemsize))
+                     for i in range(self.parts))
+
+    def _load(self, pointer: str) -> str:
+        x = elements.load(self.f, self.part, pointer)
         return self.f.value(f"fpext float {x} to double") if self.widens else x
 
-    def store(self, value: str, pointer: str) -> None:
-        if self.widens:
-            value = self.f.value(f"fptrunc double {value} to float")
-        elements.store(self.f, self.dtype, value, pointer)
+    def store(self, number: Number, pointer: str) -> None:
+        for i, value in enumerate(number):
+            if self.widens:
+                value = self.f.value(f"fptrunc double {value} to float")
+            there = self.f.offset(pointer, i * self.part.itemsize)
+            elements.store(self.f, self.part, value, there)
+
+    def variable(self, number: Number) -> Number:
+        """A slot that holds a running value."""
+        return tuple(self.f.variable(self.work, value) for value in number)
+
+    def cell(self, pointer: str) -> Number:
+        """The slot at an address."""
+        return tuple(self.f.offset(pointer, 8 * i) for i in range(self.parts))
+
+    def read(self, slot: Number) -> Number:
+        return tuple(self.f.load(self.work, pointer) for pointer in slot)
+
+    def write(self, number: Number, slot: Number) -> None:
+        for value, pointer in zip(number, slot, strict=True):
+            self.f.store(self.work, value, pointer)
 
     def along(self, i: str, n: str) -> str:
         """The index of step i of n."""
         return self.f.sub(self.f.sub(n, 1), i) if self.reverse else i
 
-    def combine(self, a: str, b: str) -> str:
+    def combine(self, x: Number, y: Number) -> Number:
         if self.kind == "logsumexp":
-            return self.f.value(f"call double @logaddexp(double {a}, double {b})")
-        return elements.combine(self.f, self.kind, self.dtype, a, b, self.work)
+            return (self.f.value(f"call double @logaddexp(double {x[0]}, double {y[0]})"),)
+        do = lambda kind, a, b: elements.combine(self.f, kind, self.part, a, b, self.work)
+        if self.parts == 1:
+            return (do(self.kind, x[0], y[0]),)
+        (a, b), (c, d) = x, y
+        return (do("sub", do("mul", a, c), do("mul", b, d)),
+                do("add", do("mul", a, d), do("mul", b, c)))
 
 
 def _logaddexp() -> str:
@@ -118,11 +154,11 @@ def _row_function(kind: str, dtype: Any, work: str, reverse: bool) -> ir.Functio
     first = body.mul(s.along("0", "%n"), dtype.itemsize)
     value = s.load(body.offset("%x", first))
     s.store(value, body.offset("%out", first))
-    total = body.variable(work, value)
+    total = s.variable(value)
     with body.loop(1, "%n", vectorize=False) as i:
         at = body.mul(s.along(i, "%n"), dtype.itemsize)
-        value = s.combine(body.load(work, total), s.load(body.offset("%x", at)))
-        body.store(work, value, total)
+        value = s.combine(s.read(total), s.load(body.offset("%x", at)))
+        s.write(value, total)
         s.store(value, body.offset("%out", at))
     return body
 
@@ -137,7 +173,7 @@ def _columns_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
     r = Reader(f)
     out, x, n, inner = r.buffer(), r.buffer(), r.one(), r.one()
     blocks = f.udiv(f.add(inner, _BLOCK - 1), _BLOCK)
-    totals = f.alloca(work, _BLOCK, 64)
+    totals = f.alloca(work, _BLOCK * s.parts, 64)
     with f.loop("%lo", "%hi") as unit:
         outer, block = f.divided(unit, blocks)
         column = f.mul(block, _BLOCK)
@@ -154,10 +190,11 @@ def _columns_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
             with body.loop(0, "%n", vectorize=kind != "logsumexp") as j:
                 at = body.mul(j, size)
                 value = s.load(body.offset("%x", at))
-                cell = body.at("%totals", j, work)
+                first = body.mul(j, s.parts)
+                cell = tuple(body.at("%totals", body.add(first, k), work) for k in range(s.parts))
                 if not begins:
-                    value = s.combine(body.load(work, cell), value)
-                body.store(work, value, cell)
+                    value = s.combine(s.read(cell), value)
+                s.write(value, cell)
                 s.store(value, body.offset("%out", at))
     return _module(kind, body, f)
 
@@ -180,11 +217,11 @@ def _parts_text(step: str, kind: str, dtype: Any, work: str, reverse: bool) -> s
 
 def _totals_before(s: _Scan, totals: str, row: str, parts: str) -> None:
     """Running totals of a row's parts: entry i becomes the start value of part i + 1."""
-    f = s.f
-    first = f.step(totals, f.mul(row, parts), 8)
+    f, size = s.f, _cell(s.dtype)
+    first = f.step(totals, f.mul(row, parts), size)
     with f.loop(1, parts, vectorize=False) as i:
-        before, here = (f.step(first, f.add(i, k), 8) for k in (-1, 0))
-        f.store(s.work, s.combine(f.load(s.work, before), f.load(s.work, here)), here)
+        before, here = (s.cell(f.step(first, f.add(i, k), size)) for k in (-1, 0))
+        s.write(s.combine(s.read(before), s.read(here)), here)
 
 
 def _part(
@@ -194,22 +231,23 @@ def _part(
     f, size = s.f, s.dtype.itemsize
     row, number = f.divided(unit, parts)
     start, end = f.part(number, _PART, n)
-    cell, total = f.step(totals, unit, 8), f.alloca(s.work)
+    cell = f.step(totals, unit, _cell(s.dtype))
 
     def place(i: str) -> str:
         return f.mul(f.add(f.mul(row, n), s.along(i, n)), size)
 
     value = s.load(f.offset(x, place(start)))
-    f.store(s.work, value, total)
+    total = s.variable(value)
     if writes:
         with f.when(f.compare("ne", number, 0)):
-            f.store(s.work, s.combine(f.load(s.work, f.offset(cell, -8)), value), total)
-        s.store(f.load(s.work, total), f.offset(out, place(start)))
+            before = s.read(s.cell(f.offset(cell, -_cell(s.dtype))))
+            s.write(s.combine(before, value), total)
+        s.store(s.read(total), f.offset(out, place(start)))
     with f.loop(f.add(start, 1), end, vectorize=False) as i:
         at = place(i)
-        value = s.combine(f.load(s.work, total), s.load(f.offset(x, at)))
-        f.store(s.work, value, total)
+        value = s.combine(s.read(total), s.load(f.offset(x, at)))
+        s.write(value, total)
         if writes:
             s.store(value, f.offset(out, at))
     if not writes:
-        f.store(s.work, f.load(s.work, total), cell)
+        s.write(s.read(total), s.cell(cell))

@@ -3,7 +3,8 @@
 Along the innermost axis a warp processes a short row, a block a tile of a long one; along other
 axes a thread processes a column. Long rows and few columns are divided: totals of the parts,
 running totals of those, then the parts, each starting from the total before it. float32 sums and
-products of long axes run in float64 and 16-bit floats in float32, as in the eager rule.
+products of long axes run in float64 and 16-bit floats in float32, as in the eager rule. Products of
+complex numbers hold their numbers in pairs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from toile.compiler.ir.operands import Operand, Ref
 from toile.kernels.cumulative.shared import running_of
 from toile.targets.cuda import elements as numbers
 from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
+from toile.targets.cuda.scalars import HELPERS
 from toile.targets.cuda.text import MOST, divisor, kernel_text
 
 _SHORT = 512  # elements of a row that one warp processes
@@ -39,7 +41,8 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
         return False
     kind, dtype, wide, outer, n, inner = found
     x, out = plan.contiguous(ins[0]), outs[0]
-    work = "double" if wide else numbers.work_type(dtype)
+    work = "double" if wide else numbers.work_type(numbers.real_part(dtype))
+    work = f"Pair<{work}>" if dtype.kind == "c" else work
     key = (kind, dtype, work, op.reverse)
     if inner == 1 and n <= _SHORT:
         args = (out.ref, x.ref, n, outer)
@@ -52,9 +55,14 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
     return True
 
 
+def _cell(work: str) -> int:
+    """Bytes that are enough for a running value."""
+    return 16 if work.startswith("Pair") else 8
+
+
 def _tiles(key: Any, out: Ref, x: Ref, outer: int, n: int, plan: Planner) -> None:
     tiles = blocks_of(n, _TILE)
-    totals: Ref | int = plan.scratch(8 * outer * tiles) if tiles > 1 else 0
+    totals: Ref | int = plan.scratch(_cell(key[2]) * outer * tiles) if tiles > 1 else 0
     args = (out, x, n, divisor(tiles), totals)
     note = f"running {key[0]}"
     if tiles > 1:
@@ -77,7 +85,7 @@ def _columns(key: Any, out: Ref, x: Ref, outer: int, n: int, inner: int, plan: P
     parts = max(1, min(n // _PART, blocks_of(_ENOUGH, columns)))
     step = blocks_of(n, parts)
     parts = blocks_of(n, step)
-    totals: Ref | int = plan.scratch(8 * columns * parts) if parts > 1 else 0
+    totals: Ref | int = plan.scratch(_cell(key[2]) * columns * parts) if parts > 1 else 0
     args = (out, x, n, divisor(inner), totals, step, divisor(parts), columns * parts)
     blocks, note = blocks_of(columns * parts, THREADS), f"running {key[0]}"
     if parts == 1:
@@ -95,6 +103,9 @@ def _columns(key: Any, out: Ref, x: Ref, outer: int, n: int, inner: int, plan: P
 
 def _head(kind: str, dtype: Any, work: str) -> str:
     """Types, and `read`, `written`, `combine`, `nothing`; dtype None: totals of type `work`."""
+    if work.startswith("Pair"):
+        memory = work if dtype is None else f"Pair<{numbers.work_type(numbers.real_part(dtype))}>"
+        return f"{HELPERS['Pair']}typedef {memory} Memory;\ntypedef {work} Number;\n{_PRODUCT}"
     memory = work if dtype is None else numbers.memory_type(dtype)
     like = numbers.dtype_of(work) if dtype is None else dtype
     load = "x" if dtype is None else numbers.load(dtype, "x")
@@ -109,7 +120,31 @@ def _head(kind: str, dtype: Any, work: str) -> str:
         + f"__device__ inline Number read(Memory x) {{ return (Number){load}; }}\n"
         + f"__device__ inline Memory written(Number x) {{ return {store}; }}\n"
         + f"__device__ inline Number nothing() {{ return {neutral}; }}\n"
+        + "__device__ inline Number before(Number x, u32 d) { return __shfl_up_sync(~0u, x, d); }\n"
+        + "__device__ inline Number last(Number x) { return __shfl_sync(~0u, x, 31); }\n"
     )
+
+
+# Complex numbers; the neutral element is not multiplied: the product of 0 and inf is NaN.
+_PRODUCT = """\
+__device__ inline Number combine(Number a, Number b) {
+  if (a.re == 1 && a.im == 0) return b;
+  return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+__device__ inline Number read(Memory x) { return {x.re, x.im}; }
+__device__ inline Memory written(Number x) {
+  Memory y;
+  y.re = x.re, y.im = x.im;
+  return y;
+}
+__device__ inline Number nothing() { return {1, 0}; }
+__device__ inline Number before(Number x, u32 d) {
+  return {__shfl_up_sync(~0u, x.re, d), __shfl_up_sync(~0u, x.im, d)};
+}
+__device__ inline Number last(Number x) {
+  return {__shfl_sync(~0u, x.re, 31), __shfl_sync(~0u, x.im, 31)};
+}
+"""
 
 
 _WARP_SCAN = """\
@@ -117,7 +152,7 @@ __device__ inline Number running(Number x) {
   const u32 lane = threadIdx.x & 31;
 #pragma unroll
   for (u32 d = 1; d < 32; d <<= 1) {
-    const Number y = __shfl_up_sync(~0u, x, d);
+    const Number y = before(x, d);
     if (lane >= d) x = combine(y, x);
   }
   return x;
@@ -134,12 +169,12 @@ def _warp_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
   if (row >= (u32)w[3]) return;
   Memory* out = (Memory*)w[0] + (Word)row * n;
   const Memory* x = (const Memory*)w[1] + (Word)row * n;
-  Number before = nothing();
+  Number start = nothing();
   for (u32 first = 0; first < n; first += 32) {{
     const u32 i = first + (threadIdx.x & 31), at = {at};
-    const Number sum = combine(before, running(i < n ? read(x[at]) : nothing()));
+    const Number sum = combine(start, running(i < n ? read(x[at]) : nothing()));
     if (i < n) out[at] = written(sum);
-    before = __shfl_sync(~0u, sum, 31);
+    start = last(sum);
   }}
 """, _head(kind, dtype, work) + _WARP_SCAN)
 
@@ -150,10 +185,10 @@ def _tile_text(kind: str, dtype: Any, work: str, reverse: bool, role: str) -> st
     at = "n - 1 - i" if reverse else "i"
     room = _TILE + _TILE // _ITEMS
     warps = THREADS // 32
-    save = f"  if (threadIdx.x == {THREADS - 1}) totals[block] = combine(before, x[{_ITEMS - 1}]);"
+    save = f"  if (threadIdx.x == {THREADS - 1}) totals[block] = combine(start, x[{_ITEMS - 1}]);"
     write = f"""\
 #pragma unroll
-  for (u32 k = 0; k < {_ITEMS}; ++k) held[mine + k] = combine(before, x[k]);
+  for (u32 k = 0; k < {_ITEMS}; ++k) held[mine + k] = combine(start, x[k]);
   __syncthreads();
 #pragma unroll
   for (u32 k = 0; k < {_ITEMS}; ++k) {{
@@ -181,12 +216,12 @@ def _tile_text(kind: str, dtype: Any, work: str, reverse: bool, role: str) -> st
   for (u32 k = 0; k < {_ITEMS}; ++k)
     x[k] = k ? combine(x[k - 1], held[mine + k]) : held[mine];
   const Number sum = running(x[{_ITEMS - 1}]);
-  const Number left = __shfl_up_sync(~0u, sum, 1);
+  const Number left = before(sum, 1);
   if ((threadIdx.x & 31) == 31) sums[warp] = sum;
   __syncthreads();
-  Number before = {start};
-  for (u32 k = 0; k < warp; ++k) before = combine(before, sums[k]);
-  if (threadIdx.x & 31) before = combine(before, left);
+  Number start = {start};
+  for (u32 k = 0; k < warp; ++k) start = combine(start, sums[k]);
+  if (threadIdx.x & 31) start = combine(start, left);
 {save if role == "totals" else write}
 """, _head(kind, dtype, work) + _WARP_SCAN)
 

@@ -16,7 +16,7 @@ class Running(NamedTuple):
     """Running values over n numbers each: `outer` times `inner` of them."""
 
     kind: str
-    dtype: Any  # of the numbers, parts of complex ones
+    dtype: Any  # of the numbers; in sums, of the parts of complex ones
     wide: bool  # whether they are accumulated in float64
     outer: int
     n: int
@@ -26,11 +26,13 @@ class Running(NamedTuple):
 def running_of(op: Any, x: Operand) -> Running | None:
     """What an operation computes; None if there is no kernel. The parts of complex sums are
     separate columns."""
-    kind, pairs, dtype = _KINDS[op.kind], x.dtype.kind == "c", real_part(x.dtype)
-    suited = is_float(dtype) if kind == "logsumexp" else dtype.kind != "b"
-    if not supported(dtype) or not suited or pairs and kind != "add":
+    kind, pairs, part = _KINDS[op.kind], x.dtype.kind == "c", real_part(x.dtype)
+    suited = is_float(part) if kind == "logsumexp" else part.kind != "b"
+    if not supported(part) or not suited or pairs and kind not in ("add", "mul"):
         return None
     n = x.shape[op.axis]
-    long = n > _LONG and kind in ("add", "mul") and dtype.name == "float32"
-    outer, inner = prod(x.shape[: op.axis]), prod(x.shape[op.axis + 1 :]) * (1 + pairs)
+    long = n > _LONG and kind in ("add", "mul") and part.name == "float32"
+    apart = pairs and kind == "add"
+    outer, inner = prod(x.shape[: op.axis]), prod(x.shape[op.axis + 1 :]) * (1 + apart)
+    dtype = part if apart else x.dtype
     return Running(kind, dtype, long or kind == "logsumexp", outer, n, inner)

@@ -62,7 +62,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
         return False
     windows, kind = windows_of(op), kind_of(op, ins)
     order = _order(windows)
-    if order is None or kind not in KINDS or ins[0].dtype.kind == "b":
+    if order is None or kind not in KINDS or ins[0].dtype.kind == "b" and kind in EXTREMA:
         return False
     if _repeats(op, outs[0].shape, ins[-1].shape):
         return False

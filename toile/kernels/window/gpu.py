@@ -28,11 +28,11 @@ _AXIS = ("size", "taps", "stride", "low", "base", "dilation")  # the numbers of 
 
 
 def _declines(op: Any, operands: list[Operand]) -> bool:
-    dtype = operands[0].dtype
+    dtype, kind = operands[0].dtype, kind_of(op, operands[:-1])
     return (
         not all(numbers.supported(x.dtype) and 0 < x.size <= MOST for x in operands)
-        or dtype.kind == "b" or prod(op.window_dimensions) > _MOST_TAPS
-        or kind_of(op, operands[:-1]) not in KINDS
+        or dtype.kind == "b" and kind in EXTREMA or prod(op.window_dimensions) > _MOST_TAPS
+        or kind not in KINDS
     )  # fmt: skip
 
 

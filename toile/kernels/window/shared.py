@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from toile.compiler.ir.operands import Operand
 
 # Reductions that have kernels, and selections by their comparison.
-KINDS = ("add", "mul", "max", "min", "ge", "le")
+KINDS = ("add", "mul", "max", "min", "and", "or", "ge", "le")
 EXTREMA = {"ge": "max", "le": "min"}
 
 

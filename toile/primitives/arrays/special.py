@@ -426,7 +426,21 @@ def _halves(x: Array) -> tuple[Array, Array]:
 def logistic(xp: ModuleType, x: Array) -> Array:
     """1 / (1 + exp(-x))."""
     one = x.dtype.type(1)
-    return one / (one + xp.exp(-x))
+    if x.dtype.kind != "c":
+        return one / (one + xp.exp(-x))
+    left = x.real < 0  # where e**-x may overflow
+    e = xp.exp(xp.where(left, x, -x))
+    return xp.where(left, e, one) / (one + e)
+
+
+def expm1(xp: ModuleType, x: Array) -> Array:
+    """exp(x) - 1; of a complex number without imaginary part, a real result."""
+    y = xp.expm1(x)
+    if x.dtype.kind != "c":
+        return y
+    out = xp.empty_like(y)
+    out.real, out.imag = y.real, xp.where(x.imag == 0, x.imag, y.imag)
+    return out
 
 
 def rsqrt(xp: ModuleType, x: Array) -> Array:

@@ -57,7 +57,7 @@ def store(dtype: Any, x: str) -> str:
 
 
 def combine_function(kind: str, dtype: Any, type: str = "", name: str = "combine") -> str:
-    """`type combine(a, b)` in registers; kind: add, sub, mul, min, max; extrema propagate NaN."""
+    """`type combine(a, b)` in registers; kind: add, sub, mul, and, or, min, max, which keep NaN."""
     type = type or work_type(dtype)
     head = f"__device__ inline {type} {name}({type} a, {type} b) {{ "
     if is_float(dtype):
@@ -66,14 +66,14 @@ def combine_function(kind: str, dtype: Any, type: str = "", name: str = "combine
             return head + f"return a != a || b != b ? a + b : f{kind}{suffix}(a, b); }}\n"
         return head + f"return a {_SIGNS[kind]} b; }}\n"
     if dtype.kind == "b":  # sum and maximum are `or`, product and minimum are `and`
-        return head + f"return a {'|' if kind in ('add', 'max') else '&'} b; }}\n"
+        return head + f"return a {'|' if kind in ('add', 'max', 'or') else '&'} b; }}\n"
     if kind in ("min", "max"):
         return head + f"return a {'<' if kind == 'min' else '>'} b ? a : b; }}\n"
     wide = "u64" if dtype.itemsize == 8 else "u32"
     return head + f"return ({type})(({wide})a {_SIGNS[kind]} ({wide})b); }}\n"
 
 
-_SIGNS = {"add": "+", "sub": "-", "mul": "*"}
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|"}
 
 
 def literal(value: Any, dtype: Any, type: str = "") -> str:

@@ -70,11 +70,11 @@ def to_bfloat(f: ir.Function, value: str, lanes: int = 1) -> str:
 def combine(
     f: ir.Function, kind: str, dtype: Any, a: str, b: str, work: str = "", lanes: int = 1
 ) -> str:
-    """a `kind` b in registers; kind: add, sub, mul, min or max; the last two propagate NaN."""
+    """a `kind` b in registers; kind: add, sub, mul, and, or, min, max, which propagate NaN."""
     scalar = work or work_type(dtype)
     type = ir.typed(scalar, lanes)
     if dtype.kind == "b":  # sum and maximum are `or`, product and minimum `and`
-        return f.value(f"{'or' if kind in ('add', 'max') else 'and'} {type} {a}, {b}")
+        return f.value(f"{'or' if kind in ('add', 'max', 'or') else 'and'} {type} {a}, {b}")
     if kind not in ("min", "max"):
         return f.value(f"{'f' if is_float(dtype) else ''}{kind} {type} {a}, {b}")
     name = f"{kind}imum" if is_float(dtype) else ("s" if dtype.kind == "i" else "u") + kind

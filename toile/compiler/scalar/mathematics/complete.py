@@ -12,6 +12,9 @@ from typing import Any
 from toile.compiler.scalar.builder import Arithmetic, Unsupported, Value, kind
 from toile.compiler.scalar.mathematics import (
     bessel,
+    complex_inverses,
+    complex_powers,
+    complex_waves,
     complexes,
     error,
     exponential,
@@ -47,27 +50,27 @@ class Builder(Arithmetic):
 
     exp = _function(exponential.exp, complexes.exp)
     exp2 = _function(exponential.exp2, complexes.exp2)
-    expm1 = _function(exponential.expm1)
+    expm1 = _function(exponential.expm1, complex_waves.expm1)
     log = _function(exponential.log, complexes.log)
-    log1p = _function(exponential.log1p)
+    log1p = _function(exponential.log1p, complexes.log1p)
     log2 = _function(exponential.log2, complexes.log2)
-    logistic = _function(exponential.logistic)
-    rsqrt = _function(powers.rsqrt)
+    logistic = _function(exponential.logistic, complexes.logistic)
+    rsqrt = _function(powers.rsqrt, complexes.rsqrt)
     cbrt = _function(powers.cbrt)
     fmod = _function(powers.fmod)
-    sin = _function(trigonometric.sin)
-    cos = _function(trigonometric.cos)
-    tan = _function(trigonometric.tan)
-    asin = _function(trigonometric.asin)
-    acos = _function(trigonometric.acos)
-    atan = _function(trigonometric.atan)
-    atan2 = _function(trigonometric.atan2)
-    sinh = _function(hyperbolic.sinh)
-    cosh = _function(hyperbolic.cosh)
-    tanh = _function(hyperbolic.tanh)
-    asinh = _function(hyperbolic.asinh)
-    acosh = _function(hyperbolic.acosh)
-    atanh = _function(hyperbolic.atanh)
+    sin = _function(trigonometric.sin, complex_waves.sin)
+    cos = _function(trigonometric.cos, complex_waves.cos)
+    tan = _function(trigonometric.tan, complex_waves.tan)
+    asin = _function(trigonometric.asin, complex_inverses.asin)
+    acos = _function(trigonometric.acos, complex_inverses.acos)
+    atan = _function(trigonometric.atan, complex_inverses.atan)
+    atan2 = _function(trigonometric.atan2, complexes.atan2)
+    sinh = _function(hyperbolic.sinh, complex_waves.sinh)
+    cosh = _function(hyperbolic.cosh, complex_waves.cosh)
+    tanh = _function(hyperbolic.tanh, complex_waves.tanh)
+    asinh = _function(hyperbolic.asinh, complex_inverses.asinh)
+    acosh = _function(hyperbolic.acosh, complex_inverses.acosh)
+    atanh = _function(hyperbolic.atanh, complex_inverses.atanh)
     erf = _function(error.erf)
     erfc = _function(error.erfc)
     erf_inv = _function(error.erf_inv)
@@ -76,10 +79,13 @@ class Builder(Arithmetic):
     polygamma = _function(gamma.polygamma)
     bessel_i0e = _function(bessel.bessel_i0e)
     bessel_i1e = _function(bessel.bessel_i1e)
-    pow = powers.pow_
     integer_pow = powers.integer_pow
     reduce_precision = powers.reduce_precision
     nextafter = powers.nextafter
+
+    def pow(self, x: Value, y: Value) -> Value:
+        """x to the power y; y may be an integer with a floating or complex x."""
+        return (complex_powers if x.imag else powers).pow_(self, x, y)
 
     def sqrt(self, x: Value) -> Value:
         """Square root."""

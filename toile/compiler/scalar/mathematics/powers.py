@@ -11,6 +11,7 @@ import numpy as np
 from toile.compiler.scalar.builder import (
     FLOAT32,
     FLOAT64,
+    INT32,
     INT64,
     Arithmetic,
     Operand,
@@ -201,12 +202,13 @@ def integer_pow(k: Arithmetic, x: Value, n: int) -> Value:
 
 
 def fmod(k: Arithmetic, x: Value, y: Value) -> Value:
-    """Exact remainder of float32 with the sign of the dividend.
+    """Exact remainder with the sign of the dividend."""
+    return (_fmod_single if x.dtype == FLOAT32 else _fmod_double)(k, x, y)
 
-    In float64 a - q b is exact for 29-bit quotients q, so the division starts from the highest
+
+def _fmod_single(k: Arithmetic, x: Value, y: Value) -> Value:
+    """In float64 a - q b is exact for 29-bit quotients q, so the division starts from the highest
     multiple b 2**(28 j) of the divisor and computes 28 bits of the quotient at a time."""
-    if x.dtype != FLOAT32:
-        raise Unsupported("remainder of float64 in a kernel")
     a, b = (k.convert(k.abs(v), FLOAT64) for v in (x, y))
     rest = a
     for j in range(9, -1, -1):
@@ -216,6 +218,47 @@ def fmod(k: Arithmetic, x: Value, y: Value) -> Value:
     out = k.copysign(k.convert(rest, FLOAT32), x)
     endless = k.and_(k.eq(b, INFINITY), k.lt(a, INFINITY))
     return k.select(endless, x, out)
+
+
+_DIGITS = 50  # bits of the quotient in one step
+
+
+def _fmod_double(k: Arithmetic, x: Value, y: Value) -> Value:
+    """With x = a 2**i and y = b 2**j, the remainder of a 2**(i - j) by b, 50 bits at a time.
+
+    The quotient of a step is rounded to nearest: the rest is less than b in absolute value and a
+    multiple of the last bit of b, and so exact."""
+    (a, i), (b, j) = _mantissa(k, k.abs(x)), _mantissa(k, k.abs(y))
+    inverse = k.div(1.0, b)
+    places = k.sub(i, j)
+    d = k.maximum(places, 0)
+    steps = k.shift_right_logical(k.mul(d, 1311), 16)  # d // 50
+    first = k.bitcast(k.shift_left(k.add(k.sub(d, k.mul(steps, _DIGITS)), 1023), 52), FLOAT64)
+    steps = k.convert(k.convert(steps, INT32), FLOAT64)
+    a = k.mul(a, first)
+    rest = k.fma(k.neg(k.round_even(k.mul(a, inverse))), b, a)
+    inverse = k.mul(inverse, 2.0**_DIGITS)
+    for n in range((1023 + 1074) // _DIGITS):
+        quotient = k.neg(k.round_even(k.mul(rest, inverse)))
+        lower = k.fma(quotient, b, k.mul(rest, 2.0**_DIGITS))
+        rest = k.select(k.gt(steps, float(n)), lower, rest)
+    rest = k.select(k.lt(rest, 0.0), k.add(rest, b), rest)
+    half = k.shift_right_arithmetic(j, 1)
+    for part in (half, k.sub(j, half)):
+        rest = k.mul(rest, k.bitcast(k.shift_left(k.add(part, 1023), 52), FLOAT64))
+    below = k.or_(k.lt(places, 0), k.or_(k.eq(k.abs(y), INFINITY), k.eq(x, 0.0)))
+    out = k.select(below, x, k.copysign(rest, x))
+    undefined = k.or_(k.not_(k.is_finite(x)), k.or_(k.is_nan(y), k.eq(y, 0.0)))
+    return k.select(undefined, NAN, out)
+
+
+def _mantissa(k: Arithmetic, x: Value) -> tuple[Value, Value]:
+    """x = m 2**e for positive finite float64 x: m in [1, 2) and e, an integer."""
+    tiny = k.lt(x, FORMS[FLOAT64].least_normal)
+    bits = k.bitcast(k.select(tiny, k.mul(x, 2.0**54), x), INT64)
+    bias = k.select(tiny, k.constant(1023 + 54, INT64), k.constant(1023, INT64))
+    m = k.or_(k.and_(bits, (1 << 52) - 1), 1023 << 52)
+    return k.bitcast(m, FLOAT64), k.sub(k.shift_right_logical(bits, 52), bias)
 
 
 # ---------------------------------------------------------------------------------- bits of floats

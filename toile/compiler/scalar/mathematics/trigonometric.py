@@ -195,18 +195,30 @@ def _is_odd(k: Arithmetic, quadrant: Value) -> Value:
     return k.ne(k.and_(quadrant, 1), 0)
 
 
-def sin(k: Arithmetic, x: Value) -> Value:
-    """Sine."""
-    s, c, quadrant = _sine_cosine(k, x)
+def _sine(k: Arithmetic, x: Value, s: Value, c: Value, quadrant: Value) -> Value:
     bits = k.xor(_half_turns(k, quadrant, x.dtype), k.bitcast(x, integers_like(x.dtype)))
     return _turned(k, k.select(_is_odd(k, quadrant), c, s), bits)
 
 
+def _cosine(k: Arithmetic, s: Value, c: Value, quadrant: Value) -> Value:
+    bits = _half_turns(k, k.add(quadrant, 1), s.dtype)
+    return _turned(k, k.select(_is_odd(k, quadrant), s, c), bits)
+
+
+def sin(k: Arithmetic, x: Value) -> Value:
+    """Sine."""
+    return _sine(k, x, *_sine_cosine(k, x))
+
+
 def cos(k: Arithmetic, x: Value) -> Value:
     """Cosine."""
-    s, c, quadrant = _sine_cosine(k, x)
-    bits = _half_turns(k, k.add(quadrant, 1), x.dtype)
-    return _turned(k, k.select(_is_odd(k, quadrant), s, c), bits)
+    return _cosine(k, *_sine_cosine(k, x))
+
+
+def sine_and_cosine(k: Arithmetic, x: Value) -> tuple[Value, Value]:
+    """Sine and cosine of one angle, which is reduced once."""
+    reduced = _sine_cosine(k, x)
+    return _sine(k, x, *reduced), _cosine(k, *reduced)
 
 
 def tan(k: Arithmetic, x: Value) -> Value:
