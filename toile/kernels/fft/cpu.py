@@ -40,7 +40,7 @@ from toile.targets.llvm.launches import Launch
 _DIRECT = 8192  # the longest signal that is transformed in the lanes of one buffer
 _SHORT = 256  # the longest one for which empty lanes cost less than a division
 _BLOCK = 8
-_GRAIN_NS = 20_000.0
+_CHUNK_NS = 5_000.0  # that a chunk should take at least
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
@@ -281,7 +281,8 @@ def _launch(
     blocks = -(-count // how.lanes)
     units = math.prod(shape) * blocks
     cost = 500.0 + n * (5.0 + 2.5 * math.log2(n + 1)) * 0.25 * how.lanes
-    grain = max(1, min(int(_GRAIN_NS / cost), -(-units // (4 * plan.threads))))
+    # Chunks have buffers of their own: with few of them, the buffers stay in the cache.
+    grain = max(int(_CHUNK_NS / cost), -(-units // (2 * plan.threads)))
     chunks = -(-units // grain)
     # The buffers are apart by half a page more than pages: CPUs take a load for one that depends on a
     # store before it if their addresses are equal but for the page.
@@ -299,7 +300,7 @@ def _launch(
         *(v * size for k, a in enumerate((x, out)) for v in (signals.lanes[k], a.strides[axis])),
         *shape, *(v * size for side in signals.strides for v in side),
     )  # fmt: skip
-    plan.stage(Launch(text, args, units, grain, "fft", cost=cost))
+    plan.stage(Launch(text, args, units, grain, "fft", cost=units * cost))
 
 
 def _powers(plan: Any, rows: int, columns: int, lanes: int, numbers: Any) -> Args:

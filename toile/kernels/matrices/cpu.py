@@ -27,6 +27,7 @@ _LETTERS = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 _TYPES = {"s": ("float", 4, "0x7FF8000000000000"), "d": ("double", 8, "0x7FF8000000000000")}
 _COLUMNS = 64  # right-hand sides of a unit, if there are more
 _FLOPS = 2.0  # per nanosecond
+_CHUNK_NS = 20_000.0  # that a chunk should take at least
 
 
 def _letter(x: Operand, *routines: str) -> str | None:
@@ -56,8 +57,7 @@ def lower_cholesky(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) 
         return False
     n = x.shape[-1]
     _copied(plan, out, x)
-    plan.stage(Launch(_cholesky_text(letter), (out.ref, n), prod(x.shape[:-2]), 1, op.name,
-                      cost=_cost(n**3 / 3)))
+    _stage(plan, op, _cholesky_text(letter), (out.ref, n), prod(x.shape[:-2]), n**3 / 3)
     return True
 
 
@@ -70,8 +70,7 @@ def lower_lu(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
     *batch, m, n = x.shape
     columns = _by_columns(plan, x)
     args: Args = (columns.ref, pivots.ref, order[0].ref if order else pivots.ref, m, n)
-    plan.stage(Launch(_lu_text(letter, bool(order)), args, prod(batch), 1, op.name,
-                      cost=_cost(max(m, n) * min(m, n) ** 2)))
+    _stage(plan, op, _lu_text(letter, bool(order)), args, prod(batch), max(m, n) * min(m, n) ** 2)
     plan.copy(packed, _transposed(columns))
     return True
 
@@ -92,7 +91,7 @@ def lower_qr(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
     args: Args = (columns.ref, wide.ref, r.ref, plan.scratch(chunks * work * size),
                   plan.scratch(chunks * min(m, n) * size), m, n, k, work, grain)
     plan.stage(Launch(_qr_text(letter), args, units, grain, op.name,
-                      cost=_cost(4 * m * n * min(m, n))))
+                      cost=units * _cost(4 * m * n * min(m, n))))
     plan.copy(q, _transposed(wide))
     return True
 
@@ -111,7 +110,7 @@ def lower_eigh(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> b
     args: Args = (columns.ref, values.ref, plan.scratch(chunks * work * x.dtype.itemsize),
                   plan.scratch(4 * chunks * integers), n, work, integers, grain)
     plan.stage(Launch(_eigh_text(letter, op.lower), args, units, grain, op.name,
-                      cost=_cost(9 * n**3)))
+                      cost=units * _cost(9 * n**3)))
     plan.copy(vectors, _transposed(columns))
     return True
 
@@ -137,7 +136,7 @@ def lower_svd(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bo
                   plan.scratch(32 * chunks * small), m, n, k, j, work, grain)
     job = "N" if not vectors else "A" if op.full_matrices else "S"
     plan.stage(Launch(_svd_text(letter, job), args, units, grain, op.name,
-                      cost=_cost(20 * m * n * small)))
+                      cost=units * _cost(20 * m * n * small)))
     for target, source in zip(vectors, (left, right), strict=False):
         plan.copy(target, _transposed(source))
     return True
@@ -178,8 +177,7 @@ def lower_triangular_solve(op: Any, ins: list[Operand], outs: list[Operand], pla
     blocks = -(-free // width)
     how = (op.left_side, op.lower, op.transpose_a, op.unit_diagonal)
     args: Args = (a.ref, out.ref, n, rows, columns, width, blocks)
-    plan.stage(Launch(_triangular_text(letter, *how), args, prod(batch) * blocks, 1, op.name,
-                      cost=_cost(n * n * width)))
+    _stage(plan, op, _triangular_text(letter, *how), args, prod(batch) * blocks, n * n * width)
     return True
 
 
@@ -195,13 +193,20 @@ def lower_factored_solve(op: Any, ins: list[Operand], outs: list[Operand], plan:
     width = _width(columns, prod(batch), plan.threads)
     blocks = -(-columns // width)
     args: Args = (packed.ref, pivots.ref, out.ref, n, columns, width, blocks)
-    plan.stage(Launch(_factored_text(letter, op.transposed), args, prod(batch) * blocks, 1, op.name,
-                      cost=_cost(2 * n * n * width)))
+    _stage(plan, op, _factored_text(letter, op.transposed), args, prod(batch) * blocks,
+           2 * n * n * width)
     return True
 
 
 def _cost(flops: float) -> float:
     return 500.0 + flops / _FLOPS
+
+
+def _stage(plan: Any, op: Any, text: str, args: Args, units: int, flops: float) -> None:
+    """Stage a kernel; a chunk has as many units as make it worth the time of claiming it."""
+    cost = _cost(flops)
+    grain = max(1, int(_CHUNK_NS / cost))
+    plan.stage(Launch(text, args, units, grain, op.name, cost=units * cost))
 
 
 def _width(columns: int, batch: int, threads: int) -> int:
