@@ -1,8 +1,10 @@
 """Reductions over windows, and the operations that select one element of each window.
 
 One axis without a window, dense in memory, provides the lanes of vectors (channels); the others
-without a window are batch axes. Up to three axes have windows. The gradient of a sum, a sum over a
-dilated operand, is several plain ones, one for each phase. Maxima propagate NaN as in NumPy.
+without a window are batch axes. Up to three axes have windows. If windows move by single steps
+along the last axis, the lanes are its positions, and the operand is padded first. The gradient of a
+sum, a sum over a dilated operand, is several plain ones, one for each phase. Maxima propagate NaN
+as in NumPy.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from toile.compiler.ir.geometry import permuted, room
+from toile.compiler.ir.geometry import part, permuted, room
 from toile.compiler.ir.operands import Operand
 from toile.engine.records import dataclass
 from toile.kernels.convolution.cpu import tiles
@@ -41,6 +43,7 @@ from toile.targets.llvm.text import Function
 _BLOCK = 4  # vectors of lanes that are processed together
 _MOST = 3  # axes with windows
 _MOST_OVERLAP = 256  # windows that may share an element
+_LEAST = 16  # positions along the last axis from which they are lanes
 _UNROLLED = 9  # taps of a window up to which its loop is unrolled
 
 
@@ -57,15 +60,13 @@ class Geometry:
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Add the stages of a window operation; False if there is no kernel for it."""
-    operands = [*ins, *outs]
-    if not all(elements.supported(x.dtype) and x.size for x in operands):
-        return False
     windows, kind = windows_of(op), kind_of(op, ins)
-    order = _order(windows)
-    if order is None or kind not in KINDS or ins[0].dtype.kind == "b" and kind in EXTREMA:
+    slides = len(ins) == 1 and outs[0].shape[-1:] >= (_LEAST,) and _single_steps(windows[-1])
+    order = _order(windows, slides)
+    if order is None or _declines(op, kind, ins, outs):
         return False
-    if _repeats(op, outs[0].shape, ins[-1].shape):
-        return False
+    if slides:
+        ins = [_padded(ins[0], windows[-1], kind, plan)]
     ins = [plan.contiguous(permuted(x, order)) for x in ins]
     result = permuted(outs[0], order)
     target = result if result.contiguous else room(plan, result.shape, result.dtype)
@@ -73,25 +74,54 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
     if op.scatters:
         _scatter(kind, _geometry(windows, target, ins[0]), ins, target, plan)
     else:
-        _windows(kind, _geometry(windows, ins[0], target), ins[::-1], target, plan)
+        _windows(kind, _geometry(windows, ins[0], target, slides), ins[::-1], target, plan)
     if target is not result:
         copies.copy(result, target, plan)
     return True
 
 
+def _declines(op: Any, kind: str, ins: list[Operand], outs: list[Operand]) -> bool:
+    """Whether there is no kernel, or NumPy needs less work."""
+    return (
+        not all(elements.supported(x.dtype) and x.size for x in (*ins, *outs))
+        or kind not in KINDS or ins[0].dtype.kind == "b" and kind in EXTREMA
+        or _repeats(op, outs[0].shape, ins[-1].shape)
+    )  # fmt: skip
+
+
 # --------------------------------------------------------------------------------------- geometry
 
 
-def _order(windows: Sequence[Window]) -> tuple[int, ...] | None:
+def _order(windows: Sequence[Window], slides: bool) -> tuple[int, ...] | None:
     """Axes as (batch ..., windows ..., lanes); None if too many have windows.
 
-    The last axis without a window provides the lanes; unless it is the last of all, operands are
-    transposed."""
+    The last axis without a window provides the lanes, unless the windows slide; unless it is the
+    last of all, operands are transposed."""
     moves = [i for i, w in enumerate(windows) if w.moves]
     still = [i for i in range(len(windows)) if i not in moves]
     if len(moves) > _MOST:
         return None
-    return (*still[:-1], *moves, *still[-1:])
+    return (*still, *moves) if slides else (*still[:-1], *moves, *still[-1:])
+
+
+def _single_steps(w: Window) -> bool:
+    """Whether windows move by one element at a time."""
+    return w.moves and w.stride == w.base == 1
+
+
+def _padded(x: Operand, w: Window, kind: str, plan: Planner) -> Operand:
+    """The operand with its last axis padded (or cut) as its windows say."""
+    *outer, n = x.shape
+    low, high = w.padding
+    starts = [0] * len(outer)
+    kept = max(0, n + min(low, 0) + min(high, 0))
+    x = part(x, [*starts, max(0, -low)], (*outer, kept))
+    if low <= 0 and high <= 0:
+        return x
+    whole = room(plan, (*outer, n + low + high), x.dtype)
+    copies.fill(whole, identity(kind, x.dtype), plan)
+    copies.copy(part(whole, [*starts, max(0, low)], x.shape), x, plan)
+    return whole
 
 
 def _repeats(op: Any, outs: Sequence[int], shape: Sequence[int]) -> bool:
@@ -99,15 +129,27 @@ def _repeats(op: Any, outs: Sequence[int], shape: Sequence[int]) -> bool:
     return prod(op.window_dimensions) * prod(outs) > _MOST_OVERLAP * prod(shape)
 
 
-def _geometry(windows: Sequence[Window], x: Operand, y: Operand) -> Geometry:
+def _geometry(
+    windows: Sequence[Window], x: Operand, y: Operand, slides: bool = False
+) -> Geometry:
     """The windows of dense operands whose axes are in order.
 
-    `x` has the shape of the operand, `y` that of windows."""
+    `x` has the shape of the operand, `y` that of windows. If windows slide, the lanes are the
+    positions along the last axis, whose taps lie one dilation apart."""
     moves = [
         Axis(x.shape[i], w.taps, y.shape[i], w.stride, w.padding[0], w.base, w.dilation,
              x.strides[i], 0, y.strides[i])
         for i, w in enumerate(windows) if w.moves
     ]  # fmt: skip
+    if slides:
+        batch = len(windows) - len(moves)
+        last = moves[-1]
+        moves[-1] = Axis(1 + (last.taps - 1) * last.dilation, last.taps, 1,
+                         dilation=last.dilation, x=1)
+        return Geometry(
+            prod(x.shape[:batch]), last.outs, (*[Axis()] * (_MOST - len(moves)), *moves),
+            prod(x.shape[batch:]), prod(y.shape[batch:]),
+        )  # fmt: skip
     has_lanes = len(moves) < len(windows)
     batch = len(windows) - len(moves) - has_lanes
     inner = lambda z: prod(z.shape[batch:])
@@ -197,7 +239,8 @@ def window_text(kind: str, dtype: Any, dilated: bool, wide: int) -> str:
         y = f.step(buffers[-1], rest, n["y_batch"])
         bounds, y = start_bounds(f, axes[:2], (at[2], at[1]), y)
         low, high = f.part(at[0], n["per_block"], n["lanes"])
-        for width, lane in lane_blocks(f, low, high, (_BLOCK * wide, wide, 1)):
+        less = (wide // 4,) if wide >= 32 else ()  # the rest of rows of bytes
+        for width, lane in lane_blocks(f, low, high, (_BLOCK * wide, wide, *less, 1)):
             here = [f.step(p, lane, size) for p in (*xs, y)]
             lanes = min(width, wide)
             _row(f, kind, Lanes(dtype, lanes), axes, bounds, here, width // lanes)
