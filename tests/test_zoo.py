@@ -1,4 +1,4 @@
-"""The programs of `benchmarks.programs`, at their smallest size: the results of JAX, step by step."""
+"""The programs of `benchmarks.programs` give the results of JAX, step by step, at small sizes."""
 
 import inspect
 import sys

@@ -92,3 +92,17 @@ def check_axes(op: Any, x: Aval, axes: Sequence[int]) -> None:
             op.name, f"distinct axes in [0, {x.ndim}), here {tuple(axes)}", [x],
             "count axes from 0, or use the function of toile.numpy for negative ones",
         )
+
+
+# ---------------------------------------------------------------------------------- rearrangements
+
+
+def undoes_reshape(op: Any, first: Any, x: Any) -> bool:
+    """Whether a reshape restores the shape of the operand of another."""
+    return first.__class__ is op.__class__ and op.shape == x.shape
+
+
+def undoes_transpose(op: Any, first: Any, x: Any) -> bool:
+    """Whether a transpose restores the order of the axes before another."""
+    return first.__class__ is op.__class__ and all(
+        first.perm[p] == i for i, p in enumerate(op.perm))

@@ -420,13 +420,12 @@ class Reshape(Linear):
     """The same elements, in row-major order, with another shape."""
 
     shape: tuple[int, ...]
-    moves_elements = moves_axes = True
+    moves_elements = moves_axes = rearranges = True
 
     kernel_family = "copy.reshape"
     key_use = key_uses.moves
     is_free = commutes_with_sums = True
-    rearranges = True
-    simplified = simplification.reshaped_once
+    simplified, undoes = simplification.reshaped_once, axis_rules.undoes_reshape
     domain_axes, moved_axis = axis_rules.reshape_domain, axis_rules.reshape_axis
     grown_axis = axis_rules.reshaped
 
@@ -441,9 +440,6 @@ class Reshape(Linear):
     def view(self, x: Any) -> Any:
         strides = strides_in(self.shape, x.shape, x.strides)
         return None if strides is None else x._replace(shape=self.shape, strides=strides)
-
-    def undoes(self, first: Operation, x: Aval) -> bool:
-        return isinstance(first, Reshape) and self.shape == x.shape
 
     def eager(self, xp: Any, x: Any) -> Any:
         return x.reshape(self.shape)
@@ -476,12 +472,11 @@ class Transpose(Linear):
     """The operand with permuted axes: axis i of the result is axis perm[i] of the operand."""
 
     perm: tuple[int, ...]
-    moves_elements = moves_axes = True
+    moves_elements = moves_axes = rearranges = is_always_view = True
 
     key_use = key_uses.moves
     is_free = commutes_with_sums = True
-    rearranges = is_always_view = True
-    simplified = simplification.transposed_once
+    simplified, undoes = simplification.transposed_once, axis_rules.undoes_transpose
     domain_axes, moved_axis = axis_rules.transpose_domain, axis_rules.transpose_axis
 
     def infer(self, x: Aval) -> Aval:
@@ -497,9 +492,6 @@ class Transpose(Linear):
     def view(self, x: Any) -> Any:
         return x._replace(shape=tuple(x.shape[p] for p in self.perm),
                           strides=tuple(x.strides[p] for p in self.perm))
-
-    def undoes(self, first: Operation, x: Aval) -> bool:
-        return isinstance(first, Transpose) and first.perm == inverse(self.perm)
 
     def eager(self, xp: Any, x: Any) -> Any:
         return x.transpose(self.perm)

@@ -89,5 +89,6 @@ class _Between:
         """Whether an atom is a number or an array of equal numbers."""
         if a.__class__ is not Var or not a.aval.shape:
             return True
-        repeats = made is not None and made.op.makes_axes and bool(made.ins)
-        return repeats and not made.ins[0].aval.shape
+        if made is None or not made.op.makes_axes or not made.ins:
+            return False
+        return not made.ins[0].aval.shape

@@ -298,12 +298,7 @@ class _Unit:
 
     def _read(self, work: Work, owner: Owner, x: Access, size: int) -> Content:
         verifier, frame = self.verifier, self.frame
-        meant = [m for a in owner.atoms for m in frame.meanings(a)] + owner.more
-        room = frame.rooms.get(x.buffer)
-        if room is not None and room.owner is work.owner:
-            meant.append((room, 0))
-        if isinstance(x.buffer, Table):
-            meant = [(Content.constant(x.buffer.array), 0)]
+        meant = self._meant(work, owner, x)
         what = f"an operand of {work.name}"
         local = self.local.get(x.buffer)
         if local is not None and matches(local, 0, meant, False):
@@ -320,6 +315,17 @@ class _Unit:
                 verifier._check_parts(frame, a)
         self.reads.append((verifier.pointers[x.key], size, content))
         return content
+
+    def _meant(self, work: Work, owner: Owner, x: Access) -> list[Meaning]:
+        """What a work may read from a buffer."""
+        frame = self.frame
+        if isinstance(x.buffer, Table):
+            return [(Content.constant(x.buffer.array), 0)]
+        meant = [m for a in owner.atoms for m in frame.meanings(a)] + owner.more
+        room = frame.rooms.get(x.buffer)
+        if room is not None and room.owner is work.owner:
+            meant.append((room, 0))
+        return meant
 
     def _write(self, work: Work, owner: Owner, x: Any, read: Mapping[Any, Content]) -> None:
         verifier, frame = self.verifier, self.frame

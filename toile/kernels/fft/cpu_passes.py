@@ -158,7 +158,8 @@ class Vectors:
         return known.get(len(xs), self._odd)(xs)
 
     def _two(self, xs: list[Pair]) -> list[Pair]:
-        return [self.add(*xs), self.sub(*xs)]
+        a, b = xs
+        return [self.add(a, b), self.sub(a, b)]
 
     def _four(self, xs: list[Pair]) -> list[Pair]:
         (a, c), (b, d) = self._two(xs[::2]), self._two(xs[1::2])

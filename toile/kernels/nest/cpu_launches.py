@@ -45,7 +45,6 @@ from toile.targets.llvm.chunk_sizes import (
 )
 from toile.targets.llvm.launches import Launch, Rows, Span
 
-
 _ENOUGH = 1024  # elements of an operand that is worth copying
 
 

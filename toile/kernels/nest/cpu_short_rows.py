@@ -51,14 +51,20 @@ def _applies(x: Loops) -> bool:
         return False
     if not 1 < x.extents[-1] <= LONGEST or x.extents[nest.outer - 1] < _ROWS:
         return False
-    last = nest.rank - 1
-    for node in nest.nodes:
-        if isinstance(node, Total) or isinstance(node, Index) and last in node.axes:
-            return False
-        if isinstance(node, Reduce) and (
-                node.kind not in _COMBINED or accumulator(node.dtype) != node.dtype):
-            return False
-    return all(is_plain(p.dtype) for p in (*x.loads, *x.stores))
+    return all(is_plain(p.dtype) for p in (*x.loads, *x.stores)) and not any(
+        _prevents(node, nest.rank - 1) for node in nest.nodes)
+
+
+def _prevents(node: Node, last: int) -> bool:
+    """Whether a node has no form for each element of a row, the axis `last`."""
+    match node:
+        case Total():
+            return True
+        case Index(axes, _):
+            return last in axes
+        case Reduce(kind, _, dtype):
+            return kind not in _COMBINED or accumulator(dtype) != dtype
+    return False
 
 
 class _Unrolled:
@@ -117,9 +123,9 @@ class _Unrolled:
                 place = Place(p.base, p.offset + r * p.strides[-1], p.strides[:-1], p.dtype)
                 stores.append((found[n][r], _access(place)))
                 places.append(place)
-        made = LoopNest("map", nest.outer, 0, 0, tuple(self.nodes),
+        new = LoopNest("map", nest.outer, 0, 0, tuple(self.nodes),
                         tuple(map(_access, self.loads)), tuple(stores), nest.constants)
-        return replace(self.x, nest=made, extents=self.extents, loads=self.loads, stores=places)
+        return replace(self.x, nest=new, extents=self.extents, loads=self.loads, stores=places)
 
     def _at(self, node: Node, found: list[list[int]], r: int) -> Node:
         """A node for element r of a row."""
