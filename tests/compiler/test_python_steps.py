@@ -28,13 +28,33 @@ USERS = dict.fromkeys(
 MESHES = dict.fromkeys(
     ("Constraint", "Spmd", "Varying"), "divided over a mesh before anything is compiled"
 )
+ITERATED = dict.fromkeys(
+    ("Igamma", "IgammaGradA", "Igammac", "RandomGammaGrad", "RegularizedIncompleteBeta", "Zeta"),
+    "series and continued fractions that iterate until all elements have converged",
+)  # fmt: skip
+RARE = dict.fromkeys(
+    ("Eig", "Schur", "Hessenberg", "Tridiagonal", "TridiagonalSolve", "CholeskyUpdate", "Geqrf",
+     "HouseholderProduct", "Ormqr", "LuPivotsToPermutation"),
+    "rare: LAPACK through NumPy or SciPy, or a loop over rows",
+)  # fmt: skip
+COMPLEX = dict.fromkeys(
+    ("Cholesky", "Eigh", "FactoredSolve", "Lu", "LuFactors", "Qr", "Svd", "TriangularSolve"),
+    "of complex matrices, and QR with pivots: LAPACK through NumPy or SciPy",
+)  # fmt: skip
 BOTH = {
     **USERS,
     **MESHES,
+    **ITERATED,
+    **RARE,
+    "BitcastConvertType": "between dtypes of different sizes: NumPy's view of an array",
 }
 IN_PYTHON = {
-    "cpu": {**BOTH},
-    "gpu": {**BOTH},
+    "cpu": {**BOTH, **COMPLEX, "ConvGeneralDilated": "of complex numbers"},
+    "gpu": {
+        **BOTH,
+        **dict.fromkeys(COMPLEX, "LAPACK on the host"),
+        "Fft": "NumPy on the host",
+    },
 }
 
 
@@ -76,3 +96,8 @@ def test_only_listed_operations_run_in_python(found, device):
 def test_listed_operations_do(found, device):
     """An operation that has got its kernel leaves the list."""
     assert set(IN_PYTHON[device]) - set(found[device]) == set()
+
+
+def test_decompositions_of_real_matrices_have_kernels(found):
+    for name in {*COMPLEX} - {"Qr"}:
+        assert {d for d in found["cpu"][name] if not d.startswith("complex")} == set(), name
