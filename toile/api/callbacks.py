@@ -384,8 +384,8 @@ def debug_breakpoint(
 ) -> PyTree:
     """Enter Python's debugger when the traced code runs.
 
-    In the debugger, the dictionary `seen` contains the values of the caller's local variables that
-    are arrays, by name. Arrays inside lists and other trees are not included.
+    In the debugger, the dictionary `seen` maps the name of each of the caller's local variables
+    that holds an array to that array. Arrays inside lists and other trees are not included.
 
     Args:
         backend: accepted for compatibility with JAX.

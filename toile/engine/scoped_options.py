@@ -33,7 +33,7 @@ def allow_excess_precision(new_val: bool = True) -> None:
 
 @State
 def allow_f16_reductions(new_val: bool = True) -> None:
-    """Accept JAX's option for sums of 16-bit floats that accumulate in 16 bits.
+    """Accept the JAX option that allows sums of 16-bit floats to be accumulated in 16 bits.
 
     The option exists for compatibility with JAX and has no effect in toile.
 

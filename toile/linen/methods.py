@@ -59,7 +59,7 @@ def compact(fun: F) -> F:
 def nowrap(fun: F) -> F:
     """Mark a method as a plain function, which runs without the module's state management.
 
-    A method with this mark can be called on an unbound module, and calling it does not run `setup`.
+    A method marked this way can be called on an unbound module. Calling it does not run `setup`.
 
     Args:
         fun: a method of a module.

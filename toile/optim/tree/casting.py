@@ -56,8 +56,8 @@ def dtype(
     Args:
         tree: tree of arrays. If it has no leaves, the default floating-point dtype is returned.
         mixed_dtype_handler: what to do if the dtypes differ. "promote" returns the dtype to which
-            they promote, "highest" returns the one of them to which all others promote, and
-            "lowest" returns the one that promotes to all others. If `mixed_dtype_handler` is None,
+            they promote, "highest" returns whichever of the leaves' dtypes all others promote to,
+            and "lowest" returns whichever promotes to all others. If `mixed_dtype_handler` is None,
             differing dtypes raise an error.
 
     Returns:
