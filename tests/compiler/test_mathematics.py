@@ -161,8 +161,9 @@ LOOSE = {("pow", "f8"): 4, ("erf", "f8"): 4, ("erf_inv", "f8"): 64, ("log1p", "f
 COMPLEX_BOUND = 8
 BINARY = {"add", "sub", "mul", "div", "rem", "max", "min", "nextafter", "atan2", "pow", "eq", "ne",
           "lt", "le", "gt", "ge", "and", "or", "xor", "shift_left", "shift_right_logical",
-          "shift_right_arithmetic"}
-TERNARY = {"clamp"}
+          "shift_right_arithmetic", "zeta", "igamma", "igammac", "igamma_grad_a",
+          "random_gamma_grad"}
+TERNARY = {"clamp", "regularized_incomplete_beta"}
 ELEMENTWISE = [
     families.add, families.sub, families.neg, families.mul, elementwise.div, elementwise.rem,
     elementwise.pow_, elementwise.abs_, elementwise.sign, elementwise.floor, elementwise.ceil,
@@ -180,6 +181,8 @@ ELEMENTWISE = [
     special.erfc, special.erf_inv,
 ]
 GAMMA = (special.lgamma, special.digamma)
+ITERATED = (special.zeta, special.igamma, special.igammac, special.igamma_grad_a,
+            special.random_gamma_grad, special.regularized_incomplete_beta)
 # Code that kernels do not have: such equations run through `eager`.
 UNSUPPORTED = {
     "c": {"pow", "lt", "le", "gt", "ge", "max", "min", "clamp", "expm1", "log1p", "logistic",
@@ -390,9 +393,10 @@ def compiled_for(name, text):
 @pytest.mark.parametrize("dtype", [np.dtype("f2"), np.dtype("f4"), np.dtype("f8")],
                          ids=lambda d: d.name)
 def test_no_calls_and_vectors(name, dtype, monkeypatch):
-    """Loops become vector code that calls nothing but the intrinsics of instructions."""
+    """Loops become vector code that calls nothing but the intrinsics of instructions, and vector
+    functions of the same module."""
     monkeypatch.setattr(scalars, "_X86", name == "x86_64")
-    ops = [op for op in (*ELEMENTWISE, *GAMMA)
+    ops = [op for op in (*ELEMENTWISE, *GAMMA, *ITERATED)
            if "f" in op.accepts and not lacks_code(op, dtype)]
     if dtype == np.float16:  # its functions are those of float32
         ops = [families.add, transcendental.exp, elementwise.nextafter]

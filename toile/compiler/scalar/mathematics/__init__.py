@@ -1,8 +1,9 @@
 """Mathematical functions as code over the scalar builder, one file per family.
 
 `Builder` is the complete builder `k`: it passes narrow floats to the float32 version of a function
-(their registers are float32) and complex numbers to `complexes`. No function branches or calls
-another at run time, so that LLVM vectorizes loops over it and the lanes of a GPU do not diverge.
+(their registers are float32) and complex numbers to `complexes`. Most functions do not branch
+or call another at run time, so that LLVM vectorizes loops over them and the lanes of a GPU do not
+diverge; those that iterate until they converge are called by kernels (`mathematics.apart`).
 May import compiler.scalar only.
 """
 
