@@ -148,8 +148,10 @@ def check_value(row, dtype):
         check_jit(row, xs, got)
 
 
-# Where the function has zeros, series of other forms differ in more than the last bits.
-ULPS = {"Lgamma": 2**10, "Digamma": 2**10}
+# Where the function has zeros, series of other forms differ in more than the last bits, and so do
+# sums of many terms, such as SciPy's continued fractions.
+ULPS = {"Lgamma": 2**10, "Digamma": 2**10, "Igamma": 2**8, "Igammac": 2**10, "IgammaGradA": 2**10,
+        "RandomGammaGrad": 2**10, "RegularizedIncompleteBeta": 2**7}
 
 
 def check_jit(row, xs, want):

@@ -164,8 +164,9 @@ COMPLEX_BOUND = 8
 LOSES_DIGITS = {"pow", "atan2"}
 BINARY = {"add", "sub", "mul", "div", "rem", "max", "min", "nextafter", "atan2", "pow", "eq", "ne",
           "lt", "le", "gt", "ge", "and", "or", "xor", "shift_left", "shift_right_logical",
-          "shift_right_arithmetic"}
-TERNARY = {"clamp"}
+          "shift_right_arithmetic", "zeta", "igamma", "igammac", "igamma_grad_a",
+          "random_gamma_grad"}
+TERNARY = {"clamp", "regularized_incomplete_beta"}
 ELEMENTWISE = [
     families.add, families.sub, families.neg, families.mul, elementwise.div, elementwise.rem,
     elementwise.pow_, elementwise.abs_, elementwise.sign, elementwise.floor, elementwise.ceil,
@@ -183,6 +184,8 @@ ELEMENTWISE = [
     special.erfc, special.erf_inv,
 ]
 GAMMA = (special.lgamma, special.digamma)
+ITERATED = (special.zeta, special.igamma, special.igammac, special.igamma_grad_a,
+            special.random_gamma_grad, special.regularized_incomplete_beta)
 # Code that kernels do not have: such equations run through `eager`.
 UNSUPPORTED = {"c": {"lt", "le", "gt", "ge", "max", "min", "clamp"}}
 
@@ -388,9 +391,10 @@ def compiled_for(name, text):
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("dtype", [*FLOATS[1:], COMPLEXES[0]], ids=lambda d: d.name)
 def test_no_calls_and_vectors(name, dtype, monkeypatch):
-    """Loops become vector code that calls nothing but the intrinsics of instructions."""
+    """Loops become vector code that calls nothing but the intrinsics of instructions, and vector
+    functions of the same module."""
     monkeypatch.setattr(scalars, "_X86", name == "x86_64")
-    ops = [op for op in (*ELEMENTWISE, *GAMMA)
+    ops = [op for op in (*ELEMENTWISE, *GAMMA, *ITERATED)
            if "f" in op.accepts and not lacks_code(op, dtype)]
     if dtype == np.float16:  # its functions are those of float32
         ops = [families.add, transcendental.exp, elementwise.nextafter]

@@ -28,10 +28,6 @@ USERS = dict.fromkeys(
 MESHES = dict.fromkeys(
     ("Constraint", "Spmd", "Varying"), "divided over a mesh before anything is compiled"
 )
-ITERATED = dict.fromkeys(
-    ("Igamma", "IgammaGradA", "Igammac", "RandomGammaGrad", "RegularizedIncompleteBeta", "Zeta"),
-    "series and continued fractions that iterate until all elements have converged",
-)  # fmt: skip
 RARE = dict.fromkeys(
     ("Eig", "Schur", "Hessenberg", "Tridiagonal", "TridiagonalSolve", "CholeskyUpdate", "Geqrf",
      "HouseholderProduct", "Ormqr", "LuPivotsToPermutation"),
@@ -44,7 +40,6 @@ COMPLEX = dict.fromkeys(
 BOTH = {
     **USERS,
     **MESHES,
-    **ITERATED,
     **RARE,
     "BitcastConvertType": "between dtypes of different sizes: NumPy's view of an array",
 }

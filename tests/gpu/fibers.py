@@ -31,6 +31,7 @@ _BEFORE = r"""
 #define __device__
 #define __shared__ static
 #define __forceinline__ inline
+#define __noinline__
 #define __align__(n) __attribute__((aligned(n)))
 struct __align__(16) uint4 { unsigned x, y, z, w; };
 struct __align__(16) float4 { float x, y, z, w; };

@@ -22,6 +22,7 @@ from tests.compiler.test_golden_kernels import (
     layer_norm,
     shape,
 )
+from tests.compiler.test_iterated_kernels import divisor
 from tests.gpu import fibers
 from tests.gpu.emulator import LIMITS, Nests
 from toile import lax, nn
@@ -29,6 +30,7 @@ from toile.compiler.ir.operands import Ref
 from toile.compiler.plan.nests import build
 from toile.kernels.nest import gpu as nests
 from toile.kernels.nest import gpu_forms as nest_forms
+from toile.primitives.families import Elementwise
 from toile.targets.cuda import driver as driver_module
 from toile.targets.cuda.modules import Kernel, compile_source
 
@@ -247,6 +249,46 @@ def test_special_values(dtype):
     check(unary, shape(len(x), dtype=dtype), shape(dtype=dtype), args=[x, one])
     pairs = [np.ascontiguousarray(p) for p in np.meshgrid(x, x)]
     check(binary, many, many, shape(dtype=dtype), args=[*pairs, one])
+
+
+@on_host
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_functions_that_iterate(dtype):
+    """The same code as on CPUs, where it is compared with exact values."""
+    x = np.array([0, -0.0, -1, -2.5, 1e-3, 0.5, 1, 2, 7.9, 14.5, 30, 400, np.inf, np.nan])
+    with toile.enable_x64(dtype == jnp.float64):
+        a, b = (v.ravel().astype(np.dtype(dtype)) for v in np.meshgrid(x, x))
+        u = np.linspace(0, 1, a.size).astype(a.dtype)
+
+        def f(a, b, u, one):
+            a = a * one  # one kernel for all
+            return (lax.igamma(a, b), lax.igammac(a, b), lax.igamma_grad_a(a, b),
+                    lax.random_gamma_grad(a, b), lax.zeta(a, b), lax.betainc(a, b, u))
+
+        given = [a, b, u, np.ones((), a.dtype)]
+        program = Nests(f, *[shape(a.size, dtype=dtype)] * 3, shape(dtype=dtype))
+        want = toile.jit(f)(*map(jnp.asarray, given))
+        for i, (g, w) in enumerate(zip(program(*given), want, strict=True)):
+            nearly_equal(g, np.asarray(w), f"result {i}", 2)
+
+
+class Divisor(Elementwise):
+    """The greatest common divisor of whole numbers."""
+
+    accepts = "f"
+
+    def eager(self, xp, a, b):
+        return xp.gcd(a.astype(np.int64), b.astype(np.int64)).astype(a.dtype)
+
+    def lower(self, k, a, b):
+        return k.apart("divisor", divisor, a, b)
+
+
+@on_host
+def test_loop_that_exchanges_its_state():
+    a, b = (np.random.default_rng(i).integers(1, 10**6, 50).astype(np.float64) for i in (0, 1))
+    with toile.enable_x64(True):
+        check(Divisor(), *[shape(50, dtype=jnp.float64)] * 2, args=[a, b])
 
 
 @on_host

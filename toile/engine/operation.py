@@ -81,6 +81,8 @@ class Operation(Traits, metaclass=OperationType):
     kernel_family: ClassVar[str | None] = None
     # Whether it takes longer than storing its result and loading it again.
     costly: ClassVar[bool] = False
+    # Whether an element takes tens of nanoseconds: code that loops until a series has converged.
+    iterates: ClassVar[bool] = False
     # Whether checks look for NaNs in its results: JAX's list, and operations composed of those.
     can_make_nan: ClassVar[bool] = False
     # Whether it carries Programs, which run when it does.

@@ -153,6 +153,8 @@ class Zeta(_Special):
     """The Hurwitz zeta function Σ (k + q)⁻ˣ, summed over k ≥ 0."""
 
     eager = raw_function(raw.zeta)
+    lower = kernel_function("zeta")
+    iterates = True
     can_make_nan = False
 
 
@@ -166,6 +168,8 @@ class Igamma(_Special):
     """The regularized lower incomplete gamma function P(a, x)."""
 
     eager = raw_function(raw.igamma)
+    lower = kernel_function("igamma")
+    iterates = True
 
     def partials(self, y: Any, a: Any, x: Any) -> Sequence[Any]:
         return (lambda: igamma_grad_a(a, x)), (lambda: _gamma_density(a, x))
@@ -175,6 +179,8 @@ class Igammac(_Special):
     """The regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x)."""
 
     eager = raw_function(raw.igammac)
+    lower = kernel_function("igammac")
+    iterates = True
 
     def partials(self, y: Any, a: Any, x: Any) -> Sequence[Any]:
         return (lambda: neg(igamma_grad_a(a, x))), (lambda: neg(_gamma_density(a, x)))
@@ -184,12 +190,16 @@ class IgammaGradA(_Special):
     """The derivative of P(a, x) with respect to a."""
 
     eager = raw_function(raw.igamma_grad_a)
+    lower = kernel_function("igamma_grad_a")
+    iterates = True
 
 
 class RandomGammaGrad(_Special):
     """dx/da of a Gamma(a) sample x at a fixed quantile."""
 
     eager = raw_function(raw.random_gamma_grad)
+    lower = kernel_function("random_gamma_grad")
+    iterates = True
     can_make_nan = False
 
 
@@ -210,6 +220,8 @@ class RegularizedIncompleteBeta(_Special):
     """The regularized incomplete beta function Iₓ(a, b)."""
 
     eager = raw_function(raw.betainc)
+    lower = kernel_function("betainc")
+    iterates = True
 
     def partials(self, y: Any, a: Any, b: Any, x: Any) -> Sequence[Any]:
         def dx() -> Any:  # x^(a-1) (1-x)^(b-1) / B(a, b)

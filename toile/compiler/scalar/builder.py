@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -97,6 +97,25 @@ class Printer(ABC):
         """Element `index` (int32, within bounds) of a constant table of float64.
 
         The same name always means the same table."""
+
+    # ---- functions of their own
+    @abstractmethod
+    def apart(self, name: str, code: Callable[..., Value], *xs: Value) -> Value:
+        """code(k, *xs), where all numbers are float64, as a function that the kernel calls.
+
+        This keeps long code out of loops, and only there is `loop` available. On a CPU the function
+        takes a vector of numbers, one element per lane, so that the loop around it is vectorized.
+        The same name always means the same code."""
+
+    def loop(
+        self, going: Callable[..., Value], step: Callable[..., Sequence[Value]], *state: Value
+    ) -> Sequence[Value]:
+        """While going(*state) holds, state = step(*state); returns the last state.
+
+        Each element goes on, and stops, by itself: its results do not depend on its neighbors. But
+        on a CPU a vector takes as long as the slowest of its elements, and code that no element of
+        a vector needs is skipped. Only functions written with `apart` have loops."""
+        raise Unsupported("a loop outside a function of its own")
 
     # ---- constants and instructions
     @abstractmethod

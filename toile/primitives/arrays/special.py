@@ -7,6 +7,7 @@ others call scipy.special (cupyx on a GPU) in float64 and round once, with JAX's
 of the domain. Narrow types are computed in float32 or float64 and rounded to the input type.
 """
 
+import functools
 import importlib
 import math
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.primitives.arrays import temme
 from toile.primitives.arrays.coefficients import (
     ERF_INV_DOUBLE,
     ERF_INV_SINGLE,
@@ -319,9 +321,15 @@ def _sample_slope(xp: ModuleType, a: Array, x: Array) -> Array:
     a, x = xp.broadcast_arrays(a, x)
     valid = (a > 0) & (x > 0) & (x < np.inf)
     a, x = xp.where(valid, a, 1.0).reshape(-1), xp.where(valid, x, 1.0).reshape(-1)
-    slope = _by_branch(xp, (x <= 1) | (x <= a), lambda a, x: _slope_by_series(xp, a, x),
-                       lambda a, x: _slope_by_fraction(xp, a, x), a, x)
+    expands = (a > temme.LEAST) & (xp.abs(x - a) < temme.WIDTH * a)
+    slope = _by_branch(xp, expands, functools.partial(temme.slope, xp),
+                       functools.partial(_slope_by_terms, xp), a, x)
     return slope.reshape(valid.shape)
+
+
+def _slope_by_terms(xp: ModuleType, a: Array, x: Array) -> Array:
+    return _by_branch(xp, (x <= 1) | (x <= a), functools.partial(_slope_by_series, xp),
+                      functools.partial(_slope_by_fraction, xp), a, x)
 
 
 def _slope_by_series(xp: ModuleType, a: Array, x: Array) -> Array:
@@ -342,33 +350,37 @@ def _slope_by_series(xp: ModuleType, a: Array, x: Array) -> Array:
 
 
 def _slope_by_fraction(xp: ModuleType, a: Array, x: Array) -> Array:
-    """Q = xᵃ e⁻ˣ / Γ(a) R with Legendre's continued fraction R, its convergents differentiated."""
-    y, z, c = 1 - a, x + 2 - a, xp.zeros_like(x)
-    zero = xp.zeros_like(x)
-    p2, q2, p1, q1 = zero + 1, x, x + 1, z * x
-    dp2, dq2, dp1, dq1 = zero, zero, zero, -x
+    """Q = xᵃ e⁻ˣ / Γ(a) R with Legendre's continued fraction R, its convergents differentiated.
+
+    They are those of x R, with terms divided by x."""
+    zero, w = xp.zeros_like(x), 1 / x
+    y, z, c = (1 - a) * w, (x + 2 - a) * w, zero
+    p2, q2, p1, q1 = zero + 1, zero + 1, 1 + w, z
+    dp2, dq2, dp1, dq1 = zero, zero, zero, -w
     ratio = p1 / q1
-    dratio = (dp1 - ratio * dq1) / q1
+    dratio, on = (dp1 - ratio * dq1) / q1, xp.ones(x.shape, bool)
     for _ in range(2000):
-        c = c + 1
-        y = y + 1
-        z = z + 2
+        c = c + w
+        y = y + w
+        z = z + 2 * w
         yc = y * c
         p, q = p1 * z - p2 * yc, q1 * z - q2 * yc
-        # dz/da = -1 and d(yc)/da = -c
-        dp = dp1 * z - p1 - dp2 * yc + p2 * c
-        dq = dq1 * z - q1 - dq2 * yc + q2 * c
+        # dz/da = -1/x and d(yc)/da = -c/x
+        dp = dp1 * z - p1 * w - dp2 * yc + p2 * c * w
+        dq = dq1 * z - q1 * w - dq2 * yc + q2 * c * w
         new = p / q
-        change, ratio = new - ratio, new
-        dnew = (dp - ratio * dq) / q
-        dchange, dratio = dnew - dratio, dnew
-        scale = xp.where(xp.abs(p) > 1e100, 1e-100, 1.0)  # convergents grow without bound
+        dnew = (dp - new * dq) / q
+        going = ((xp.abs(new - ratio) > 1e-15 * xp.abs(ratio))
+                 | (xp.abs(dnew - dratio) > 1e-15 * (xp.abs(dratio) + xp.abs(ratio))))
+        # Elements that have converged stay: rounding errors would accumulate.
+        on = on & going
+        ratio, dratio = xp.where(on, new, ratio), xp.where(on, dnew, dratio)
+        if not on.any():
+            break
+        scale = 1 / q  # convergents grow or shrink without bound
         p2, q2, p1, q1 = p1 * scale, q1 * scale, p * scale, q * scale
         dp2, dq2, dp1, dq1 = dp1 * scale, dq1 * scale, dp * scale, dq * scale
-        if ((xp.abs(change) <= 1e-16 * xp.abs(ratio))
-                & (xp.abs(dchange) <= 1e-15 * xp.abs(dratio))).all():
-            break
-    return x * (dratio + ratio * (xp.log(x) - _library(xp).psi(a)))
+    return dratio + ratio * (xp.log(x) - _library(xp).psi(a))
 
 
 def zeta(xp: ModuleType, x: Array, q: Array) -> Array:

@@ -158,6 +158,7 @@ class Code:
         self.count = 0
         self.helpers: set[str] = set()
         self.tables: dict[str, str] = {}
+        self.functions: dict[str, str] = {}
         self.resident = 1  # blocks that must fit on a multiprocessor
 
     def __call__(self, line: str) -> None:
@@ -202,9 +203,10 @@ class Code:
             yield
 
     def text(self, threads: int) -> str:
-        """The kernel's text: threads, helpers, tables, and the body."""
+        """The kernel's text: threads, helpers, tables, functions, and the body."""
         before = "".join(text for name, text in HELPERS.items() if name in self.helpers)
         before += "".join(self.tables[t] for t in sorted(self.tables))
+        before += "".join(self.functions[t] for t in sorted(self.functions))
         body = "\n".join(self.lines)
         if self.resident > 1:
             before = f"#define BOUNDS {threads}, {self.resident}\n{before}"
@@ -326,6 +328,34 @@ class Scalars(TextBuilder):
             entries = ", ".join(f"0x{b:x}ULL" for b in np.asarray(table, FLOAT64).view(np.uint64))
             self.code.tables[name] = f"__device__ const u64 {name}[] = {{{entries}}};\n"
         return self._value(f"__longlong_as_double((i64){name}[{index.name}])", FLOAT64)
+
+    # ---- functions of their own
+    def apart(self, name: str, code: Callable[..., Value], *xs: Value) -> Value:
+        if name not in self.code.functions:
+            inner = Code()
+            inner.helpers, inner.tables = self.code.helpers, self.code.tables
+            names = [f"x{i}" for i in range(len(xs))]
+            y = code(Scalars(inner), *(Value(x, FLOAT64) for x in names))
+            inner(f"return {y.name};")
+            head = f"double {name}({', '.join(f'double {x}' for x in names)}) {{"
+            self.code.functions[name] = "\n".join(
+                [f"__device__ __noinline__ {head}", *inner.lines, "}\n"])
+        return self._value(f"{name}({', '.join(x.name for x in xs)})", FLOAT64)
+
+    def loop(
+        self, going: Callable[..., Value], step: Callable[..., Sequence[Value]], *state: Value
+    ) -> Sequence[Value]:
+        code = self.code
+        now = [Value(code.name(), x.dtype) for x in state]
+        for x, first in zip(now, state, strict=True):
+            code(f"{register(x.dtype)} {x.name} = {first.name};")
+        with code.block("for (;;)"):
+            code(f"if (!{going(*now).name}) break;")
+            following = [Value(code.let(register(x.dtype), x.name), x.dtype) if x in now else x
+                         for x in step(*now)]  # copies, since what they name is overwritten
+            for x, new in zip(now, following, strict=True):
+                code(f"{x.name} = {new.name};")
+        return now
 
     # ---- constants and instructions
     float_text = staticmethod(_literal)

@@ -20,7 +20,7 @@ def cost(nest: LoopNest) -> float:
     total = 0.3 * (len(nest.loads) + len(nest.stores))
     for node in nest.nodes:
         if isinstance(node, Apply):
-            total += 1.5 if node.op.costly else 0.1
+            total += 30.0 if node.op.iterates else 1.5 if node.op.costly else 0.1
     return max(total, 0.2)
 
 

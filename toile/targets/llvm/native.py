@@ -46,6 +46,7 @@ _compiled = 0  # how many kernels this process has compiled
 _seconds: dict[bytes, float] = {}  # CPU time of compiling, by digest; not for kernels from disk
 _symbols: dict[str, int] = {}  # addresses of C functions that texts may call
 _CALLED = re.compile(r"call (?:[a-z]+ )*(\S+|<[^>]*>) @(llvm\.[a-zA-Z0-9_.]+)\(([^()]*)\)")
+_VARIANT = re.compile(r'"_ZGV_LLVM_N\d+v+_([\w.]+)\(([\w.]+)\)"')
 _KERNEL = re.compile(r"@kernel\b")
 _DECLARED = re.compile(r"^declare [^@\n]*@([\w.$]+)\(", re.MULTILINE)
 
@@ -417,11 +418,16 @@ def engine() -> _Engine:
 
 
 def declarations(text: str) -> str:
-    """A declaration for each intrinsic that the text calls."""
+    """A declaration for each intrinsic that the text calls, and a list of functions that LLVM must
+    keep as they are, because calls name them only in an attribute."""
     found: dict[str, str] = {}
     for result, name, arguments in _CALLED.findall(text):
         types = [a.strip().rsplit(" ", 1)[0] for a in _split(arguments)]
         found[name] = f"declare {result} @{name}({', '.join(types)})\n"
+    kept = [f"ptr @{name}" for pair in sorted(set(_VARIANT.findall(text))) for name in pair]
+    if kept:
+        found[""] = (f"@llvm.compiler.used = appending global [{len(kept)} x ptr] "
+                     f"[{', '.join(kept)}], section \"llvm.metadata\"\n")
     return "".join(found.values())
 
 

@@ -2,14 +2,16 @@
 
 The code has no branches, so that LLVM can vectorize the loops around it, and calls nothing outside
 the module: it uses only instructions, and intrinsics that become instructions (the processor must
-have fused multiply-add and, on x86-64, F16C).
+have fused multiply-add and, on x86-64, F16C). Only functions of their own (`Scalars.apart`) loop;
+they are vector code already, which the vectorized loops call.
 """
 
 from __future__ import annotations
 
+import functools
 import platform
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,6 +85,14 @@ class Scalars(TextBuilder):
     def _value(self, text: str, dtype: Dtype) -> Value:
         return Value(self.f.value(text), dtype)
 
+    def type_of(self, dtype: Dtype) -> str:
+        """The type of the values that instructions work on."""
+        return register(dtype)
+
+    def overload(self, dtype: Dtype) -> str:
+        """How the names of intrinsics for these values end."""
+        return "f64" if register(dtype) == "double" else "f32"
+
     # ---- memory
     def load(self, pointer: str, index: Any, dtype: Dtype) -> Value:
         f, type, size = self.f, memory(dtype), dtype.itemsize
@@ -148,24 +158,35 @@ class Scalars(TextBuilder):
         wide = f.value(f"zext i32 {index.name} to i64")
         return Value(f.load("double", f.at(label, wide, "double"), 8), FLOAT64)
 
+    # ---- functions of their own
+    def apart(self, name: str, code: Callable[..., Value], *xs: Value) -> Value:
+        f = self.f
+        label = f"{name}.of.{f.name}"
+        text = _apart(label, code, len(xs))
+        if text not in f.metadata:
+            f.metadata.append(text)
+        operands = ", ".join(f"double {x.name}" for x in xs)
+        variant = f"_ZGV_LLVM_N{ir.LANES}{'v' * len(xs)}_{label}({label}.lanes)"
+        return self._value(f"call double @{label}({operands}) {ir.VARIANT}{variant}\"", FLOAT64)
+
     # ---- stack slots: values whose names are addresses
     def slot(self, x: Value) -> Value:
         """A slot that holds a value."""
-        type = register(x.dtype)
+        type = self.type_of(x.dtype)
         name = self.f.variable(type, x.name)
         return Value(name, x.dtype, self.f.variable(type, x.imag) if x.imag else "")
 
     def read(self, slot: Value) -> Value:
         """What a slot holds."""
-        type = register(slot.dtype)
+        type = self.type_of(slot.dtype)
         name = self.f.load(type, slot.name)
         return Value(name, slot.dtype, self.f.load(type, slot.imag) if slot.imag else "")
 
     def write(self, slot: Value, x: Value) -> None:
         """Put a value into a slot."""
-        self.f.store(register(slot.dtype), x.name, slot.name)
+        self.f.store(self.type_of(slot.dtype), x.name, slot.name)
         if slot.imag:
-            self.f.store(register(slot.dtype), x.imag, slot.imag)
+            self.f.store(self.type_of(slot.dtype), x.imag, slot.imag)
 
     # ---- constants and instructions
     float_text = staticmethod(_float_text)
@@ -174,13 +195,14 @@ class Scalars(TextBuilder):
         return str(value)
 
     def unary(self, name: str, x: Value) -> Value:
-        type, k = register(x.dtype), kind(x.dtype)
+        type, k = self.type_of(x.dtype), kind(x.dtype)
         if k == "f":
             if name == "neg":
                 return self._value(f"fneg {type} {x.name}", x.dtype)
             return self.call(_FLOAT_CALLS[name], x)
         if name == "not":
-            return self._value(f"xor {type} {x.name}, {'true' if k == 'b' else -1}", x.dtype)
+            ones = self.constant(True if k == "b" else -1, x.dtype)
+            return self._value(f"xor {type} {x.name}, {ones.name}", x.dtype)
         if name == "population_count":
             return self._value(f"call {type} @llvm.ctpop.{type}({type} {x.name})", x.dtype)
         if name == "clz":
@@ -190,13 +212,12 @@ class Scalars(TextBuilder):
 
     def call(self, name: str, *xs: Value) -> Value:
         """Call an intrinsic for floats of one dtype."""
-        type = register(xs[0].dtype)
-        suffix = "f64" if type == "double" else "f32"
+        type, suffix = self.type_of(xs[0].dtype), self.overload(xs[0].dtype)
         operands = ", ".join(f"{type} {x.name}" for x in xs)
         return self._value(f"call {type} @llvm.{name}.{suffix}({operands})", xs[0].dtype)
 
     def binary(self, name: str, x: Value, y: Value) -> Value:
-        type, k = register(x.dtype), kind(x.dtype)
+        type, k = self.type_of(x.dtype), kind(x.dtype)
         if k == "f":
             if name not in _FLOAT_BINARY:
                 return self.call(_FLOAT_CALLS[name], x, y)
@@ -212,7 +233,7 @@ class Scalars(TextBuilder):
         return self._value(f"{text} {type} {x.name}, {y.name}", x.dtype)
 
     def compare(self, relation: str, x: Value, y: Value) -> Value:
-        type, k = register(x.dtype), kind(x.dtype)
+        type, k = self.type_of(x.dtype), kind(x.dtype)
         if k == "f":
             return self._value(f"fcmp {_FLOAT_RELATIONS[relation]} {type} {x.name}, {y.name}", BOOL)
         if relation not in ("eq", "ne"):
@@ -220,8 +241,8 @@ class Scalars(TextBuilder):
         return self._value(f"icmp {relation} {type} {x.name}, {y.name}", BOOL)
 
     def choose(self, condition: Value, x: Value, y: Value) -> Value:
-        type = register(x.dtype)
-        text = f"select i1 {condition.name}, {type} {x.name}, {type} {y.name}"
+        type = self.type_of(x.dtype)
+        text = f"select {self.type_of(BOOL)} {condition.name}, {type} {x.name}, {type} {y.name}"
         return self._value(text, x.dtype)
 
     def within(self, x: Value, low: float | None, high: float) -> Value:
@@ -241,7 +262,7 @@ class Scalars(TextBuilder):
         return self._from_memory(raw, dtype)
 
     def resized(self, x: Value, dtype: Dtype) -> Value:
-        old, new, signed = register(x.dtype), register(dtype), kind(x.dtype) == "i"
+        old, new, signed = self.type_of(x.dtype), self.type_of(dtype), kind(x.dtype) == "i"
         if old == new:
             return Value(x.name, dtype)
         if kind(x.dtype) == "f":
@@ -274,3 +295,70 @@ class Scalars(TextBuilder):
         quiet = self.or_(bits, 0x400000)  # a NaN whose payload is in the lower half stays a NaN
         chosen = self.select(self.is_nan(x), quiet, rounded)
         return self.and_(chosen, 0xFFFF0000)
+
+
+class Vectors(Scalars):
+    """The builder for functions of their own: the same instructions, for one element in each lane.
+
+    It has what float64 functions need: float64, int64 and booleans. Constants have names, since a
+    vector of one number is long."""
+
+    def __init__(self, f: ir.Function):
+        super().__init__(f)
+        self.constants: dict[tuple[str, Dtype], Value] = {}
+
+    def type_of(self, dtype: Dtype) -> str:
+        return ir.typed(register(dtype), ir.LANES)
+
+    def overload(self, dtype: Dtype) -> str:
+        return f"v{ir.LANES}{super().overload(dtype)}"
+
+    def constant(self, value: Any, dtype: Dtype) -> Value:
+        text = super().constant(value, dtype).name
+        if (text, dtype) not in self.constants:
+            name = self.f.fresh("k")
+            vector = ir.constant(text, ir.LANES, register(dtype))
+            self.f.slots.append(f"  {name} = freeze {self.type_of(dtype)} {vector}")
+            self.constants[text, dtype] = Value(name, dtype)
+        return self.constants[text, dtype]
+
+    def reinterpreted(self, x: Value, dtype: Dtype) -> Value:
+        return self._value(f"bitcast {self.type_of(x.dtype)} {x.name} to {self.type_of(dtype)}",
+                           dtype)
+
+    def loop(
+        self, going: Callable[..., Value], step: Callable[..., Sequence[Value]], *state: Value
+    ) -> Sequence[Value]:
+        f = self.f
+        slots = [self.slot(x) for x in state]
+        again, inside, done = (f.fresh(x)[1:] for x in ("again", "inside", "done"))
+        f.do(f"br label %{again}")
+        f.label(again)
+        now = [self.read(x) for x in slots]
+        some = going(*now)
+        mask = self.type_of(BOOL)
+        any_ = f.value(f"call i1 @llvm.vector.reduce.or.v{ir.LANES}i1({mask} {some.name})")
+        f.do(f"br i1 {any_}, label %{inside}, label %{done}")
+        f.label(inside)
+        for slot, old, new in zip(slots, now, step(*now), strict=True):
+            self.write(slot, self.choose(some, new, old))
+        f.do(f"br label %{again}")
+        f.label(done)
+        return now
+
+
+@functools.lru_cache(256)
+def _apart(label: str, code: Callable[..., Value], count: int) -> str:
+    """A function of `count` numbers: for a vector of them, and for one of each.
+
+    LLVM's vectorizer calls the former where a loop calls the latter (see `ir.VARIANT`)."""
+    lanes = ir.typed("double", ir.LANES)
+    names = [f"%x{i}" for i in range(count)]
+    pure = "nounwind noinline readnone willreturn"
+    f = ir.Function(f"{label}.lanes", [f"{lanes} {x}" for x in names], lanes, True, pure)
+    f.result = f"{lanes} {code(Vectors(f), *(Value(x, FLOAT64) for x in names)).name}"
+    g = ir.Function(label, [f"double {x}" for x in names], "double", True, pure)
+    wide = [f"{lanes} {g.splat('double', x, ir.LANES)}" for x in names]
+    y = g.value(f"call {lanes} @{f.name}({', '.join(wide)})")
+    g.result = f"double {g.value(f'extractelement {lanes} {y}, i32 0')}"
+    return f.text() + g.text()

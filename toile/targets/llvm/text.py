@@ -7,6 +7,7 @@ registers. Operands are the names of values as text; an int stands for an i64 co
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -21,6 +22,11 @@ Operand = str | int
 # (bits that become normal numbers) would then take twice as long to compile.
 INTERLEAVE, OF_LONG = 4, 2
 LONG, VERY_LONG = 64, 300  # lines
+# How many numbers a function of its own takes at once (`Scalars.apart`): two vector registers of
+# AVX2 or ARM, one of AVX-512. This attribute of a call for one number names the function for a
+# vector, and loops with such calls are vectorized with as many lanes.
+LANES = 8 if platform.machine().lower() in ("x86_64", "amd64") else 4
+VARIANT = '"vector-function-abi-variant"="'
 _NOTE = re.compile(r"!@(\d+)")
 
 
@@ -213,17 +219,18 @@ class Function:
         )
         note = ""
         if vectorize is not None:
-            times = _interleaved(self.lines[place:])
-            note = f", !llvm.loop !@{self._loop_note(vectorize, times)}"
+            note = f", !llvm.loop !@{self._loop_note(vectorize, self.lines[place:])}"
         self.do(f"br i1 {again}, label %{body}, label %{done}{note}")
         self.label(done)
 
-    def _loop_note(self, vectorize: bool, times: int) -> int:
+    def _loop_note(self, vectorize: bool, body: Sequence[str]) -> int:
         """Metadata for one loop."""
         n = 3 * len(self.metadata)
         hints = [f'"llvm.loop.vectorize.enable", i1 {str(vectorize).lower()}']
-        if vectorize:
-            hints.append(f'"llvm.loop.interleave.count", i32 {times}')
+        if vectorize and any(VARIANT in line for line in body):
+            hints.append(f'"llvm.loop.vectorize.width", i32 {LANES}')
+        elif vectorize:
+            hints.append(f'"llvm.loop.interleave.count", i32 {_interleaved(body)}')
         nodes = ", ".join(f"!@{n + i}" for i in range(1 + len(hints)))
         text = f"!@{n} = distinct !{{{nodes}}}\n"
         self.metadata.append(

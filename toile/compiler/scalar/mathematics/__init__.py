@@ -2,8 +2,9 @@
 
 `Builder` is the complete builder `k`: it passes narrow floats to the float32 version of a function
 (their registers are float32) and complex numbers to `complexes` and the files named `complex_...`.
-No function branches or calls another at run time, so that LLVM vectorizes loops over it and the
-lanes of a GPU do not diverge.
+Most functions do not branch or call another at run time, so that LLVM vectorizes loops over them
+and the lanes of a GPU do not diverge; those that iterate until they converge are called by kernels
+(`mathematics.apart`).
 May import compiler.scalar only.
 """
 

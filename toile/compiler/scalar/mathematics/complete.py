@@ -12,6 +12,7 @@ from typing import Any
 from toile.compiler.scalar.builder import Arithmetic, Unsupported, Value, kind
 from toile.compiler.scalar.mathematics import (
     bessel,
+    beta,
     complex_inverses,
     complex_powers,
     complex_waves,
@@ -20,8 +21,11 @@ from toile.compiler.scalar.mathematics import (
     exponential,
     gamma,
     hyperbolic,
+    incomplete,
+    incomplete_slopes,
     powers,
     trigonometric,
+    zetas,
 )
 
 Code = Callable[..., Value]
@@ -77,6 +81,12 @@ class Builder(Arithmetic):
     lgamma = _function(gamma.lgamma)
     digamma = _function(gamma.digamma)
     polygamma = _function(gamma.polygamma)
+    igamma = _function(incomplete.igamma)
+    igammac = _function(incomplete.igammac)
+    igamma_grad_a = _function(incomplete_slopes.igamma_grad_a)
+    random_gamma_grad = _function(incomplete_slopes.random_gamma_grad)
+    zeta = _function(zetas.zeta)
+    betainc = _function(beta.betainc)
     bessel_i0e = _function(bessel.bessel_i0e)
     bessel_i1e = _function(bessel.bessel_i1e)
     integer_pow = powers.integer_pow

@@ -229,7 +229,7 @@ def logistic(k: Arithmetic, x: Value) -> Value:
 _LOG = (-0.130310059, 0.140869141, -0.121483512, 0.139814854, -0.166846126, 0.200120345,
         -0.249996200, 0.333331972, -0.5)
 # log((1 + s) / (1 - s)) = 2 s + s R(s²) in float64.
-_LOG_DOUBLE = (1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01,
+LOG_DOUBLE = (1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01,
                2.222219843214978396e-01, 2.857142874366239149e-01, 3.999999999940941908e-01,
                6.666666666666735130e-01)
 _TWO_THIRDS = {FLOAT32: 0x3F2AAAAB, FLOAT64: 0x3FE6A09E00000000}  # where octaves begin
@@ -262,7 +262,7 @@ def _log_double(k: Arithmetic, f: Value, e: Value) -> Value:
     form = FORMS[FLOAT64]
     s = k.div(f, k.add(f, 2.0))
     z = k.mul(s, s)
-    rest = k.mul(z, k.pairwise(z, _LOG_DOUBLE))
+    rest = k.mul(z, k.pairwise(z, LOG_DOUBLE))
     half = k.mul(k.mul(f, f), 0.5)
     small = k.fma(s, k.add(half, rest), k.mul(e, form.log2_low))
     return k.sub(k.mul(e, form.log2_high), k.sub(k.sub(half, small), f))

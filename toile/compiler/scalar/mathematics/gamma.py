@@ -15,8 +15,8 @@ from toile.compiler.scalar.mathematics.trigonometric import sine_cosine_of_turns
 _RAISED = 8
 # Stirling's series in 1/z²: B(2n) / (2n (2n - 1)), and B(2n) / (2n) for the derivative.
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
-_SERIES = tuple(b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1))[::-1]
-_SLOPES = tuple(b / (2 * n) for n, b in enumerate(_BERNOULLI, 1))[::-1]
+SERIES = tuple(b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1))[::-1]
+SLOPES = tuple(b / (2 * n) for n, b in enumerate(_BERNOULLI, 1))[::-1]
 
 
 def _raised(k: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
@@ -40,7 +40,7 @@ def lgamma(k: Arithmetic, x: Value) -> Value:
     a = k.select(left, k.sub(1.0, x), x)
     z, product, _ = _raised(k, a)
     inverse = k.div(1.0, z)
-    series = k.mul(inverse, k.pairwise(k.mul(inverse, inverse), _SERIES))
+    series = k.mul(inverse, k.pairwise(k.mul(inverse, inverse), SERIES))
     log_z = log(k, z)
     y = k.add(k.fma(k.sub(z, 0.5), k.sub(log_z, 1.0), series), 0.5 * math.log(2 * math.pi) - 0.5)
     y = k.sub(y, log(k, product))
@@ -62,7 +62,7 @@ def digamma(k: Arithmetic, x: Value) -> Value:
     z, _, slope = _raised(k, a)
     inverse = k.div(1.0, z)
     square = k.mul(inverse, inverse)
-    series = k.fma(square, k.pairwise(square, _SLOPES), k.mul(inverse, 0.5))
+    series = k.fma(square, k.pairwise(square, SLOPES), k.mul(inverse, 0.5))
     y = k.sub(k.sub(log(k, z), series), slope)
     # ψ(x) = ψ(1 - x) - π / tan πx
     s, c = sine_cosine_of_turns(k, k.sub(x, k.round_even(x)))

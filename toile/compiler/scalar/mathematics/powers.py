@@ -81,26 +81,31 @@ def pow_(k: Arithmetic, x: Value, y: Value) -> Value:
     dtype, x = x.dtype, k.wide(x)
     y = k.convert(y, dtype) if kind(y.dtype) in "iu" else y
     y = k.wide(y)
-    size = (_power_single if x.dtype == FLOAT32 else _power_double)(k, k.abs(x), y)
+    size = (_power_single if x.dtype == FLOAT32 else power_double)(k, k.abs(x), y)
     return Value(_power_edges(k, x, y, size).name, dtype)
 
 
 def _power_single(k: Arithmetic, x: Value, y: Value) -> Value:
     """x**y for positive float32 x, through float64."""
-    f, e = split(k, k.convert(x, FLOAT64))  # no float32 is subnormal as a float64
+    return k.convert(power_short(k, k.convert(x, FLOAT64), k.convert(y, FLOAT64)), FLOAT32)
+
+
+def power_short(k: Arithmetic, x: Value, y: Value) -> Value:
+    """x**y for float64 numbers with the range of float32, x not negative; error 2**-32."""
+    f, e = split(k, x)  # no float32 is subnormal as a float64
     s = k.div(f, k.add(f, 2.0))
     log2 = k.fma(s, k.pairwise(k.mul(s, s), _LOG2), e)
     log2 = k.select(k.eq(x, 0.0), -INFINITY, log2)
     log2 = k.select(k.eq(x, INFINITY), INFINITY, log2)
-    w = k.within(k.mul(log2, k.convert(y, FLOAT64)), -300.0, 300.0)
+    w = k.within(k.mul(log2, y), -300.0, 300.0)
     magic = FORMS[FLOAT64].magic
     shifted = k.add(w, magic)
     p = k.pairwise(k.sub(w, k.sub(shifted, magic)), _EXP2)
     scale = k.shift_left(k.add(k.bitcast(shifted, INT64), 1023), 52)
-    return k.convert(k.mul(p, k.bitcast(scale, FLOAT64)), FLOAT32)
+    return k.mul(p, k.bitcast(scale, FLOAT64))
 
 
-def _power_double(k: Arithmetic, x: Value, y: Value) -> Value:
+def power_double(k: Arithmetic, x: Value, y: Value) -> Value:
     """x**y for positive float64 x: 2 to the power y log2(x), which is a sum of two doubles."""
     high, low = _log2_pair(k, x)
     w = k.mul(high, y)

@@ -1,0 +1,52 @@
+"""Functions of their own: long code, on float64 numbers, that kernels call and that may loop."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from toile.compiler.scalar.builder import FLOAT32, FLOAT64, Arithmetic, Value
+from toile.primitives.arrays import temme
+
+
+class Digits(NamedTuple):
+    """What results of a dtype need."""
+
+    single: bool
+    least: float  # terms smaller than this, relative to the sum, do not matter
+    change: float  # nor do changes of a fraction, which has rounding errors of this size
+    expands: float  # Temme's expansion is for parameters above
+    alternating: int  # terms of the alternating series for Q
+
+
+MOST_TERMS = 1e5  # of a continued fraction; none needs as many
+_DIGITS = {FLOAT32: Digits(True, 1e-10, 1e-9, 12.0, 12),
+           FLOAT64: Digits(False, 1e-17, 2.5e-16, temme.LEAST, 18)}
+
+
+def apart(code: Callable[..., Value]) -> Callable[..., Value]:
+    """A function of float32 or float64 numbers from `code(k, digits, *xs)` on float64 numbers,
+    which kernels call (see `apart` of the builder)."""
+    name = code.__name__.lstrip("_")
+    of = {dtype: functools.partial(_with_digits, code, digits) for dtype, digits in _DIGITS.items()}
+
+    def function(k: Arithmetic, *xs: Value) -> Value:
+        dtype = xs[0].dtype
+        wide = [k.convert(x, FLOAT64) for x in xs]
+        return k.convert(k.apart(f"{name}_{dtype}", of[dtype], *wide), dtype)
+
+    function.__name__, function.__doc__ = name, code.__doc__
+    return function
+
+
+def _with_digits(code: Callable[..., Value], digits: Digits, k: Arithmetic, *xs: Value) -> Value:
+    return code(k, digits, *xs)
+
+
+def when(
+    k: Arithmetic, condition: Value, code: Callable[[], Value], otherwise: Value
+) -> Value:
+    """What `code()` returns where the condition holds; skipped if it does so nowhere."""
+    off = k.constant(False, condition.dtype)
+    return k.loop(lambda on, _: on, lambda on, _: [off, code()], condition, otherwise)[1]
