@@ -45,7 +45,16 @@ def listed(page: pathlib.Path):
     return pytest.param(page, id=name, marks=[pytest.mark.cpu] if name in OF_THE_CPU else [])
 
 
+@pytest.fixture
+def one_process():
+    """Ends what a page that speaks of several processes has begun."""
+    yield
+    if toile.distributed.is_initialized():
+        toile.distributed.shutdown()
+
+
 @pytest.mark.parametrize("page", [listed(page) for page in PAGES])
+@pytest.mark.usefixtures("one_process")
 def test_code_of_page_runs(page):
     for package in PACKAGES.get(page.name, ()):
         pytest.importorskip(package)

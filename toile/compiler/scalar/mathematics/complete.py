@@ -12,7 +12,6 @@ from typing import Any
 from toile.compiler.scalar.builder import Arithmetic, Unsupported, Value, kind
 from toile.compiler.scalar.mathematics import (
     bessel,
-    beta,
     complex_inverses,
     complex_powers,
     complex_waves,
@@ -22,6 +21,7 @@ from toile.compiler.scalar.mathematics import (
     gamma,
     hyperbolic,
     incomplete,
+    incomplete_beta,
     incomplete_slopes,
     powers,
     trigonometric,
@@ -86,7 +86,7 @@ class Builder(Arithmetic):
     igamma_grad_a = _function(incomplete_slopes.igamma_grad_a)
     random_gamma_grad = _function(incomplete_slopes.random_gamma_grad)
     zeta = _function(zetas.zeta)
-    betainc = _function(beta.betainc)
+    betainc = _function(incomplete_beta.betainc)
     bessel_i0e = _function(bessel.bessel_i0e)
     bessel_i1e = _function(bessel.bessel_i1e)
     integer_pow = powers.integer_pow
