@@ -34,9 +34,9 @@ from toile.primitives.families import Add, Mul
 
 LONGEST = 8  # elements of a row
 _ROWS = 16  # along the innermost axis, at least
-_COMBINED: dict[str, type[Operation]] = {
-    "reduce_sum": Add, "reduce_prod": Mul, "reduce_max": Max, "reduce_min": Min,
-    "reduce_and": And, "reduce_or": Or,
+_COMBINED: dict[str, Operation] = {
+    "reduce_sum": Add(), "reduce_prod": Mul(), "reduce_max": Max(), "reduce_min": Min(),
+    "reduce_and": And(), "reduce_or": Or(),
 }  # fmt: skip
 
 
@@ -140,7 +140,7 @@ class _Unrolled:
         """The last node of the chain that combines the elements of a row."""
         total, *rest = found[node.arg]
         for other in rest:
-            total = self._add(Apply(_COMBINED[node.kind](), (total, other), node.dtype))
+            total = self._add(Apply(_COMBINED[node.kind], (total, other), node.dtype))
         return total
 
 
