@@ -22,13 +22,13 @@ def cancel_moves(program: Program) -> Program:
     """Compute elementwise results before rearrangements that are undone after them."""
     if sum(e.op.rearranges for e in program.equations) < 2:
         return program
-    readers, returned = readers_of(program), set(program.outputs)
+    returned = set(program.outputs)
+    uses = {v: len(found) for v, found in readers_of(program).items() if v not in returned}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if not e.op.rearranges:
             return None
-        between = _Between(new, e, {
-            v: len(found) for v, found in readers.items() if v not in returned})
+        between = _Between(new, e, uses)
         ends = between.ends(e.ins[0])
         if ends is None or not ends.undone or ends.others > ends.undone:
             return None
