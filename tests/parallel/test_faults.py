@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import toile
+from toile.parallel.exchange import InterruptibleCondition
 
 X = np.arange(8.0, dtype=np.float32).reshape(8, 1)
 LIMIT = 10.0  # seconds; it takes milliseconds on an idle machine
@@ -109,6 +110,23 @@ def test_several_threads_use_the_devices_at_once():
     for w in workers:
         w.join(timeout=60)
     assert not errors and not any(w.is_alive() for w in workers)
+
+
+def test_ctrl_c_before_a_wait_has_its_lock_again(monkeypatch):
+    """The interruption arrives between the wake-up and the lock."""
+    condition = InterruptibleCondition()
+
+    def interrupted(state):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(condition, "_acquire_restore", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        with condition:
+            condition.wait(0.01)
+    with pytest.raises(RuntimeError):  # not hidden where nothing was raised
+        condition.__exit__(None, None, None)
+    with condition:  # still usable
+        condition.notify_all()
 
 
 def test_ctrl_c():

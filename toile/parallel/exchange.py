@@ -61,11 +61,28 @@ class Group:
         self.members, self.place, self.size = members, place, len(members)
 
 
+class InterruptibleCondition(threading.Condition):
+    """A condition in which Ctrl-C may end `wait` before it holds the lock again.
+
+    Leaving the `with` statement would then release a lock that this thread does not hold, and the
+    error about that would hide the interruption."""
+
+    def __init__(self) -> None:
+        super().__init__(threading.RLock())  # which only the thread that holds it can release
+
+    def __exit__(self, *args: Any) -> None:
+        try:
+            super().__exit__(*args)
+        except RuntimeError:
+            if args[0] is None:
+                raise
+
+
 class World:
     """Where the devices of one run synchronize."""
 
     def __init__(self) -> None:
-        self.condition = threading.Condition(threading.Lock())
+        self.condition = InterruptibleCondition()
         self.pending: dict[tuple[Path, ...], _Pending] = {}
         self.finished: set[Path] = set()
         self.error: BaseException | None = None
