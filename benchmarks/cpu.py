@@ -167,9 +167,12 @@ def versions() -> dict[str, str]:
 
 
 def arguments(description: str | None = __doc__, platform: str = "cpu") -> argparse.Namespace:
-    """The command line."""
+    """The command line; if `platform` is "", it chooses the platform."""
     parser = argparse.ArgumentParser(description=description)
-    parser.set_defaults(platform=platform)
+    if platform:
+        parser.set_defaults(platform=platform)
+    else:
+        parser.add_argument("--platform", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--rounds", type=int, default=10, help="that count, of each row")
     parser.add_argument("--only", default="", help="rows whose titles contain one of these: a,b,c")
     parser.add_argument("--threads", type=int, default=2)

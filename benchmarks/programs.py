@@ -7,7 +7,6 @@ a row for its step, with the peak memory, and one for the wait for its first ste
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from benchmarks import cpu, gpu
@@ -29,14 +28,9 @@ def rows(platform: str) -> Iterator[Row]:
 
 def main() -> None:
     """Measure, print the table, keep the file."""
-    platform = "cpu"
-    if "--platform" in sys.argv:
-        at = sys.argv.index("--platform")
-        platform = sys.argv[at + 1]
-        del sys.argv[at : at + 2]
-    args = cpu.arguments(__doc__, platform)
-    machine = cpu.machine() if platform == "cpu" else gpu.machine()
-    cpu.measure_rows(rows(platform), args, machine, "benchmarks.programs")
+    args = cpu.arguments(__doc__, platform="")
+    machine = cpu.machine() if args.platform == "cpu" else gpu.machine()
+    cpu.measure_rows(rows(args.platform), args, machine, "benchmarks.programs")
 
 
 if __name__ == "__main__":

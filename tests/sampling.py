@@ -48,7 +48,7 @@ SAMPLED = {
     "random/test_random_uniform.py": 7,
     "core/test_functional_layers.py": 3,
     "compiler/test_rows.py": 7,
-    "compiler/test_fft.py": 4,
+    "compiler/test_fft.py::test_length": 4,
     "test_zoo.py::test_program": 5,
     "compiler/test_contractions.py": 4,
     "compiler/test_convolutions.py": 4,

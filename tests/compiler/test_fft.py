@@ -6,6 +6,13 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.cases import noted
+from toile.compiler.compilation import compile_program
+from toile.compiler.ir.steps import EagerStep
+from toile.compiler.pipeline import optimize
+from toile.compiler.plan.lower import planned
+from toile.compiler.verify.contents import PlanError
+from toile.platforms.cpu import plan_reader
+from toile.platforms.cpu.target import Target
 
 pytestmark = pytest.mark.cpu
 FFTS = {"fft": np.fft.fft, "ifft": np.fft.ifft, "rfft": np.fft.rfft, "irfft": np.fft.irfft}
@@ -98,3 +105,41 @@ def test_in_place():
     want = np.fft.fft2(x)
     got = toile.jit(jnp.fft.fft2, donate_argnums=0)(jnp.array(x))
     np.testing.assert_allclose(got, want, atol=1e-3)
+
+
+def plan_of(fun, shape, dtype):
+    """The plan for arrays that are never made."""
+    aval = toile.ShapeDtypeStruct(shape, dtype)
+    return planned(optimize(toile.make_jaxpr(fun)(aval).jaxpr), Target(2))
+
+
+@pytest.mark.parametrize(("n", "native"), [
+    (1 << 26, True), (1 << 27, False), (13**7, False), (131071, True), (1000003, False)])
+def test_lengths_without_code(n, native):
+    """Planning ends, and leaves to NumPy what would need more than two divisions or huge tables."""
+    for fun, real in ((jnp.fft.fft, False), (jnp.fft.rfft, True)):
+        shape = (2 * n if real else n,)
+        plan = plan_of(fun, shape, "float32" if real else "complex64")
+        assert any(isinstance(step, EagerStep) for step in plan.steps) == (not native)
+
+
+def test_tables_are_small():
+    """Plans are stored on disk: long signals have no table of their length."""
+    for fun, dtype in ((jnp.fft.fft, "complex64"), (jnp.fft.rfft, "float32")):
+        plan = plan_of(fun, (1 << 24,), dtype)
+        assert sum(c.array.nbytes for c in plan.constants.values()) < 1 << 21
+
+
+def test_a_changed_table_is_found():
+    """The verifier knows what the tables of a kernel contain."""
+    program = optimize(toile.make_jaxpr(jnp.fft.fft)(jnp.ones(48, "complex64")).jaxpr)
+    made = compile_program(program, Target(2))
+    plan_reader.verify(made)
+    array = made.image.constants[0][1]
+    array.view(np.uint8)[0] ^= 1
+    for table in made.plan.constants.values():
+        if table.array is array:
+            table.array = array.copy()
+            table.array.view(np.uint8)[0] ^= 1
+    with pytest.raises(PlanError):
+        plan_reader.verify(made)

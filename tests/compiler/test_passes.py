@@ -277,3 +277,15 @@ KEPT = {
 @pytest.mark.parametrize("f", KEPT.values(), ids=KEPT)
 def test_moves_that_matter(f):
     same(program(f, X), X)
+
+
+def test_moves_around_long_chains():
+    """Only so many operations are computed before a rearrangement; longer chains are kept."""
+
+    def f(x):
+        y = x.T
+        for i in range(2000):
+            y = y + i
+        return (x.T * y).T
+
+    same(program(f, X), X)

@@ -1,6 +1,7 @@
 """A device that fails stops the others with its own error, at once; nothing hangs."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import toile
-from toile.parallel.exchange import InterruptibleCondition
+from toile.engine.locks import InterruptibleCondition
 
 X = np.arange(8.0, dtype=np.float32).reshape(8, 1)
 LIMIT = 10.0  # seconds; it takes milliseconds on an idle machine
@@ -127,6 +128,16 @@ def test_ctrl_c_before_a_wait_has_its_lock_again(monkeypatch):
         condition.__exit__(None, None, None)
     with condition:  # still usable
         condition.notify_all()
+
+
+def test_all_conditions_can_be_interrupted():
+    """Where Python's own is used, Ctrl-C may end as an error about a lock."""
+    package = pathlib.Path(toile.__file__).parent
+    found = [path.relative_to(package).as_posix() for path in package.rglob("*.py")
+             if "Condition(" in path.read_text().replace("InterruptibleCondition(", "")]
+    assert found == []
+    base = "class InterruptibleCondition(threading.Condition)"
+    assert base in (package / "engine" / "locks.py").read_text()
 
 
 def test_ctrl_c():

@@ -32,6 +32,23 @@ def _free() -> None:
         lock._at_fork_reinit()
 
 
+class InterruptibleCondition(threading.Condition):
+    """A condition in which Ctrl-C may end `wait` before it holds the lock again.
+
+    Leaving the `with` statement would then release a lock that this thread does not hold, and the
+    error about that would hide the interruption."""
+
+    def __init__(self) -> None:
+        super().__init__(threading.RLock())  # which only the thread that holds it can release
+
+    def __exit__(self, *args: Any) -> None:
+        try:
+            super().__exit__(*args)
+        except RuntimeError:
+            if args[0] is None:
+                raise
+
+
 class _Compiling:
     """Held while the compiler loads, and while LLVM works: a fork waits until that has ended.
 
@@ -42,7 +59,7 @@ class _Compiling:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.forks = 0  # forks that wait for the lock or hold it
-        self.forked = threading.Condition(threading.Lock())
+        self.forked = InterruptibleCondition()
 
     def acquire(self) -> None:
         if self.lock._is_owned():  # type: ignore[attr-defined]
@@ -86,7 +103,7 @@ class _Compiling:
             self.forked.notify_all()
 
     def after_in_child(self) -> None:
-        self.forks, self.forked = 0, threading.Condition(threading.Lock())
+        self.forks, self.forked = 0, InterruptibleCondition()
         self.lock.release()
 
 
@@ -168,7 +185,7 @@ class _LinearAlgebra:
 
     def __init__(self) -> None:
         self.inside, self.forks = 0, 0
-        self.changed = threading.Condition(threading.Lock())
+        self.changed = InterruptibleCondition()
 
     def __enter__(self) -> None:
         with self.changed:

@@ -10,7 +10,6 @@ engine.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine import exchange as interface
 from toile.engine.exchange import Groups
+from toile.engine.locks import InterruptibleCondition
 
 # (name, size, this device's index) of each axis that one mapping binds.
 Place = tuple[tuple[Any, int, int], ...]
@@ -59,23 +59,6 @@ class Group:
 
     def __init__(self, members: tuple[Path, ...], place: int):
         self.members, self.place, self.size = members, place, len(members)
-
-
-class InterruptibleCondition(threading.Condition):
-    """A condition in which Ctrl-C may end `wait` before it holds the lock again.
-
-    Leaving the `with` statement would then release a lock that this thread does not hold, and the
-    error about that would hide the interruption."""
-
-    def __init__(self) -> None:
-        super().__init__(threading.RLock())  # which only the thread that holds it can release
-
-    def __exit__(self, *args: Any) -> None:
-        try:
-            super().__exit__(*args)
-        except RuntimeError:
-            if args[0] is None:
-                raise
 
 
 class World:

@@ -98,11 +98,11 @@ def check_axes(op: Any, x: Aval, axes: Sequence[int]) -> None:
 
 
 def undoes_reshape(op: Any, first: Any, x: Any) -> bool:
-    """Whether a reshape restores the shape of the operand of another."""
+    """Whether a reshape restores the shape that an array had before the reshape `first`."""
     return first.__class__ is op.__class__ and op.shape == x.shape
 
 
 def undoes_transpose(op: Any, first: Any, x: Any) -> bool:
-    """Whether a transpose restores the order of the axes before another."""
+    """Whether a transpose restores the order that axes had before the transpose `first`."""
     return first.__class__ is op.__class__ and all(
         first.perm[p] == i for i, p in enumerate(op.perm))

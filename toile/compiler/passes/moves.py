@@ -49,7 +49,7 @@ class _Between:
 
     def __init__(self, new: Rewriter, last: Equation, uses: dict[Atom, int]):
         self.new, self.last, self.uses = new, last, uses
-        self.seen = 0
+        self.through: set[Atom] = set()  # results that are computed from rearranged operands
 
     def ends(self, a: Atom) -> _Ends | None:
         """The ends of the search from an atom on; None if it cannot be rearranged."""
@@ -58,9 +58,10 @@ class _Between:
             return _Ends(0, 0)
         if made is not None and self._undoes(made):
             return _Ends(1, 0)
-        self.seen += 1
-        if made is None or not by_element(made) or self.uses.get(a) != 1 or self.seen > _MOST:
+        enough = len(self.through) == _MOST
+        if made is None or enough or not by_element(made) or self.uses.get(a) != 1:
             return _Ends(0, 1) if self.last.op.is_always_view else None
+        self.through.add(a)
         found = [self.ends(x) for x in made.ins]
         if None in found:
             return None
@@ -78,7 +79,7 @@ class _Between:
             return new.add(BroadcastInDim(aval.shape, ()), made.ins, made, aval)
         if made is not None and self._undoes(made):
             return made.ins[0]
-        if made is None or not by_element(made) or self.uses.get(a) != 1:
+        if made is None or a not in self.through:
             return new.add(last.op, [a], last)
         return new.add(made.op, [self.moved(x) for x in made.ins], made)
 

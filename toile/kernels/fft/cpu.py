@@ -22,7 +22,7 @@ from toile.compiler.ir.geometry import collapse, dense, permuted, room
 from toile.compiler.ir.operands import Args, Operand, Ref
 from toile.engine import dtypes
 from toile.kernels.fft.cpu_kernels import (
-    Lanes,
+    VectorType,
     halves_text,
     kernel_text,
     mirror_text,
@@ -36,7 +36,7 @@ from toile.targets.llvm.launches import Launch
 
 _DIRECT = 8192  # the longest signal that is transformed in the lanes of one buffer
 _SHORT = 256  # the longest one for which empty lanes cost less than a division
-_BLOCK = 8
+_MOST_CHIRP = 1 << 17  # the longest signal for which a plan holds the tables of a chirp
 _CHUNK_NS = 5_000.0  # that a chunk should take at least
 
 
@@ -44,7 +44,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     """Fft."""
     (x,), (out,) = ins, outs
     kind, lengths = op.fft_type, op.fft_lengths
-    if not x.size or not lengths:
+    if not x.size or not lengths or not _has_code(op, x):
         return False
     rank = len(out.shape)
     last, others = rank - 1, range(rank - len(lengths), rank - 1)
@@ -66,6 +66,21 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
 
 
 # ----------------------------------------------------------------------------------------- planning
+
+
+def _has_code(op: Any, x: Operand) -> bool:
+    """Whether there is code for signals of these lengths: not for more than some ten millions of
+    numbers, and for large prime factors not above `_MOST_CHIRP`."""
+    width = VectorType.of(dtypes.to_complex_dtype(x.dtype)).lanes
+    *lengths, last = op.fft_lengths
+    real = op.fft_type in (FftType.RFFT, FftType.IRFFT)
+    lengths.append(last // 2 if real and last % 2 == 0 else last)
+    return all(_has_passes(n, width) or n <= _MOST_CHIRP for n in lengths)
+
+
+def _has_passes(n: int, width: int) -> bool:
+    """Whether a signal is transformed by passes, at once or divided."""
+    return factors(n) is not None and (n <= _DIRECT or _divided(n, width) is not None)
 
 
 class _Step(NamedTuple):
@@ -132,7 +147,7 @@ def _is_direct(plan: Any, n: int, lanes: int, x: Operand) -> bool:
     """Whether signals of n numbers are transformed in the lanes of one buffer."""
     if factors(n) is None or n > _DIRECT:
         return False
-    width = Lanes.of(x.dtype).lanes
+    width = VectorType.of(x.dtype).lanes
     if n <= _SHORT or _divided(n, width) is None:
         return True
     units = -(-x.size // n // width)
@@ -162,7 +177,7 @@ def _rows(plan: Any, x: Operand, out: Operand, step: _Step) -> None:
     x, out = (dense(a.ref, (batch, n), a.dtype) for a in (x, out))
     if _is_direct(plan, n, batch, x):
         _launch(plan, x, out, 1, step)
-    elif factors(n) is not None and (cut := _divided(n, Lanes.of(x.dtype).lanes)) is not None:
+    elif factors(n) is not None and (cut := _divided(n, VectorType.of(x.dtype).lanes)) is not None:
         rows, columns = cut
         made = room(plan, (batch, rows, columns), x.dtype)
         source = dense(x.ref, (batch, rows, columns), x.dtype)
@@ -175,8 +190,8 @@ def _rows(plan: Any, x: Operand, out: Operand, step: _Step) -> None:
 
 
 def _by_chirp(plan: Any, x: Operand, out: Operand, step: _Step) -> None:
-    """j k = (j^2 + k^2 - (j - k)^2) / 2 makes the transform a convolution, done by transforms whose
-    lengths have small factors only."""
+    """Compute the transform as a convolution, since j k = (j^2 + k^2 - (j - k)^2) / 2. Convolutions
+    are computed by longer transforms, whose lengths have small factors only."""
     batch, n = x.shape
     m = 1 << (2 * n - 2).bit_length()
     m = min((m >> 2) * k for k in (3, 4) if (m >> 2) * k >= 2 * n - 1)
@@ -207,7 +222,7 @@ def _from_real(plan: Any, x: Operand, out: Operand, n: int) -> None:
         _rows(plan, wide, wide, _Step(False))
         plan.copy(whole, wide._replace(shape=(batch, half + 1)))
         return
-    pairs = dense(x.ref, (batch, half), out.dtype)  # an even number and the next as one complex
+    pairs = dense(x.ref, (batch, half), out.dtype)  # two real numbers are read as one complex
     if _is_direct(plan, half, batch, pairs):
         _launch(plan, pairs, whole, 1, _Step(False, real="split"))
         return
@@ -257,8 +272,8 @@ def _launch(
     """Transform along an axis."""
     signals = signals or _lanes_of(x, out, axis)
     assert signals is not None
-    how, size, n = Lanes.of(x.dtype), x.dtype.itemsize, x.shape[axis]
-    n = min(n, out.shape[axis])  # real signals have one more number on one side
+    how, size, n = VectorType.of(x.dtype), x.dtype.itemsize, x.shape[axis]
+    n = min(n, out.shape[axis])  # the spectrum of a real signal has one number more than pairs
     count, shape = signals.number, signals.outer
     loads, stores = ("lanes" if stride == 1 else "rows" for stride in signals.lanes)
     text = kernel_text(how, n, loads, stores, step.real, bool(step.columns), len(shape))
@@ -268,8 +283,8 @@ def _launch(
     # Chunks have buffers of their own: with few of them, the buffers stay in the cache.
     grain = max(int(_CHUNK_NS / cost), -(-units // (2 * plan.threads)))
     chunks = -(-units // grain)
-    # The distance between buffers is half a page more than some pages: if addresses differ by whole
-    # pages, CPUs treat a load as if it depended on the store before it.
+    # The two buffers must not start at the same offset within a page: CPUs compare only the lower
+    # bits of addresses, and loads would wait for stores that they do not depend on.
     buffer = -(-(n + 1) * 2 * native.vector_bytes() // 4096) * 4096 + 2048
     numbers = np.dtype(np.float32 if how.type == "float" else np.float64)
     complexes = dtypes.to_complex_dtype(numbers)
@@ -289,41 +304,46 @@ def _launch(
 
 def _powers(plan: Any, rows: int, columns: int, lanes: int, numbers: Any) -> Args:
     """Tables for exp(-2 pi i k j / n), n = rows columns, where j is a multiple of the lanes plus a
-    lane: of k times the lane, and, for k times the multiple, of high and low parts of numbers."""
+    lane: one for k times the lane, and those of `_roots` for k times the multiple."""
     n = rows * columns
-    low = 1 << (n.bit_length() // 2)
-    k = np.arange(rows)
-    inside = roots(np.multiply.outer(k, np.arange(lanes)), n)
+    inside = roots(np.multiply.outer(np.arange(rows), np.arange(lanes)), n)
     planes = np.stack([inside.real, inside.imag], 1)  # a vector of each, like elements of buffers
+    return (_table(plan, planes, numbers), *_roots(plan, n))
+
+
+def _roots(plan: Any, n: int) -> Args:
+    """Two short tables whose products are the powers of exp(-2 pi i / n), and the length of the
+    second: power k is the product of entries k // length and k % length."""
+    low = 1 << (n.bit_length() // 2)
     high = roots(np.arange(-(-n // low)) * low, n)
-    return (_table(plan, planes, numbers), _table(plan, high, np.complex128),
-            _table(plan, roots(np.arange(low), n), np.complex128), low)
+    return (_table(plan, high, np.complex128), _table(plan, roots(np.arange(low), n),
+                                                      np.complex128), low)
 
 
 def _multiply(plan: Any, x: Operand, out: Operand, by: np.ndarray, used: int) -> None:
-    """The first `used` columns of the result are products of a row by a table; others are 0."""
+    """Multiply the first `used` columns of each row by a table, and set the other columns to 0."""
     rows, n = out.shape
-    how = Lanes.of(x.dtype)
+    how = VectorType.of(x.dtype)
     args: Args = (x.ref, out.ref, _table(plan, by, x.dtype), n, x.shape[1], used)
     plan.stage(Launch(multiply_text(how.type), args, rows, max(1, 4096 // n), "fft"))
 
 
 def _halves(plan: Any, x: Operand, out: Operand, real: str) -> None:
     """Split or merge the spectra of long signals."""
-    how = Lanes.of(x.dtype)
+    how = VectorType.of(x.dtype)
     n = x.shape[1] if real == "split" else out.shape[1]
-    args: Args = (x.ref, out.ref, _table(plan, roots(np.arange(n + 1), 2 * n), x.dtype), n)
+    args: Args = (x.ref, out.ref, *_roots(plan, 2 * n), n)
     plan.stage(Launch(halves_text(how.type, real), args, x.shape[0], 1, "fft"))
 
 
 def _parts(plan: Any, wide: Operand, x: Operand) -> None:
     """Complex numbers with real parts from `x` and no imaginary parts."""
     args: Args = (x.ref, wide.ref)
-    plan.stage(Launch(parts_text(Lanes.of(wide.dtype).type), args, x.size, 1 << 14, "fft"))
+    plan.stage(Launch(parts_text(VectorType.of(wide.dtype).type), args, x.size, 1 << 14, "fft"))
 
 
 def _mirror(plan: Any, x: Operand, out: Operand) -> None:
     """The whole spectra of real signals of odd length, from their first halves."""
     args: Args = (x.ref, out.ref, out.shape[1])
-    how = Lanes.of(x.dtype)
+    how = VectorType.of(x.dtype)
     plan.stage(Launch(mirror_text(how.type), args, x.shape[0], 1, "fft"))

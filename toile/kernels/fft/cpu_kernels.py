@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 from toile.kernels.copy.cpu import Reader, decode
@@ -12,14 +13,14 @@ from toile.targets.llvm import text as ir
 from toile.targets.llvm.elements import transposed
 
 
-class Lanes(NamedTuple):
+class VectorType(NamedTuple):
     """The types of a kernel: numbers ("float" or "double"), and how many are in a vector."""
 
     type: str
     lanes: int
 
     @classmethod
-    def of(cls, dtype: Any) -> Lanes:
+    def of(cls, dtype: Any) -> VectorType:
         """The types for a complex dtype."""
         size = dtype.itemsize // 2
         return cls("float" if size == 4 else "double", native.vector_bytes() // size)
@@ -27,7 +28,7 @@ class Lanes(NamedTuple):
 
 @lru_cache(maxsize=256)
 def kernel_text(
-    how: Lanes, n: int, loads: str, stores: str, real: str, powers: bool, rank: int
+    how: VectorType, n: int, loads: str, stores: str, real: str, powers: bool, rank: int
 ) -> str:
     """Units are blocks of signals: see `_launch` for the arguments."""
     f = ir.kernel()
@@ -49,6 +50,11 @@ def kernel_text(
     if how.type == "float":
         factor = f.value(f"fptrunc double {factor} to float")
     load, store = _loader(how, loads), _storer(how, stores)
+
+    def root(k: str) -> Pair:
+        """The factor that splits or merges number k of a spectrum."""
+        return v.factor(f.step(tables[0], k, 2 * v.size))
+
     with f.loop("%lo", "%hi") as unit:
         outer, block = f.divided(unit, blocks)
         first = f.mul(block, how.lanes)
@@ -58,7 +64,7 @@ def kernel_text(
         target = f.offset(out, f.add(taken, f.mul(first, lane_out)))
         if real == "merge":
             f.call(load, source, two, n + 1, lane_in, step_in, used, 0, v.plane)
-            _merge(v, two, one, tables[0], n, planes)
+            _merge(v, two, one, root, n, planes)
         else:
             f.call(load, source, one, n, lane_in, step_in, used, *planes)
         result, other = one, two
@@ -69,7 +75,7 @@ def kernel_text(
             _apply_powers(v, result, n, tables, low, first)
         kept = n
         if real == "split":
-            _split(v, result, other, tables[0], n)
+            _split(v, result, other, root, n)
             result, kept = other, n + 1
         f.call(store, result, target, kept, lane_out, step_out, used, *planes, factor)
     return ir.module(*functions, load, store, f)
@@ -82,21 +88,24 @@ def _apply_powers(
     see `_powers`."""
     f = v.f
     inside, high, lower = tables
-    whole = Vectors(f, "double", 1)
     with f.loop(0, n) as k:
-        over, under = f.divided(f.mul(k, first), low)
-        w = whole.multiply(whole.factor(f.step(high, over, 16)),
-                           whole.factor(f.step(lower, under, 16)))
-        if v.scalar == "float":
-            w = (f.value(f"fptrunc double {w[0]} to float"),
-                 f.value(f"fptrunc double {w[1]} to float"))
-        real, imaginary = (f.splat(v.scalar, part, v.lanes) for part in w)
-        turned = v.multiply(v.load(v.at(inside, k)), (real, imaginary))
+        turned = v.multiply(v.load(v.at(inside, k)), _root(v, high, lower, low, f.mul(k, first)))
         place = v.at(buffer, k)
         v.store(v.multiply(v.load(place), turned), place)
 
 
-def _split(v: Vectors, z: str, x: str, table: str, n: ir.Operand) -> None:
+def _root(v: Vectors, high: str, lower: str, low: str, power: str) -> Pair:
+    """A power of a root of unity in every lane, from two tables: see `_roots`."""
+    f, whole = v.f, Vectors(v.f, "double", 1)
+    over, under = f.divided(power, low)
+    w = whole.multiply(whole.factor(f.step(high, over, 16)), whole.factor(f.step(lower, under, 16)))
+    if v.scalar == "float":
+        w = (f.value(f"fptrunc double {w[0]} to float"),
+             f.value(f"fptrunc double {w[1]} to float"))
+    return f.splat(v.scalar, w[0], v.lanes), f.splat(v.scalar, w[1], v.lanes)
+
+
+def _split(v: Vectors, z: str, x: str, root: Callable[[str], Pair], n: ir.Operand) -> None:
     """The spectrum of a real signal, of which `z` is the transform of pairs of numbers."""
     f = v.f
     a, b = v.load(z)
@@ -107,26 +116,25 @@ def _split(v: Vectors, z: str, x: str, table: str, n: ir.Operand) -> None:
     with f.loop(1, n) as k:
         even, odd = _halves_of(v, v.load(v.at(z, k)), v.load(v.at(z, f.sub(n, k))))
         odd = v.times_minus_i(odd)
-        w = v.factor(f.step(table, k, 2 * v.size))
-        v.store(v.scaled(v.add(even, v.multiply(odd, w)), half), v.at(x, k))
+        v.store(v.scaled(v.add(even, v.multiply(odd, root(k))), half), v.at(x, k))
 
 
-def _merge(v: Vectors, x: str, z: str, table: str, n: ir.Operand, planes: tuple[str, str]) -> None:
+def _merge(
+    v: Vectors, x: str, z: str, root: Callable[[str], Pair], n: ir.Operand, planes: tuple[str, str]
+) -> None:
     """The reverse of `_split`, times 2, with the parts of the results in `planes`."""
     f = v.f
     a, b = v.load(x)[0], v.load(v.at(x, n))[0]
     t = v.type
-    results: list[tuple[Pair, str]] = [
-        ((f.value(f"fadd {t} {a}, {b}"), f.value(f"fsub {t} {a}, {b}")), z)]
 
     def store(value: Pair, place: str) -> None:
         for part, plane in zip(value, planes, strict=True):
             f.store(t, part, f.offset(place, plane), v.size)
 
-    store(*results[0])
+    store((f.value(f"fadd {t} {a}, {b}"), f.value(f"fsub {t} {a}, {b}")), z)
     with f.loop(1, n) as k:
         even, odd = _halves_of(v, v.load(v.at(x, k)), v.load(v.at(x, f.sub(n, k))))
-        real, imaginary = v.factor(f.step(table, k, 2 * v.size))
+        real, imaginary = root(k)
         odd = v.multiply(odd, (real, v.negated(imaginary)))
         store(v.add(even, (v.negated(odd[1]), odd[0])), v.at(z, k))
 
@@ -144,7 +152,7 @@ _MOVE = ("ptr noalias %in, ptr noalias %out, i64 %n, i64 %lane, i64 %step, i64 %
          "i64 %imaginary")
 
 
-def _loader(how: Lanes, mode: str) -> ir.Function:
+def _loader(how: VectorType, mode: str) -> ir.Function:
     """Loads signals into a buffer: `lane` and `step` are strides in bytes in memory."""
     f = ir.inner("load", _MOVE, ir.NOINLINE)
     v = Vectors(f, how.type, how.lanes)
@@ -246,7 +254,7 @@ def _transpose_out(v: Vectors) -> None:
         _move_out(v, j, k)
 
 
-def _storer(how: Lanes, mode: str) -> ir.Function:
+def _storer(how: VectorType, mode: str) -> ir.Function:
     """The reverse of `_loader`."""
     f = ir.inner("store", f"{_MOVE}, {how.type} %scale", ir.NOINLINE)
     v = Vectors(f, how.type, how.lanes)
@@ -265,17 +273,11 @@ def _storer(how: Lanes, mode: str) -> ir.Function:
 # ------------------------------------------------------------------------------------ small kernels
 
 
-class _Singles(Vectors):
-    """Complex numbers in memory, one at a time."""
-
-    def __init__(self, f: ir.Function, type: str):
-        super().__init__(f, type, 1)
-
-
 @cache
 def multiply_text(type: str) -> str:
+    """Rows times a table: see `_multiply` in `cpu`."""
     f = ir.kernel()
-    v, r = _Singles(f, type), Reader(f)
+    v, r = Vectors(f, type, 1), Reader(f)
     x, out, table = (r.buffer() for _ in range(3))
     n, width, used = r.many(3)
     with f.loop("%lo", "%hi") as row:
@@ -289,23 +291,25 @@ def multiply_text(type: str) -> str:
 
 @cache
 def halves_text(type: str, real: str) -> str:
+    """`_split` or `_merge` for rows in memory."""
     f = ir.kernel()
-    v, r = _Singles(f, type), Reader(f)
-    x, out, table, n = r.buffer(), r.buffer(), r.buffer(), r.one()
-    more = f.add(n, 1)
+    v, r = Vectors(f, type, 1), Reader(f)
+    x, out, high, lower, low, n = *(r.buffer() for _ in range(4)), *r.many(2)
+    root, more = partial(_root, v, high, lower, low), f.add(n, 1)
     with f.loop("%lo", "%hi") as row:
         if real == "split":
-            _split(v, v.at(x, f.mul(row, n)), v.at(out, f.mul(row, more)), table, n)
+            _split(v, v.at(x, f.mul(row, n)), v.at(out, f.mul(row, more)), root, n)
         else:
-            _merge(v, v.at(x, f.mul(row, more)), v.at(out, f.mul(row, n)), table, n,
+            _merge(v, v.at(x, f.mul(row, more)), v.at(out, f.mul(row, n)), root, n,
                    ("0", str(v.size)))
     return ir.module(f)
 
 
 @cache
 def parts_text(type: str) -> str:
+    """Complex numbers from their real parts."""
     f = ir.kernel()
-    v, r = _Singles(f, type), Reader(f)
+    v, r = Vectors(f, type, 1), Reader(f)
     x, out = r.buffer(), r.buffer()
     with f.loop("%lo", "%hi") as i:
         v.store((f.load(type, f.at(x, i, type), v.size), "0.0"), v.at(out, i))
@@ -314,8 +318,9 @@ def parts_text(type: str) -> str:
 
 @cache
 def mirror_text(type: str) -> str:
+    """Whole spectra of odd length from their first halves."""
     f = ir.kernel()
-    v, r = _Singles(f, type), Reader(f)
+    v, r = Vectors(f, type, 1), Reader(f)
     x, out, n = r.buffer(), r.buffer(), r.one()
     half = f.udiv(f.add(n, 1), 2)
     with f.loop("%lo", "%hi") as row:

@@ -32,7 +32,7 @@ from toile.compiler.scalar.builder import FLOAT32, FLOAT64
 from toile.compiler.scalar.totals import accumulator
 from toile.kernels.nest.cpu import text
 from toile.kernels.nest.cpu_short_rows import unrolled
-from toile.kernels.nest.shared import constant_words, sum_of_row_parts
+from toile.kernels.nest.shared import address, constant_words, sum_of_row_parts
 from toile.primitives.elementwise import ConvertElementType
 from toile.targets.llvm import spans
 from toile.targets.llvm.chunk_sizes import (
@@ -80,19 +80,13 @@ def _with_dense_loads(x: Loops, plan: Any) -> Loops:
         if access.inner != 2 or prod(shape) < _ENOUGH or not is_plain(p.dtype):
             continue
         made = room(plan, shape, p.dtype)
-        plan.copy(made, Operand(_where(p, plan), tuple(shape), p.strides, p.dtype))
+        plan.copy(made, Operand(address(p, plan), tuple(shape), p.strides, p.dtype))
         strides = tuple(d if s else 0 for d, s in zip(made.strides, p.strides, strict=True))
         places[i] = Place(made.ref, 0, strides, p.dtype)
         accesses[i] = access._replace(inner=1)
     if accesses == list(nest.loads):
         return x
     return replace(x, nest=replace(nest, loads=tuple(accesses)), loads=places)
-
-
-def _where(p: Place, plan: Any) -> Ref:
-    """The address of a memory operand."""
-    base = p.base if isinstance(p.base, Ref) else plan.ref(p.base)
-    return base.at(p.offset * p.dtype.itemsize)
 
 
 def _launch(
@@ -102,7 +96,7 @@ def _launch(
     """A launch of a loop nest; `going`: its division by rows, see `rows_of`."""
     args: list[int | Ref] = [*x.extents, *extra]
     places = [*x.loads, *x.stores]
-    refs = [_where(p, plan) for p in places]
+    refs = [address(p, plan) for p in places]
     for p, ref in zip(places, refs, strict=True):
         args.append(ref)
         size = p.dtype.itemsize

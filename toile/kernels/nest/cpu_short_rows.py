@@ -25,9 +25,10 @@ from toile.compiler.ir.loop_nests import (
     Total,
     levels,
 )
-from toile.compiler.ir.operands import Operand, Ref
+from toile.compiler.ir.operands import Operand
 from toile.compiler.scalar.totals import accumulator
 from toile.engine.operation import Operation
+from toile.kernels.nest.shared import address
 from toile.primitives.bits import And, Or
 from toile.primitives.elementwise import Max, Min
 from toile.primitives.families import Add, Mul
@@ -96,8 +97,7 @@ class _Unrolled:
         """A copy of an operand in which the elements of rows are the outermost axis."""
         shape = [n if moves else 1 for n, moves in zip(self.extents, moving, strict=True)]
         made = room(self.plan, (self.length, *shape), p.dtype)
-        base = p.base if isinstance(p.base, Ref) else self.plan.ref(p.base)
-        source = Operand(base.at(p.offset * p.dtype.itemsize), (self.length, *shape),
+        source = Operand(address(p, self.plan), (self.length, *shape),
                          (p.strides[-1], *p.strides[:-1]), p.dtype)
         self.plan.copy(made, source)
         strides = [s if moves else 0 for s, moves in zip(made.strides[1:], moving, strict=True)]

@@ -32,6 +32,12 @@ from toile.compiler.scalar.mathematics import Builder
 from toile.compiler.scalar.totals import accumulator
 
 
+def address(p: Place, plan: Any) -> Ref:
+    """The address of a memory operand."""
+    base = p.base if isinstance(p.base, Ref) else plan.ref(p.base)
+    return base.at(p.offset * p.dtype.itemsize)
+
+
 def constant_words(value: np.ndarray) -> list[int]:
     """The words of one constant."""
     if kind(value.dtype) == "c":
