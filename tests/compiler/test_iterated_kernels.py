@@ -220,7 +220,7 @@ def test_loops_around_are_vectorized(target):
     code, _ = compiled_for(target, text)
     body = re.search(r"\nvector.body:.*?\n\n", code, re.S)[0]
     vector = f"call <{ir.LANES} x double> @igamma_float32.of.body.lanes"
-    assert body.count(vector) == 1 and "@igamma_float32.of.body(" not in body
+    assert vector in body and "@igamma_float32.of.body(" not in body
     assert all(f"@{name}" in native.declarations(text) for name in (
         "igamma_float32.of.body", "igamma_float32.of.body.lanes"))
 

@@ -61,8 +61,8 @@ def logsumexp(
 
     >>> toile.nn.logsumexp(jnp.array([1000.0, 1000.0]))
     Array(1000.6932, dtype=float32)
-    >>> toile.nn.logsumexp(jnp.array([0.0, 1.0]), b=jnp.array([1.0, -1.0]), return_sign=True)
-    (Array(0.541325, dtype=float32), Array(-1., dtype=float32))
+    >>> toile.nn.logsumexp(jnp.array([1.0, 1.0]), b=jnp.array([1.0, -2.0]), return_sign=True)
+    (Array(1., dtype=float32), Array(-1., dtype=float32))
     """
     if where is not None:
         a = jnp.where(where, a, 0)
