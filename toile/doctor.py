@@ -267,7 +267,7 @@ def gpu() -> list[Finding]:
         found.append(Finding("GPUs", str(count), count > 0, "check nvidia-smi and "
                              "CUDA_VISIBLE_DEVICES"))
     found.append(_cupy())
-    for name in ("cublas", "cublasLt", "nvrtc", "cudnn", "nccl"):
+    for name in ("cublas", "cublasLt", "cufft", "cusolver", "nvrtc", "cudnn", "nccl"):
         found.append(_library(name))
     found.append(_frontend())
     return found if asked else found + [f for i in range(count) for f in _device(i)]
@@ -285,7 +285,7 @@ def _cupy() -> Finding:
 
 def _library(name: str) -> Finding:
     library = libraries.CATALOGUE[name]
-    needed = name not in ("nccl", "cudnn")
+    needed = name not in ("nccl", "cudnn", "cufft", "cusolver")
     try:
         version = libraries.version_of(name, libraries.load(name))
     except libraries.LibraryError as error:

@@ -12,11 +12,13 @@ import pytest
 import toile
 from tests.cases import dtype_of, noted
 from tests.cases_control import ROWS
+from tests.gpu.fake_solvers import FakeCufft, FakeCusolver
 from toile.compiler.ir.steps import EagerStep
 from toile.compiler.pipeline import optimize
 from toile.compiler.plan.lower import planned
 from toile.platforms.cpu.target import Target
 from toile.platforms.gpu.target import TARGET
+from toile.targets.cuda import cufft, cusolver
 
 TARGETS = {"cpu": Target(4), "gpu": TARGET}
 
@@ -30,7 +32,7 @@ MESHES = dict.fromkeys(
 )
 RARE = dict.fromkeys(
     ("Eig", "Schur", "Hessenberg", "Tridiagonal", "TridiagonalSolve", "CholeskyUpdate", "Geqrf",
-     "HouseholderProduct", "Ormqr", "LuPivotsToPermutation"),
+     "HouseholderProduct", "Ormqr"),
     "rare: LAPACK through NumPy or SciPy, or a loop over rows",
 )  # fmt: skip
 COMPLEX = dict.fromkeys(
@@ -47,8 +49,7 @@ IN_PYTHON = {
     "cpu": {**BOTH, **COMPLEX, "ConvGeneralDilated": "of complex numbers"},
     "gpu": {
         **BOTH,
-        **dict.fromkeys(COMPLEX, "LAPACK on the host"),
-        "Fft": "NumPy on the host",
+        "Qr": "with pivots: LAPACK on the host",
     },
 }
 
@@ -77,7 +78,9 @@ def found():
             with noted(f"{row}, {dtype}"), toile.enable_x64(dtype_of(dtype).itemsize >= 8):
                 made = program(row, dtype)
                 for device, target in TARGETS.items():
-                    for e in operations(planned(made, target)):
+                    with cufft.use(FakeCufft()), cusolver.use(FakeCusolver()):
+                        plan = planned(made, target)
+                    for e in operations(plan):
                         seen[device][type(e.op).__name__].add(dtype)
     return seen
 

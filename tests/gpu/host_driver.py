@@ -16,6 +16,7 @@ import pytest
 
 from tests.gpu import emulator, fibers
 from tests.gpu.fake_libraries import FakeCublas
+from tests.gpu.fake_solvers import FakeCufft, FakeCusolver
 from toile.compiler.compilation import compile_program
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
@@ -23,7 +24,7 @@ from toile.engine.program import closed, trace_program
 from toile.engine.trees import flatten
 from toile.platforms.gpu.execution import Executable
 from toile.platforms.gpu.target import TARGET
-from toile.targets.cuda import cublas, cudnn
+from toile.targets.cuda import cublas, cudnn, cufft, cusolver
 from toile.targets.cuda import driver as driver_module
 from toile.targets.cuda import modules as kernels
 
@@ -367,6 +368,8 @@ def host_gpu(monkeypatch):
     monkeypatch.setattr(cublas, "blas", lambda: blas)
     if not cudnn._used:  # that of a GPU that may be there
         monkeypatch.setattr(cudnn, "_used", [None])
+    monkeypatch.setattr(cufft, "_used", [FakeCufft(made)])
+    monkeypatch.setattr(cusolver, "_used", [FakeCusolver(made)])
     try:
         yield made, device
     finally:

@@ -102,6 +102,25 @@ def test_many_random_numbers_are_drawn_on_the_gpu():
             nearly_equal(np.asarray(got), np.asarray(draw(toile.random.key(1), (600, 500))), ulps=8)
 
 
+SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, 6e-8, -1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (100,)])
+def test_bits_survive(dtype, shape):
+    """Arrays arrive on a device as they were: CuPy fills an array without axes with a number."""
+    for value in SPECIAL:
+        with toile.enable_x64(True):
+            x = np.full(shape, value).astype(jnp.dtype(dtype))
+            given = jnp.asarray(x)
+            for f in (toile.jit(lambda x: (x, -x)), lambda x: (x, -x)):
+                for argument in (x, given, toile.device_put(x, toile.devices("gpu")[0])):
+                    for got, want in zip(f(argument), (x, -x), strict=True):
+                        assert np.array_equal(np.asarray(got), want, equal_nan=True)
+                        if value == value:
+                            assert np.asarray(got).tobytes() == want.tobytes()
+
+
 def test_eager():
     x = toile.device_put(normal(64, 64), toile.devices("gpu")[0])
     y = (x + 1) * 2 - jnp.sin(x)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax.lax import linalg as theirs
 
+import toile
 from tests.primitives.rules import (
     asked,
     choices,
@@ -182,6 +183,14 @@ def test_lu_pivots_to_permutation():
     assert got.dtype == want.dtype
     with pytest.raises(ValueError, match="at most 2 row swaps"):
         ours.lu_pivots_to_permutation(pivots, 2)
+
+
+def test_swaps_outside_of_a_matrix():
+    """A swap with a row that is not there is not done."""
+    swaps = np.array([[3, -5, 2], [1, 99, 2]], np.int32)
+    order = lambda p: ours.lu_pivots_to_permutation(p, 4)
+    for f in (order, toile.jit(order)):
+        np.testing.assert_array_equal(f(swaps), [[3, 1, 2, 0], [1, 0, 2, 3]])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -137,6 +137,7 @@ class LuPivotsToPermutation(MatrixOperation):
     """The order of rows after a sequence of row swaps."""
 
     permutation_size: int
+    kernel_family = "matrices.order"
     ranks = (1,)
 
     def check_dtypes(self, avals: Sequence[Aval]) -> None:

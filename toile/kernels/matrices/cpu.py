@@ -75,6 +75,18 @@ def lower_lu(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
     return True
 
 
+def lower_order(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
+    """LuPivotsToPermutation."""
+    (swaps,), (out,) = ins, outs
+    if not swaps.size:
+        return False
+    swaps = plan.contiguous(swaps)
+    rows, count = out.shape[-1], swaps.shape[-1]
+    _stage(plan, op, _order_text(), (swaps.ref, out.ref, rows, count), prod(swaps.shape[:-1]),
+           4 * rows)
+    return True
+
+
 def lower_qr(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     """Qr without pivoting."""
     (x,) = ins
@@ -287,16 +299,32 @@ def _lu_text(letter: str, ordered: bool) -> str:
             place = f.at(own, i, "i32")
             f.store("i32", f.value(f"sub i32 {f.load('i32', place)}, 1"), place)
         if ordered:
-            to = f.at(order, f.mul(unit, m), "i32")
-            with f.loop(0, m) as i:
-                f.store("i32", f.value(f"trunc i64 {i} to i32"), f.at(to, i, "i32"))
-            with f.loop(0, count, vectorize=False) as i:
-                other = f.value(f"sext i32 {f.load('i32', f.at(own, i, 'i32'))} to i64")
-                here, there = f.at(to, i, "i32"), f.at(to, other, "i32")
-                one, two = f.load("i32", here), f.load("i32", there)
-                f.store("i32", two, here)
-                f.store("i32", one, there)
+            _put_order(f, f.at(order, f.mul(unit, m), "i32"), own, m, count)
     return _module(f, **{name: 6})
+
+
+def _put_order(f: ir.Function, to: str, swaps: str, rows: str, count: str) -> None:
+    """Store the order of rows after some swaps."""
+    with f.loop(0, rows) as i:
+        f.store("i32", f.value(f"trunc i64 {i} to i32"), f.at(to, i, "i32"))
+    with f.loop(0, count, vectorize=False) as i:
+        other = f.value(f"sext i32 {f.load('i32', f.at(swaps, i, 'i32'))} to i64")
+        with f.when(f.compare("ult", other, rows)):  # swaps may be a user's
+            here, there = f.at(to, i, "i32"), f.at(to, other, "i32")
+            one, two = f.load("i32", here), f.load("i32", there)
+            f.store("i32", two, here)
+            f.store("i32", one, there)
+
+
+@cache
+def _order_text() -> str:
+    f = ir.kernel()
+    r = Reader(f)
+    swaps, order, rows, count = r.buffer(), r.buffer(), r.one(), r.one()
+    with f.loop("%lo", "%hi") as unit:
+        _put_order(f, f.at(order, f.mul(unit, rows), "i32"),
+                   f.at(swaps, f.mul(unit, count), "i32"), rows, count)
+    return ir.module(f)
 
 
 def _is_finite(f: ir.Function, type: str, a: str, count: str) -> str:

@@ -321,11 +321,19 @@ def reserved(device: GpuDevice, nbytes: int, make: Callable[[int], Any]) -> Any:
         return late.memory().allocated(device, nbytes, make, None)
 
 
+def uploaded(data: Any) -> Any:
+    """A NumPy array as a new CuPy array on the current device.
+
+    CuPy fills an array without axes with a number, and with zeros if that equals 0: -0.0 would lose
+    its sign. Arrays are copied with an axis."""
+    return cupy().asarray(np.ascontiguousarray(data).reshape(-1)).reshape(np.shape(data))
+
+
 def upload(data: Any, device: GpuDevice) -> Any:
     """Copy a NumPy array to a new CuPy array."""
     with device.current():
-        given = np.ascontiguousarray(data).reshape(data.shape)
-        made = reserved(device, given.nbytes, lambda _: cupy().asarray(given))
+        given = np.asarray(data)
+        made = reserved(device, given.nbytes, lambda _: uploaded(given))
         note_upload(made.data.ptr, given.nbytes)
         return made
 

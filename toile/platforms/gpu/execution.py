@@ -163,7 +163,7 @@ class Executable:
     def given(self, x: Any) -> Any:
         """An operand as a row-major CuPy array."""
         if not gpu.is_gpu_data(x):
-            return gpu.cupy().asarray(np.ascontiguousarray(x).reshape(np.shape(x)))
+            return gpu.uploaded(x)
         if x.device.id != self.device.ordinal:
             return self.device.moved(x, gpu.device_of(x))
         fits = x.flags.c_contiguous and not x.data.ptr % gpu.ALIGNMENT

@@ -21,7 +21,7 @@ from toile.platforms.gpu.steps import MadePlan
 # Buffers, hashed by identity; sets may also contain parts of them.
 _MEMORY = ("Var", "VariableBuffer", "Scratch", "Constant", "Output", "Moving")
 _STEPS = ("Region", "EagerStep", "CallStep", "ScanStep", "WhileStep", "SwitchStep")
-_CALLS = ("Gemm", "LtMatmul", "Fill", "GraphCall")
+_CALLS = ("Gemm", "LtMatmul", "Fill", "GraphCall", "Transform", "Routine")
 _ATOMS = "list[Var | Literal]"
 _TOUCHED = {"reads": "set[buffer]", "writes": "set[buffer]"}
 _LOOP = {"starts": "list[tuple[Moving, Ref]]", "swaps": "list[tuple[Moving, Moving]]", **_TOUCHED}
@@ -141,6 +141,8 @@ def _records() -> list[Record]:
         Record(cuda + ".cudnn", "GraphCall", types={"description": "graph"}),
         *[Record(f"toile.{module}", name) for module, name in (
             ("targets.cuda.cublas", "Gemm"), ("targets.cuda.cublaslt", "LtMatmul"),
+            ("targets.cuda.cufft", "Transform"), ("targets.cuda.cufft", "Layout"),
+            ("targets.cuda.cufft", "Side"), ("targets.cuda.cusolver", "Routine"),
             ("kernels.copy.gpu_relayout", "Fill"),
             ("targets.cuda.cublas", "Matrix"), ("targets.cuda.cudnn", "Tensor"),
             ("targets.cuda.cudnn", "Convolution"), ("kernels.attention.gpu_calls", "Attention"),

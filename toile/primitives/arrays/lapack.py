@@ -127,10 +127,11 @@ def lu(a: Any) -> tuple[Any, ...] | None:
 
 
 def permutation(pivots: Any, size: int) -> ndarray:
-    """The order of rows after a sequence of row swaps."""
+    """The order of rows after a sequence of row swaps, without those with rows that are missing."""
     order = list(range(size))
     for i, j in enumerate(pivots.tolist()):
-        order[i], order[j] = order[j], order[i]
+        if 0 <= j < size:
+            order[i], order[j] = order[j], order[i]
     return np.array(order, np.int32)
 
 

@@ -365,6 +365,11 @@ class GraphCall(Call):
         room = () if self.workspace is None else (self.workspace,)
         return frozenset(r.buffer for r in (*(r for n, r in self.places if wanted(n)), *room))
 
+    @property
+    def room(self) -> int:
+        """The bytes of workspace that it needs."""
+        return engine().plan(self.description).workspace
+
     def prepare(self) -> None:
         """Build the plan; must not be called during a capture."""
         engine().plan(self.description)

@@ -44,10 +44,14 @@ def _named(name: str, suffix: str = "") -> tuple[str, str]:
 
 
 _CUDA = (13, 12)
+_OLDER = (12, 11)  # libraries whose numbers are one behind CUDA's
 CATALOGUE = {
     "cublas": Library("cuBLAS", "cublas", _CUDA, ("cu13", "cublas"), (12, 0), _named("cublas")),
     "cublasLt": Library("cuBLASLt", "cublasLt", _CUDA, ("cu13", "cublas"), (12, 0),
                         _named("cublas")),
+    "cufft": Library("cuFFT", "cufft", _OLDER, ("cu13", "cufft"), (11, 0), _named("cufft")),
+    "cusolver": Library("cuSOLVER", "cusolver", _OLDER, ("cu13", "cusolver"), (11, 0),
+                        _named("cusolver")),
     "cudnn": Library("cuDNN", "cudnn", (9,), ("cudnn",), (9, 1), _named("cudnn", "-cu13")),
     "nccl": Library("NCCL", "nccl", (2,), ("nccl",), (2, 18), _named("nccl", "-cu13")),
     "cudart": Library("the CUDA runtime", "cudart", _CUDA, ("cu13", "cuda_runtime"), (12, 0),
@@ -201,6 +205,8 @@ def _nvrtc_version(loaded: Any) -> Version:
 _VERSIONS: dict[str, Callable[[Any], Version]] = {
     "cublas": _by_property("cublasGetProperty"),
     "cublasLt": _by_number("cublasLtGetVersion"),
+    "cufft": _by_property("cufftGetProperty"),
+    "cusolver": _by_property("cusolverGetProperty"),
     "cudnn": _by_number("cudnnGetVersion"),
     "nccl": _nccl_version,
     "cudart": _runtime_version,
