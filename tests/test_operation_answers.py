@@ -136,7 +136,7 @@ def test_kernels_of_operations():
             if lower is not None:
                 assert list(inspect.signature(lower).parameters) == ["op", "ins", "outs", "plan"]
     assert {n.partition(".")[0] for n, devices in found.items() if len(devices) < 2} == {
-        "attention", "collectives", "fft", "fused_product", "matrices"}
+        "attention", "collectives", "fused_product"}
 
 
 def test_a_kernel_that_is_not_there():

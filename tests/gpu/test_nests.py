@@ -27,6 +27,7 @@ from tests.gpu import fibers
 from tests.gpu.emulator import LIMITS, Nests
 from toile import lax, nn
 from toile.compiler.ir.operands import Ref
+from toile.compiler.ir.steps import Moving
 from toile.compiler.plan.nests import build
 from toile.kernels.nest import gpu as nests
 from toile.kernels.nest import gpu_forms as nest_forms
@@ -389,14 +390,13 @@ def test_other_sizes_share_kernels():
         assert a == b, (one, other)
 
 
-class Crooked:
+def crooked():
     """A buffer that begins anywhere in steps of 4 bytes."""
-
-    alignment = 4
+    return Moving(4)
 
 
 @pytest.mark.parametrize(("offset", "buffer", "extent", "expected"), [
-    (0, object, 64, 4), (4, object, 64, 1), (8, object, 64, 2), (0, Crooked, 64, 1),
+    (0, object, 64, 4), (4, object, 64, 1), (8, object, 64, 2), (0, crooked, 64, 1),
     (0, object, 66, 2), (0, object, 67, 1),
 ])
 def test_packs_are_aligned(offset, buffer, extent, expected):

@@ -69,14 +69,14 @@ def possible(plan: Any) -> bool:
     branches = max((len(s.children) for s in switches), default=0)
     if has < WHILE or (has < SWITCH and branches > MOST_BRANCHES):
         return False
-    return _decisions(plan) <= MOST_DECISIONS
+    return decisions(plan) <= MOST_DECISIONS
 
 
-def _decisions(plan: Any) -> int:
+def decisions(plan: Any) -> int:
     """How many conditional nodes a graph of a plan has."""
     total = 0
     for step in plan.steps:
-        inside = [_decisions(child) for child in getattr(step, "children", ())]
+        inside = [decisions(child) for child in getattr(step, "children", ())]
         if isinstance(step, ScanStep):
             total += step.trips * inside[0]
         elif isinstance(step, SwitchStep):

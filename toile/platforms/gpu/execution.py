@@ -34,6 +34,7 @@ from toile.targets.cuda.driver import OUT_OF_MEMORY, CudaError, driver
 
 MOST_GRAPHS = 4  # of one Program
 MOST_NODES = 30_000  # of one graph
+MOSTLY = 0.9
 TRIES = 3  # captures that may fail in a row
 EQUATION_BYTES = 3 << 10  # of a plan, for each equation: steps, and texts of kernels
 MOST_PLACES = 3  # addresses of an input or result before it gets a buffer of its own
@@ -186,6 +187,13 @@ class Executable:
             except CudaError as error:
                 raise self._failed(error) from None
 
+    @functools.cached_property
+    def fits_in_graph(self) -> bool:
+        """Whether repeated calls are one graph: not if there are too many nodes, or if long loops
+        make up nearly all of them, which are as fast in chunks, and captured much sooner."""
+        nodes = self.issuer.nodes
+        return nodes <= MOST_NODES and self.issuer.nodes_in_chunks < MOSTLY * nodes
+
     @property
     def way(self) -> str:
         """How repeated calls are issued, in words."""
@@ -194,8 +202,9 @@ class Executable:
             return "issued step by step: it waits for each step"
         if not self.issuer.capturable:
             return f"issued step by step: {self.refusal}"
-        if nodes > MOST_NODES:
-            return f"issued step by step: {nodes} nodes are too many for a graph"
+        if not self.fits_in_graph:
+            return (f"issued step by step, long loops in chunks: {nodes} nodes are too many for a "
+                    "graph")
         return f"one graph of {nodes} nodes" if nodes > 1 else "one launch"
 
     def _run(self, pointers: Sequence[int], arena: int, generation: int, again: bool) -> None:
@@ -203,7 +212,8 @@ class Executable:
         self.calls += 1
         self.used = next(_uses)
         graph = again and self.calls > 1 and self.issuer.capturable and not self.checked
-        if not (graph and self.steady) or not 1 < self.issuer.nodes <= MOST_NODES:
+        if not (graph and self.steady) or self.issuer.nodes <= 1 or (
+                not self.fits_in_graph):
             self.issuer.issue(self._addresses(pointers, arena), stream, self.checked)
             return
         self._launch(pointers, arena, generation, stream)
@@ -349,9 +359,16 @@ class Executable:
                 self.refusal = f"no graph could be captured ({error})"
             return 0
         self.tries = TRIES
+        self._forget_chunks()  # the graph has all iterations
         return made
 
+    def _forget_chunks(self) -> None:
+        if self.issuer.chunks:
+            self.driver.synchronize(self.device.stream)
+            self.issuer.forget_chunks()
+
     def _forget(self) -> None:
+        self._forget_chunks()
         if self.graphs:
             self.driver.synchronize(self.device.stream)
         while self.graphs:

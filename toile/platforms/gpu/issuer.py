@@ -2,15 +2,16 @@
 
 An `Issuer` is a plan made ready: kernels compiled, arguments laid out, positions of pointers
 recorded. `issue(addresses)` puts the work on the stream once, in order; while a stream is being
-captured the same calls make a graph. Loops of known length are unrolled; while loops and branches
-are conditional nodes of a graph, or wait for their predicate outside graphs. Operations without a
-kernel run on the host.
+captured the same calls make a graph. Loops of known length are unrolled; outside graphs, long ones
+are launched in chunks. While loops and branches are conditional nodes of a graph, or wait for their
+predicate outside graphs. Operations without a kernel run on the host.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.platform_registry import host
 from toile.engine.program import Equation
 from toile.platforms.gpu import conditional_nodes as conditional
+from toile.platforms.gpu.chunks import LONG_NODES, Chunks, turns_of
 from toile.platforms.gpu.conditional_nodes import swap
 from toile.platforms.gpu.steps import CallStep
 from toile.targets.cuda import modules as kernels
@@ -73,10 +75,11 @@ class Issuer:
         steps = list(plan.all_steps())
         self.launches = {id(s): launches_of(s) for s in steps if isinstance(s, Region)}
         every = [x for same in self.launches.values() for x in same]
-        self.decides = any(isinstance(s, (WhileStep, SwitchStep)) for s in steps)
+        self.decides = decides(steps)
+        self.chunks: dict[int, Chunks | None] = {}  # of long loops, by step
         self.capturable = not any(map(_waits, steps)) and (
             not self.decides or conditional.possible(plan))
-        more = conditional.KERNELS if self.decides and self.capturable else ()
+        more = conditional.KERNELS if self.decides and driver().conditionals >= 0 else ()
         # Kept alive here too: graphs use the kernels that set conditions.
         self.functions = kernels.functions([*(x.kernel for x in every), *more], device)
         for x in every:
@@ -87,6 +90,8 @@ class Issuer:
             if isinstance(step, CallStep):
                 step.call.prepare()
         self.nodes = _count(plan, self.launches)
+        self.nodes_in_chunks = sum(n for s in plan.steps if isinstance(s, ScanStep)
+                                   for n in [self._long(s)])
 
     def issue(self, addresses: Addresses, stream: int, checked: bool = False) -> None:
         """Put the work on the stream; `checked`: wait after each step, and name one that fails."""
@@ -94,10 +99,13 @@ class Issuer:
 
     def capture(self, addresses: Addresses, stream: int) -> int:
         """Capture the work as an executable graph; if that fails, the capture is ended."""
+        return self._captured(lambda on: self.issue(addresses, on), stream)
+
+    def _captured(self, issue: Callable[[int], None], stream: int) -> int:
         driver().begin_capture(stream)
         self.captured = True
         try:
-            self.issue(addresses, stream)
+            issue(stream)
             graph = driver().end_capture(stream)
         except BaseException:
             driver().abandon_capture(stream)
@@ -166,11 +174,84 @@ class Issuer:
     def _scan(self, step: Any, addresses: Addresses, stream: int, checked: bool) -> None:
         conditional.start(step, addresses)
         starts = [(m, addresses[r.buffer] + r.offset, stride) for m, r, stride in step.slices]
-        for turn in range(step.trips):
-            for moving, start, stride in starts:
-                addresses[moving] = start + turn * stride
-            self._steps(step.body, addresses, stream, checked)
-            swap(step, addresses)
+
+        def turns(first: int, last: int) -> None:
+            for turn in range(first, last):
+                for moving, start, stride in starts:
+                    addresses[moving] = start + turn * stride
+                self._steps(step.body, addresses, stream, checked)
+                swap(step, addresses)
+
+        done = 0
+        chunks = None if self.captured or checked else self._chunks(step, addresses, stream)
+        if chunks is not None:
+            # The memory of a chunk's slices ends where that of the next one begins, or the other
+            # way around: the first and the last iteration are not in a chunk.
+            turns(0, 1)
+            for done in range(1, step.trips - chunks.turns, chunks.turns):
+                chunks.run(addresses, done, stream)
+            done += chunks.turns
+        turns(done, step.trips)
+
+    def _chunks(self, step: ScanStep, addresses: Addresses, stream: int) -> Chunks | None:
+        """The loop in chunks, ready to run after one iteration; None if it is short, or if it
+        cannot be captured."""
+        if id(step) not in self.chunks:
+            self.chunks[id(step)] = self._made(step)
+        found = self.chunks[id(step)]
+        if found is None:
+            return None
+        after = dict(addresses)
+        swap(step, after)
+        try:
+            found.ready(after, stream, functools.partial(self._chunk, found))
+        except MemoryError:
+            raise
+        except Exception:  # of the driver or of a library: chunks would only save time
+            found = self.chunks[id(step)] = None
+        return found
+
+    def _turns(self, step: ScanStep) -> int:
+        """The iterations of a chunk of a loop; 0 if it is issued one by one."""
+        inner = list(step.body.all_steps())
+        if any(map(_waits, inner)) or (decides(inner) and not conditional.possible(step.body)):
+            return 0
+        return turns_of(step, _count(step.body, self.launches))
+
+    def _long(self, step: ScanStep) -> int:
+        """The nodes of a loop if it is long, and can be issued in chunks; else 0."""
+        nodes = step.trips * _count(step.body, self.launches)
+        return nodes if nodes >= LONG_NODES and self._turns(step) else 0
+
+    def _made(self, step: ScanStep) -> Chunks | None:
+        turns = self._turns(step)
+        try:
+            return Chunks(step, turns, self.device) if turns else None
+        except MemoryError:  # chunks would only save time
+            return None
+
+    def _chunk(self, chunks: Chunks, addresses: Addresses) -> int:
+        """An executable graph of the iterations of a chunk."""
+
+        def issue(stream: int) -> None:
+            for turn in range(chunks.turns):
+                chunks.slices(addresses, turn)
+                self._steps(chunks.step.body, addresses, stream, False)
+                swap(chunks.step, addresses)
+
+        return self._captured(issue, self.device.capture_stream)
+
+    def forget_chunks(self) -> None:
+        """Free the memory and graphs of chunks; nothing may be running."""
+        for chunks in self.chunks.values():
+            if chunks is not None:
+                chunks.forget()
+        self.chunks.clear()
+
+
+def decides(steps: Sequence[Any]) -> bool:
+    """Whether there are loops or branches that a condition decides."""
+    return any(isinstance(s, (WhileStep, SwitchStep)) for s in steps)
 
 
 def _waits(step: Any) -> bool:

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from toile.compiler.ir.steps import Region
-from toile.platforms.gpu.execution import MOST_NODES, Executable
+from toile.platforms.gpu.execution import Executable
 from toile.platforms.gpu.issuer import Addresses, Issuer
 from toile.targets.cuda.driver import CudaError, driver
 
@@ -172,7 +172,7 @@ class _Whole(Issuer):
 
 def graph_of(executable: Executable, issuer: Any, addresses: Addresses) -> int:
     """A graph of what an issuer issues; 0 if it cannot be captured."""
-    if not executable.issuer.capturable or executable.issuer.nodes > MOST_NODES:
+    if not executable.issuer.capturable or not executable.fits_in_graph:
         return 0
     try:
         return issuer.capture(dict(addresses), executable.device.capture_stream)

@@ -1,0 +1,103 @@
+"""Long loops as graphs of some iterations each, launched again and again.
+
+A loop of many iterations does not fit in one graph, and the host needs ten times as long to issue
+an iteration as the GPU to run it. All iterations do the same, on other slices: a graph of an even
+number of them reads and writes slices in buffers of its own, to and from which the slices of a
+chunk are copied. After an even number of iterations each carry is again in the buffer where it was.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from toile.compiler.ir.steps import ScanStep, whole_buffer
+from toile.platforms.gpu import conditional_nodes as conditional
+from toile.targets.cuda.driver import driver
+
+NODES = 512  # of a chunk, if an iteration is not larger; capturing a node takes 20 to 30 µs
+LEAST_NODES = 1000  # of a loop that is issued in chunks
+LONG_NODES = 4000  # of a loop that is not made part of a graph
+MOST_NODES = 20_000  # of a chunk of two iterations
+MOST_GRAPHS = 4  # of a chunk, for other addresses
+MOST_BYTES = 256 << 20  # of the slices of a chunk
+
+Addresses = dict[Any, int]
+
+
+def turns_of(step: ScanStep, nodes: int) -> int:
+    """The iterations of a chunk, an even number; 0 if the loop is issued one by one.
+
+    `nodes` is the number of an iteration's."""
+    if step.trips * nodes < LEAST_NODES or 2 * nodes > MOST_NODES:
+        return 0
+    moved = sum(abs(stride) for _, _, stride in step.slices)
+    turns = min(step.trips // 2 - 1, max(2, NODES // max(nodes, 1)), MOST_BYTES // max(moved, 1))
+    decisions = conditional.decisions(step.body)
+    if decisions:
+        turns = min(turns, conditional.MOST_DECISIONS // decisions)
+    turns -= turns % 2
+    return max(turns, 0)
+
+
+class Chunks:
+    """A loop, whose chunks have so many iterations."""
+
+    def __init__(self, step: ScanStep, turns: int, device: Any):
+        self.step, self.turns, self.device = step, turns, device
+        written = {r.buffer for r in step.body.outputs}
+        self.written = [moving in written for moving, _, _ in step.slices]
+        self.memory = [device.allocate(abs(stride) * turns) if stride else (None, 0)
+                       for _, _, stride in step.slices]
+        self.touched = {whole_buffer(b) for b in step.reads | step.writes}
+        self.graphs: OrderedDict[Any, int] = OrderedDict()
+        self.graph = 0
+
+    def forget(self) -> None:
+        """Destroy the graphs; nothing may be running."""
+        while self.graphs:
+            driver().destroy(self.graphs.popitem()[1])
+
+    def slices(self, addresses: Addresses, turn: int) -> None:
+        """Set the moving pointers to one slice of those in the chunk's buffers."""
+        for (moving, ref, stride), (_, where) in zip(self.step.slices, self.memory, strict=True):
+            at = turn if stride > 0 else turn + 1 - self.turns
+            addresses[moving] = where + at * stride if stride else (
+                addresses[ref.buffer] + ref.offset)
+
+    def ready(
+        self, addresses: Addresses, stream: int, capture: Callable[[Addresses], int]
+    ) -> None:
+        """Capture the graph, unless there is one for these addresses."""
+        key = frozenset([*((b, a) for b, a in addresses.items() if b in self.touched),
+                         *((m, addresses[m]) for m, _ in self.step.starts)])
+        if key not in self.graphs:
+            if len(self.graphs) >= MOST_GRAPHS:
+                driver().synchronize(stream)
+                driver().destroy(self.graphs.popitem(last=False)[1])
+            self.graphs[key] = capture(dict(addresses))
+        self.graph = self.graphs[key]
+
+    def run(self, addresses: Addresses, first: int, stream: int) -> None:
+        """Run one chunk, from an iteration on."""
+        copies = list(self._copies(addresses, first))
+        for at, where, nbytes, written in copies:
+            if not written:
+                driver().copy(where, at, nbytes, stream)
+        driver().launch_graph(self.graph, stream)
+        for at, where, nbytes, written in copies:
+            if written:
+                driver().copy(at, where, nbytes, stream)
+
+    def _copies(
+        self, addresses: Addresses, first: int
+    ) -> Iterator[tuple[int, int, int, bool]]:
+        """For each array: the place of a chunk's slices, their buffer, the bytes, and whether they
+        are results."""
+        for (_, ref, stride), (_, where), written in zip(
+                self.step.slices, self.memory, self.written, strict=True):
+            if stride:
+                turn = first if stride > 0 else first + self.turns - 1
+                start = addresses[ref.buffer] + ref.offset + turn * stride
+                yield start, where, abs(stride) * self.turns, written
