@@ -52,6 +52,15 @@ CASES = {
         "lhs_dilation": (2, 2), "padding": ((1, 2), (2, 1))}),
     "transposed, margins": (NHWC, (2, 8, 5, 5), 8, (4, 4), {
         "lhs_dilation": (2, 2), "padding": ((2, 2), (2, 2))}),
+    "transposed, larger": (NHWC, (2, 8, 7, 6), 12, (3, 3), {
+        "lhs_dilation": (2, 2), "padding": ((1, 2), (1, 2))}),
+    "transposed by 3, 1": (NHWC, (2, 8, 5, 6), 4, (5, 2), {
+        "lhs_dilation": (3, 1), "padding": ((4, 2), (0, 1))}),
+    "transposed, cropped": (NHWC, (2, 8, 6, 6), 8, (3, 3), {
+        "lhs_dilation": (2, 2), "padding": ((-1, 2), (0, -1))}),
+    "transposed, 1-d": (NWC, (3, 8, 9), 4, (4,), {"lhs_dilation": (2,), "padding": ((2, 2),)}),
+    "transposed, NCHW": (NCHW, (2, 4, 6, 7), 8, (3, 3), {
+        "lhs_dilation": (2, 2), "padding": ((1, 2), (1, 2))}),
     "NCHW": (NCHW, (2, 8, 6, 7), 4, (3, 3), {"window_strides": (2, 1)}),
     "NCHW groups": (NCHW, (2, 8, 6, 7), 4, (3, 3), {"feature_group_count": 2}),
     "mixed layouts": (MIXED, (2, 8, 6, 7), 4, (3, 2), {}),
@@ -199,6 +208,17 @@ def test_gradients_are_recognised():
         assert d.x.stride == (512, 1, 64, 8)
         assert d.w.stride == (72, 1, 24, 8)
     assert [p.copies for p in plans] == [1, 1, 1]  # the kernels only
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.startswith("transposed")])
+def test_gradients_of_transposed_convolutions_are_recognised(case):
+    """The derivative in the kernels is one in the kernels of the convolution that is transposed: a
+    derivative in images with a window as large as those would take hundreds of times as long."""
+    calls, _ = described(case)
+    assert [c.description.kind for c in calls] == ["dgrad", "wgrad", "fprop"]
+    forward, kernels, images = (c.description for c in calls)
+    assert forward.stride == kernels.stride == images.stride
+    assert kernels.x.dim == forward.x.dim and kernels.y.dim == forward.y.dim
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.startswith("many positions")])

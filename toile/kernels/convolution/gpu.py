@@ -197,10 +197,13 @@ def forms(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> list[Fo
         _dgrad(op, x, w, y) if unstrided and op.batch_group_count == 1 else None,
         _fprop(op, x, w, y) if plain and op.batch_group_count == 1 else None,
         _wgrad(op, x, w, y) if plain and op.feature_group_count == 1 else None,
+        _transposed_wgrad(op, x, w, y),
     ]
     likely = _likely_kinds(op, w, y)
+    large = likely == {"wgrad"}  # a window larger than the result: other kinds are very slow
     return sorted((form for form in found if form is not None),
-                  key=lambda form: (_copied_bytes(form), form.kind not in likely))
+                  key=lambda form: (large and form.kind != "wgrad", _copied_bytes(form),
+                                    form.kind not in likely))
 
 
 def _likely_kinds(op: ConvGeneralDilated, w: Operand, y: Operand) -> set[str]:
@@ -213,7 +216,7 @@ def _likely_kinds(op: ConvGeneralDilated, w: Operand, y: Operand) -> set[str]:
         kinds.add("wgrad")
     elif not reverses:
         kinds.add("fprop")
-    if reverses or any(n != 1 for n in op.lhs_dilation):
+    if reverses or ("wgrad" not in kinds and any(n != 1 for n in op.lhs_dilation)):
         kinds.add("dgrad")
     return kinds
 
@@ -309,6 +312,28 @@ def _wgrad(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> Form |
     kernels = _grouped(_canonical(y, (yf, yb, *ys), extra), op.batch_group_count)
     dilation, low, _, stride = _settings(op, extra)
     return _complete(Form("wgrad", images, kernels, cotangent, low, (), stride, dilation))
+
+
+def _transposed_wgrad(
+    op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand
+) -> Form | None:
+    """The derivative in the kernels of a transposed convolution, whose images are dilated.
+
+    It is the derivative in the kernels of the convolution that it transposes: the window is the
+    image, the dilated image is the cotangent, and the kernels are reversed."""
+    groups = max(op.feature_group_count, op.batch_group_count)
+    if groups > 1 or all(n == 1 for n in op.lhs_dilation) or any(n != 1 for n in op.rhs_dilation):
+        return None
+    extra = _extra(op)
+    (xb, xf, *xs), (wo, wi, *ws), y_spec = op.dimension_numbers
+    images = _canonical(w, (wi, wo, *ws), extra)
+    cotangent = _canonical(x, (xf, xb, *xs), extra)
+    kernels = _canonical(y, y_spec, extra)
+    kernels = _reversed(kernels, range(2, len(kernels.shape)))
+    dilation, low, stride, _ = _settings(op, extra)
+    low = tuple((k - 1) * d - n for k, d, n in zip(kernels.shape[2:], dilation, low, strict=True))
+    return _complete(Form("wgrad", images, _grouped(kernels, 1), cotangent, low, (), stride,
+                          dilation))
 
 
 def _complete(form: Form) -> Form | None:

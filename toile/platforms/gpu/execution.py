@@ -38,6 +38,7 @@ MOSTLY = 0.9
 TRIES = 3  # captures that may fail in a row
 EQUATION_BYTES = 3 << 10  # of a plan, for each equation: steps, and texts of kernels
 MOST_PLACES = 3  # addresses of an input or result before it gets a buffer of its own
+TINY = 4096  # bytes of one that gets its buffer earlier: losses and counters move in every loop
 
 
 _uses = itertools.count(1)  # counts the calls of all executables
@@ -212,6 +213,10 @@ class Executable:
         self.calls += 1
         self.used = next(_uses)
         graph = again and self.calls > 1 and self.issuer.capturable and not self.checked
+        if again and self.calls <= 2:  # where small results are before there is a graph
+            for i, p in enumerate(pointers):
+                if self.sizes[i] <= TINY and i not in self.own:
+                    self.seen[i].add(p)
         if not (graph and self.steady) or self.issuer.nodes <= 1 or (
                 not self.fits_in_graph):
             self.issuer.issue(self._addresses(pointers, arena), stream, self.checked)
@@ -332,7 +337,7 @@ class Executable:
             if i in self.own:
                 continue
             self.seen[i].add(p)
-            if len(self.seen[i]) > MOST_PLACES:
+            if len(self.seen[i]) > (MOST_PLACES - 1 if self.sizes[i] <= TINY else MOST_PLACES):
                 try:
                     self.own[i] = self.device.allocate(self.sizes[i])
                 except MemoryError:  # continue without: the buffer would only save time
