@@ -148,6 +148,23 @@ def test_a_cudnn_that_is_too_old(monkeypatch, fresh):
     assert 'pip install "toile[cuda12]" (or pip install nvidia-cudnn-cu12)' in problem
 
 
+@pytest.mark.parametrize("text", [
+    "", "__version__ = '1.12.0'", "__version__ = 'unknown'", "raise RuntimeError('no symbol')",
+    "import ctypes; ctypes.no_such_name",
+])
+def test_a_frontend_that_is_damaged(monkeypatch, tmp_path, text):
+    """A package that is there but broken is reported, and toile's own kernels are used."""
+    (tmp_path / "cudnn.py").write_text(text)
+    monkeypatch.setattr(libraries, "load", lambda name: None)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cudnn", raising=False)
+    found, problem = cudnn.frontend()
+    sys.modules.pop("cudnn", None)
+    assert found is None
+    assert problem.startswith("toile: needed nvidia-cudnn-frontend, found a package `cudnn` that")
+    assert problem.endswith("pip install --force-reinstall nvidia-cudnn-frontend")
+
+
 def test_a_frontend_that_is_missing_or_too_old(monkeypatch):
     monkeypatch.setattr(libraries, "load", lambda name: object())
     monkeypatch.setitem(sys.modules, "cudnn", None)

@@ -280,6 +280,16 @@ def handle_of(cudnn: Any, ordinal: int | None) -> Any:
     return cudnn.Handle(made.value, ordinal, 0)
 
 
+# What toile uses of the frontend.
+_USED = ("pygraph", "data_type", "heur_mode", "numerical_note", "create_handle", "set_stream",
+         "backend_version", "cudnnGraphNotSupportedError")
+
+
+def _damaged(problem: str) -> str:
+    return (f"toile: needed nvidia-cudnn-frontend, found a package `cudnn` that does not work "
+            f"({problem}): pip install --force-reinstall nvidia-cudnn-frontend")
+
+
 def frontend() -> tuple[Any, str]:
     """The frontend and "", or None and the reason why it cannot be used."""
     try:
@@ -291,7 +301,14 @@ def frontend() -> tuple[Any, str]:
     except (ImportError, OSError) as error:
         return None, (f"toile: needed nvidia-cudnn-frontend, found none ({error}): "
                       f"{libraries.extra()}")
-    version = tuple(int(n) for n in cudnn.__version__.split(".")[:2])
+    except Exception as error:  # whatever a damaged package raises
+        return None, _damaged(repr(error))
+    try:
+        version = tuple(int(n) for n in cudnn.__version__.split(".")[:2])
+        for name in _USED if version >= LEAST_FRONTEND else ():
+            getattr(cudnn, name)
+    except (AttributeError, ValueError) as error:
+        return None, _damaged(str(error))
     if version < LEAST_FRONTEND:
         return None, (f"toile: needed nvidia-cudnn-frontend >= {'.'.join(map(str, LEAST_FRONTEND))}"
                       f", found {cudnn.__version__}: pip install -U nvidia-cudnn-frontend")
