@@ -16,10 +16,12 @@ _numbers = itertools.count()
 
 
 class Context:
-    """A setting that traced functions may read: `context(value)` is a context manager.
+    """A setting that traced functions may read.
+
+    For an instance `context`, `with context(value):` sets the value inside the block.
 
     Args:
-        default: value outside all blocks that set a value.
+        default: value of the setting where no enclosing `with` block sets it.
     """
 
     __slots__ = ("default", "number")
@@ -96,7 +98,7 @@ def make_user_context(default_value: Hashable = None) -> Context:
     happen when an ordinary global variable changes.
 
     Args:
-        default_value: value outside all blocks that set a value.
+        default_value: value of the setting where no enclosing `with` block sets it.
 
     Returns:
         The context. `context(value)` is a context manager that sets the value in this thread,

@@ -220,8 +220,8 @@ def ppermute(x: PyTree, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -
 
     Args:
         x: the values to send: an array or number, or a tree of arrays and numbers.
-        axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
-            one axis.
+        axis_name: the name of the axis, or a tuple of names. If it is a tuple, the named axes are
+            treated as one axis.
         perm: pairs `(source, destination)` of positions. A position may occur at most once as a
             source and at most once as a destination.
 
@@ -308,8 +308,8 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
 
     Args:
         x: array or tree of arrays.
-        axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
-            one axis.
+        axis_name: the name of the axis, or a tuple of names. If it is a tuple, the named axes are
+            treated as one axis.
         split_axis: the axis along which the arrays are cut. Its size must be the size of the named
             axis or, if `tiled` is True, a multiple of that size.
         concat_axis: the axis along which the received parts are joined.
@@ -381,8 +381,8 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
 
     Args:
         x: array or number, or a tree of arrays and numbers.
-        axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
-            one axis.
+        axis_name: the name of the axis, or a tuple of names. If it is a tuple, the named axes are
+            treated as one axis.
         axis_index_groups: groups of positions along the axis, all of the same size; values are
             then collected within each group. If `axis_index_groups` is None, all positions form one
             group.
@@ -429,8 +429,8 @@ def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
 
     Args:
         x: array or tree of arrays.
-        axis_name: the name of the axis, or a tuple of names; the named axes are then treated as
-            one axis.
+        axis_name: the name of the axis, or a tuple of names. If it is a tuple, the named axes are
+            treated as one axis.
         scatter_dimension: the axis along which the arrays are divided. Its size must be the size
             of the named axis or, if `tiled` is True, a multiple of that size.
         axis_index_groups: groups of positions along the axis, all of the same size; each group
@@ -489,8 +489,8 @@ def axis_index(axis_name: AxisNames) -> Array:
     """Return the position of this example or device along a named axis.
 
     Args:
-        axis_name: the name of the axis, or a tuple of names. The named axes are then treated as
-            one axis, in which the position along the last of them varies fastest.
+        axis_name: the name of the axis, or a tuple of names. If it is a tuple, the named axes are
+            treated as one axis, in which the position along the last named axis varies fastest.
 
     Returns:
         An int32 array of rank 0.

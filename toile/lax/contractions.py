@@ -407,13 +407,14 @@ class RaggedDotDimensionNumbers:
     """The axes that `ragged_dot_general` contracts, and the axis that it divides into groups.
 
     Args:
-        dot_dimension_numbers: contracting and batch axes, as for `dot_general`, without the group
-            axis of the second operand.
+        dot_dimension_numbers: contracting and batch axes, in the format that `dot_general` uses.
+            The group axis of the second operand is not listed among them, but it counts when the
+            axes are numbered.
         lhs_ragged_dimensions: the axis of the first operand that is divided into groups (the ragged
             axis), as a sequence of length 1.
-        rhs_group_dimensions: the axis of the second operand that has one slice for each group, as a
-            sequence of length 1. The sequence is empty if the ragged axis is a contracting or batch
-            axis.
+        rhs_group_dimensions: a sequence of length 1 with the axis of the second operand that has
+            one slice for each group, or an empty sequence if the ragged axis is a contracting or
+            batch axis.
 
     The dimension numbers of `ragged_dot`:
 

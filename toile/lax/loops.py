@@ -406,9 +406,11 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool
 
     Args:
         fn: a function `fn(a, b)` that combines two arrays, or two trees like `elems`, element by
-            element. Its arguments are slices of `elems` along the axis, of any length.
+            element. It is called with slices of `elems` along the axis and must accept slices of
+            any length.
         elems: an array or a tree of arrays, which must have equal sizes along the axis.
-        reverse: whether to combine suffixes instead: elements `i` through the last.
+        reverse: whether to scan from the end, so that the result at position `i` combines elements
+            `i` through the last.
         axis: the axis of the sequence; negative axes count from the end.
 
     Returns:

@@ -364,7 +364,7 @@ class GroupNorm(Module):
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
         reduction_axes: axes over which the statistics are computed; they must include the last
-            axis. If `reduction_axes` is None, the axes are all except the first. Set
+            axis. If `reduction_axes` is None, all axes except the first are used. Set
             `reduction_axes` for inputs with several batch axes.
         axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
             computed; None for no mapped axis.

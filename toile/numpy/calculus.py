@@ -74,9 +74,10 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None,
 
     Args:
         ary: array to flatten.
-        to_end: values to append to the differences, in the dtype of `ary`; None to append nothing.
-        to_begin: values to put before the differences, in the dtype of `ary`; None to prepend
-            nothing.
+        to_end: values to append to the differences; they are converted to the dtype of `ary`. None
+            appends nothing.
+        to_begin: values to put before the differences; they are converted to the dtype of `ary`.
+            None prepends nothing.
 
     Returns:
         A one-dimensional array.

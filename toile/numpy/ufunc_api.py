@@ -251,8 +251,8 @@ class _Methods:
         """Apply the function to every pair of an element of `a` and an element of `b`.
 
         Args:
-            a: array or number that contains the first operands.
-            b: array or number that contains the second operands.
+            a: array or number; its elements are the first operands.
+            b: array or number; its elements are the second operands.
 
         Returns:
             An array of shape `a.shape + b.shape`.

@@ -81,9 +81,9 @@ def scale_by_lbfgs(
 
     Args:
         memory_size: number of past steps used in the estimate, at least 1.
-        scale_init_precond: if True, the estimate starts from a multiple of the identity that fits
-            the last step. In the first step, the multiple is `min(1, 1 / norm(gradient))`. If
-            False, the estimate starts from the identity.
+        scale_init_precond: if True, the estimate starts from the identity times a factor that
+            matches the curvature along the most recent step. In the first step, the factor is
+            `min(1, 1 / norm(gradient))`. If False, the estimate starts from the identity.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.

@@ -405,7 +405,9 @@ class TopKAccuracy(Average):
 
 
 class LastValue(Average):
-    """Value from the last batch, such as the learning rate; values from all devices are averaged.
+    """A metric that keeps only the value from the last batch, averaged over all devices.
+
+    It is suitable for the learning rate, for example.
 
     Args:
         total: sum of the values in the last batch.

@@ -132,7 +132,7 @@ def jvp(
         fn: function `f(scope, *primals)`.
         scope: the scope.
         primals: tuple of the arguments of `fn`.
-        tangents: tuple of the tangents of the arguments, which have the same shapes.
+        tangents: tuple with one tangent for each argument, of the same shape as that argument.
         variable_tangents: tangents of the variables, by collection. Collections without an entry
             are constant.
         variables: filter that selects the collections visible inside the transform; True selects

@@ -275,7 +275,8 @@ def stft(x: ArrayLike, fs: ArrayLike = 1.0,
         nfft: length of the Fourier transforms. Segments are padded with zeros to this length. The
             default is the length of a segment.
         detrend: trend to subtract from each segment: none (False), the mean (`"constant"`) or a
-            line (`"linear"`). It can also be a function that is applied to the segments.
+            line (`"linear"`). If `detrend` is a function, it is called
+            with the segments and must return the detrended segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
             signals. For complex signals, they are always returned.
         boundary: how to extend the signal by half a segment at both ends: with zeros (`"zeros"`),
@@ -333,7 +334,8 @@ def csd(x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0,
         nfft: length of the Fourier transforms. Segments are padded with zeros to this length. The
             default is the length of a segment.
         detrend: trend to subtract from each segment: the mean (`"constant"`), a line (`"linear"`)
-            or none (False). It can also be a function that is applied to the segments.
+            or none (False). If `detrend` is a function, it is called
+            with the segments and must return the detrended segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
             signals. For complex signals, they are always returned.
         scaling: `"density"` for the power per unit of frequency, `"spectrum"` for the power.
@@ -394,7 +396,8 @@ def welch(x: ArrayLike, fs: ArrayLike = 1.0,
         nfft: length of the Fourier transforms. Segments are padded with zeros to this length. The
             default is the length of a segment.
         detrend: trend to subtract from each segment: the mean (`"constant"`), a line (`"linear"`)
-            or none (False). It can also be a function that is applied to the segments.
+            or none (False). If `detrend` is a function, it is called
+            with the segments and must return the detrended segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
             signals. For complex signals, they are always returned.
         scaling: `"density"` for the power per unit of frequency, `"spectrum"` for the power.
@@ -403,7 +406,8 @@ def welch(x: ArrayLike, fs: ArrayLike = 1.0,
             its bias.
 
     Returns:
-        A tuple `(frequencies, density)`. The density is real; its frequencies are along `axis`.
+        A tuple `(frequencies, density)`. The density is real; the frequencies run along
+            `axis`.
 
     Raises:
         ValueError: a length or an option is not valid.
