@@ -39,6 +39,7 @@ SAMPLED = {
     "nn/test_initializers.py": 7,
     "nn/test_nn.py": 7,
     "random/test_generators.py": 7,
+    "gpu/test_solvers.py": 7,
     "gpu/test_texts_compile.py": 7,
     "random/test_older_layout.py::test_bits": 2,
     "random/test_older_layout.py::test_more_words_than_a_key_has": 4,

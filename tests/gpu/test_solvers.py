@@ -140,12 +140,21 @@ DECOMPOSITIONS = {
     "cholesky of a few large": (lambda x: jnp.linalg.cholesky(x), positive, (2, 130, 130)),
     "no cholesky": (lambda x: jnp.linalg.cholesky(x - 4 * jnp.eye(4)[None] * jnp.arange(
         3)[:, None, None]), positive, (3, 4, 4)),
+    "cholesky of larger ones": (lambda x: jnp.linalg.cholesky(x), positive, (3, 40, 40)),
+    "one number": (lambda x: jnp.linalg.cholesky(x), positive, (5, 1, 1)),
+    "cholesky of 32 rows": (lambda x: jnp.linalg.cholesky(x), positive, (9, 32, 32)),
     "cholesky's gradient": (lambda x: toile.grad(
         lambda x: jnp.real(jnp.linalg.cholesky(x)).sum())(x), positive, (4, 4)),
     "lu": (rebuilt_lu, array, (5, 5)),
     "lu of a batch": (rebuilt_lu, array, (3, 2, 4, 4)),
     "lu of tall matrices": (rebuilt_lu, array, (2, 6, 4)),
     "lu of wide matrices": (rebuilt_lu, array, (2, 4, 6)),
+    "lu of larger ones": (rebuilt_lu, array, (3, 40, 40)),
+    "lu of a larger one": (rebuilt_lu, array, (33, 36)),
+    "lu of 32 rows": (rebuilt_lu, array, (9, 32, 32)),
+    "lu of zeros": (lambda x: rebuilt_lu(x * jnp.array([[0.0, 1, 1, 1]] * 4).astype(x.dtype)),
+                    array, (2, 4, 4)),
+    "larger row swaps": (lambda x: lax.linalg.lu(x)[1:], array, (2, 34, 34)),
     "row swaps": (lambda x: lax.linalg.lu(x)[1:], array, (3, 6, 6)),
     "qr": (lambda x: rebuilt_qr(x, "reduced"), array, (6, 4)),
     "complete qr": (lambda x: rebuilt_qr(x, "complete"), array, (2, 6, 4)),
@@ -180,6 +189,10 @@ DECOMPOSITIONS = {
     "solve": (lambda x: jnp.linalg.solve(x, x[..., :2]), positive, (5, 5)),
     "solve for a vector": (lambda x: jnp.linalg.solve(x, x[..., 0]), positive, (5, 5)),
     "solve of a batch": (lambda x: jnp.linalg.solve(x, x[..., :3]), positive, (3, 4, 4)),
+    "solve of larger ones": (lambda x: jnp.linalg.solve(x, x[..., :3]), positive, (3, 40, 40)),
+    "solve for many": (lambda x: jnp.linalg.solve(x, jnp.tile(x, 40)), positive, (2, 5, 5)),
+    "larger solve's gradient": (toile.grad(
+        lambda x: jnp.real(jnp.linalg.solve(x, x[..., :3])).sum()), positive, (34, 34)),
     "solve's gradient": (toile.grad(lambda x: jnp.real(jnp.linalg.solve(x, x[..., :3])).sum()),
                          positive, (3, 4, 4)),
     "lu_solve": (lambda x: lu_solve(lu_factor(x), x[:, :2], trans=1), positive, (4, 4)),
@@ -202,9 +215,10 @@ def test_decompositions(name, dtype):
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("how", ["", "transposed", "adjoint", "conjugate"])
 @pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
-def test_triangular_solves(dtype, left, lower, how, batch):
-    a = positive(dtype, *batch, 4, 4)
-    b = array(dtype, *batch, *((4, 3) if left else (3, 4)))
+@pytest.mark.parametrize("n", [4, 35])
+def test_triangular_solves(dtype, left, lower, how, batch, n):
+    a = positive(dtype, *batch, n, n)
+    b = array(dtype, *batch, *((n, 3) if left else (3, n)))
     for unit in (False, True):
         check(lambda a, b, unit=unit: lax.linalg.triangular_solve(
             a, b, left_side=left, lower=lower, transpose_a=how in ("transposed", "adjoint"),

@@ -20,6 +20,7 @@ from toile.engine import dtypes
 from toile.kernels.copy.gpu_relayout import Fill, addresses
 from toile.kernels.matrices import gpu_qr
 from toile.kernels.matrices import gpu_texts as texts
+from toile.kernels.matrices import gpu_tiny as tiny
 from toile.targets.cuda import cusolver
 from toile.targets.cuda.cusolver import LEFT, LOWER, NO_VECTORS, RIGHT, UPPER, VECTORS
 
@@ -95,6 +96,9 @@ def lower_cholesky(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) 
     if on is None:
         return False
     n, count = x.shape[-1], _count(x)
+    if tiny.fits(x.dtype, n):
+        plan.stage(tiny.cholesky(out.ref, plan.contiguous(x).ref, x.dtype, n, count))
+        return True
     status, step = plan.scratch(4 * count), _nbytes(n, n, dtype=x.dtype)
     turned = n > _TINY
     if turned:
@@ -124,6 +128,10 @@ def lower_lu(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
         return False
     *_, m, n = x.shape
     count, small = _count(x), min(m, n)
+    if tiny.fits(x.dtype, m, n):
+        plan.stage(tiny.lu(packed.ref, pivots.ref, order[0].ref if order else None,
+                           plan.contiguous(x).ref, x.dtype, m, n, count))
+        return True
     columns, status = _by_columns(plan, x), plan.scratch(4 * count)
     step = _nbytes(m, n, dtype=x.dtype)
     if count > 1 and m == n <= _MANY * count:
@@ -189,9 +197,9 @@ def lower_eigh(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> b
     count, real = _count(x), values.dtype
     columns, status = _by_columns(plan, x), plan.scratch(4 * count)
     found = values if values.shape[-1] == n else room(plan, (*batch, n), real)
-    name = "syevd"
-    if count > 1:
-        name = "syevjBatched" if n <= _TINY else "XsyevBatched" if on.has("XsyevBatched") else name
+    name = "syevjBatched" if n <= _TINY else "syevd"
+    if count > 1 and n > _TINY and on.has("XsyevBatched"):
+        name = "XsyevBatched"
     _called(plan, on, name, x, (VECTORS, LOWER if op.lower else UPPER, n),
             (columns.ref, _nbytes(n, n, dtype=x.dtype)), (found.ref, _nbytes(n, dtype=real)),
             (status, 4))
@@ -248,8 +256,8 @@ def _by_jacobi(
 ) -> _Vectors:
     """U and the adjoint of V, by Jacobi's method."""
     *batch, m, n = x.shape
-    small, count = min(m, n), _count(x)
-    at_once = count > 1 and max(m, n) <= _TINY  # which makes square matrices
+    small = min(m, n)
+    at_once = max(m, n) <= _TINY  # which makes square matrices
     k, j = (m, n) if full or at_once else (small, small)
     columns = _by_columns(plan, x)
     # The library uses the memory of vectors even if none are wanted.
@@ -301,6 +309,11 @@ def lower_triangular_solve(op: Any, ins: list[Operand], outs: list[Operand], pla
     if on is None:
         return False
     a = plan.contiguous(a)
+    if tiny.fits(a.dtype, a.shape[-1]):
+        how = op.left_side, op.lower, op.transpose_a, op.unit_diagonal
+        plan.stage(tiny.triangular(out.ref, a.ref, plan.contiguous(b).ref, a.dtype,
+                                   (a.shape[-1], *b.shape[-2:], _count(b)), how))
+        return True
     if op.conjugate_a and not op.transpose_a and dtypes.kind(a.dtype) == "c":
         conjugated = room(plan, a.shape, a.dtype)
         plan.copy(conjugated, a)
@@ -308,8 +321,8 @@ def lower_triangular_solve(op: Any, ins: list[Operand], outs: list[Operand], pla
         a = conjugated
     if not in_place(b, out):
         plan.copy(out, b)
-    how = _operation(op.transpose_a, op.conjugate_a)
-    _solve(plan, on, a, out, op.left_side, op.lower, how, op.unit_diagonal)
+    operation = _operation(op.transpose_a, op.conjugate_a)
+    _solve(plan, on, a, out, op.left_side, op.lower, operation, op.unit_diagonal)
     return True
 
 
@@ -345,6 +358,10 @@ def lower_factored_solve(op: Any, ins: list[Operand], outs: list[Operand], plan:
     packed, pivots = plan.contiguous(packed), plan.contiguous(pivots)
     *batch, n, columns = b.shape
     count = _count(b)
+    if tiny.fits(b.dtype, n):
+        plan.stage(tiny.factored(out.ref, packed.ref, pivots.ref, plan.contiguous(b).ref, b.dtype,
+                                 (n, columns, count), op.transposed))
+        return True
     order = dense(plan.scratch(4 * count * n), (*batch, n), _INT)
     plan.stage(texts.row_order(order.ref, pivots.ref, n, n, count))
     how, sizes = int(op.transposed), (b.dtype.itemsize, columns, n, count)
