@@ -17,6 +17,7 @@ from toile.targets.cuda.text import kernel_text
 MOST = 32  # rows and columns
 _THREADS = 256
 _WARPS = _THREADS // 32
+_MATRICES = 4  # of a block whose warps have a matrix each: 33 KiB of float64
 _SHARE = 64  # right-hand sides of a block
 _NAMES = {"float32": "float", "float64": "double"}
 _NAN = {"float": "__int_as_float(0x7fc00000)",
@@ -40,9 +41,9 @@ def _functions(real: str) -> dict[str, str]:
 def _matrix_of_a_warp(real: str, count: str, sizes: str) -> str:
     """Statements that find a warp's matrix `number`, with `a[row * 33 + column]` in memory."""
     return f"""\
-  __shared__ {real} tiles[{_WARPS}][32 * 33];
+  __shared__ {real} tiles[{_MATRICES}][32 * 33];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const i64 number = (i64)block * {_WARPS} + warp;
+  const i64 number = (i64)block * {_MATRICES} + warp;
   if (number >= {count}) return;
   {real}* const a = tiles[warp];
 {sizes}"""
@@ -51,8 +52,9 @@ def _matrix_of_a_warp(real: str, count: str, sizes: str) -> str:
 def cholesky(out: Ref, x: Ref, dtype: Any, n: int, count: int) -> Launch:
     """The lower triangular factors of dense matrices; NaN for those that have none."""
     real = _NAMES[dtype.name]
-    return Launch(_cholesky_text(real), (out, x, n, count), blocks_of(count, _WARPS), _THREADS,
-                  note="Cholesky of tiny matrices", nbytes=2 * count * n * n * _SIZE[real])
+    return Launch(_cholesky_text(real), (out, x, n, count), blocks_of(count, _MATRICES),
+                  32 * _MATRICES, note="Cholesky of tiny matrices",
+                  nbytes=2 * count * n * n * _SIZE[real])
 
 
 @cache
@@ -84,7 +86,7 @@ def _cholesky_text(real: str) -> str:
     const int row = i / n, column = i % n;
     out[i] = column > row ? ({real})0 : failed ? {_NAN[real]} : a[row * 33 + column];
   }}
-""", wide=None, threads=_THREADS)
+""", wide=None, threads=32 * _MATRICES)
 
 
 def lu(
@@ -93,8 +95,9 @@ def lu(
     """Packed factors, row swaps and, unless it is None, the order of rows."""
     real = _NAMES[dtype.name]
     args = (packed, pivots, pivots if order is None else order, x, m, n, count)
-    return Launch(_lu_text(real, order is not None), args, blocks_of(count, _WARPS), _THREADS,
-                  note="LU of tiny matrices", nbytes=2 * count * m * n * _SIZE[real])
+    return Launch(_lu_text(real, order is not None), args, blocks_of(count, _MATRICES),
+                  32 * _MATRICES, note="LU of tiny matrices",
+                  nbytes=2 * count * m * n * _SIZE[real])
 
 
 @cache
@@ -141,7 +144,7 @@ def _lu_text(real: str, ordered: bool) -> str:
     __syncwarp();
   }}
   for (int i = lane; i < m * n; i += 32) packed[i] = a[i / n * 33 + i % n];
-{order}""", wide=None, threads=_THREADS)
+{order}""", wide=None, threads=32 * _MATRICES)
 
 
 # ---------------------------------------------------------------------------------------- solutions
