@@ -20,6 +20,7 @@ from tests.closeness import nearly_equal
 from toile.engine.operation import Operation
 from toile.engine.program import Program
 from toile.primitives.elementwise import convert
+from toile.primitives.linalg_eigen import Eigh, Svd
 
 WEAK = ("float32", "int32", "complex64")
 NARROW = {"float16": 4e-3, "bfloat16": 2e-2}
@@ -158,10 +159,16 @@ def check_jit(row, xs, want):
     """jit gives the same to a few last bits, traces once, and the operation is really there."""
     run = lambda *args: row.run(*args)
     f = toile.jit(run)
+    # Small arrays are decomposed on the host outside jit, where vectors may have other signs.
+    either = row.op in (Eigh, Svd) and row.check is not None and toile.default_backend() == "gpu"
     for _ in range(2):
-        for g, w in zip(listed(f(*xs)), want, strict=True):
+        found = listed(f(*xs))
+        for g, w in zip(found, want, strict=True):
             assert (g.dtype, g.weak_type) == (w.dtype, w.weak_type)
-            nearly_equal(g, w, "jit differs from eager", ULPS.get(row.op.__name__, 8))
+            if not either:
+                nearly_equal(g, w, "jit differs from eager", ULPS.get(row.op.__name__, 8))
+        if either:
+            row.check([np.asarray(g) for g in found], *map(np.asarray, xs))
     assert len(f.why()) == 1, f.why()
     if row.staged:
         staged = operations_in(toile.make_jaxpr(run)(*xs).program)

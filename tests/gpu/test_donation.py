@@ -6,7 +6,8 @@ import pytest
 import toile.numpy as jnp
 from tests.gpu import fibers, host_driver
 from tests.gpu.test_programs import normal, program_of
-from toile.platforms.gpu.exits import oldest
+from toile.engine.buffers import signature
+from toile.platforms.gpu.exits import PATIENCE, GpuExit, oldest
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
 
@@ -118,3 +119,24 @@ def test_memory_is_used_again_in_order():
     pool, made = ["first", "second"], []
     found = [oldest(pool, 8, lambda n: made.append(n) or "new") for _ in range(3)]
     assert found == ["first", "second", "new"] and made == [8] and not pool
+
+
+def test_first_calls_are_no_graphs(monkeypatch):
+    """As long as results cannot overwrite donated arguments, a graph would not be used again; but
+    not forever."""
+    program, leaves = program_of(lambda p, x: (x @ p, p * 2), [normal(6, 7), normal(3, 6)])
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        asked = []
+        monkeypatch.setattr(executable, "run", lambda pointers, again: asked.append(again))
+        outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type) for o in program.outputs]
+        exit = GpuExit(executable, [], [], outs, list, [0])
+        assert exit.placed == {1: 0}
+        held = [np.array(x._data) for x in leaves]
+        for _ in range(PATIENCE + 2):  # NumPy's memory is not a block that toile owns
+            exit.leave([x.ctypes.data for x in held], held)
+        assert asked == [False] * PATIENCE + [True] * 2
+        memory = [device.allocate(x.nbytes) for x in held]
+        del asked[:]
+        GpuExit(executable, [], [], outs, list, [0]).leave([p for _, p in memory], memory)
+        assert asked == [False]  # somebody else refers to the block

@@ -94,7 +94,7 @@ def test_a_graph_for_each_set_of_places(machine):
 
 
 def test_what_never_stays_gets_a_place_of_its_own(machine):
-    driver, device = machine
+    _, device = machine
     program, leaves = program_of(sums, [normal(6, 5)])
     executable = host_driver.compiled(program, device)
     x = np.array(leaves[0]._data)
@@ -104,7 +104,6 @@ def test_what_never_stays_gets_a_place_of_its_own(machine):
         kept.append([device.allocate(n) for n in executable.out_bytes])
         executable.run([x.ctypes.data, *(p for _, p in kept[-1])])
     assert set(executable.own) == {1, 2} and len(executable.graphs) == 1
-    assert len(driver.graphs) <= 2  # captured in the second call, and in the third
     for room in kept:
         for (m, _), w in zip(room, wanted, strict=True):
             np.testing.assert_allclose(m.array(w.shape, w.dtype, 0), w, rtol=1e-5)

@@ -179,8 +179,8 @@ class Mesh(_Named):
         axis_types: `AxisType` of each axis, or one type for all; None for `Auto`.
 
     >>> mesh = toile.sharding.Mesh(toile.devices()[:1], ("x",))
-    >>> mesh.shape
-    OrderedDict([('x', 1)])
+    >>> dict(mesh.shape)
+    {'x': 1}
     """
 
     devices: np.ndarray
@@ -411,8 +411,8 @@ def get_abstract_mesh() -> AbstractMesh:
         The abstract mesh, or a mesh without axes if no mesh is set.
 
     >>> with toile.set_mesh(toile.make_mesh((1,), ("x",))):
-    ...     print(toile.sharding.get_abstract_mesh().shape)
-    OrderedDict([('x', 1)])
+    ...     print(toile.sharding.get_abstract_mesh().axis_names)
+    ('x',)
     """
     return _abstract.value
 
@@ -466,8 +466,8 @@ class use_abstract_mesh:
         mesh: the mesh, which has no devices.
 
     >>> with toile.sharding.use_abstract_mesh(toile.sharding.AbstractMesh((4,), ("x",))):
-    ...     print(toile.sharding.get_abstract_mesh().shape)
-    OrderedDict([('x', 4)])
+    ...     print(toile.sharding.get_abstract_mesh().axis_sizes)
+    (4,)
     """
 
     def __init__(self, mesh: AbstractMesh):
@@ -506,8 +506,8 @@ def make_mesh(
         ValueError: there are fewer devices than the mesh needs. The environment variable
             `TOILE_CPU_DEVICES` sets the number of CPU devices.
 
-    >>> toile.make_mesh((1, 1), ("data", "model")).shape
-    OrderedDict([('data', 1), ('model', 1)])
+    >>> dict(toile.make_mesh((1, 1), ("data", "model")).shape)
+    {'data': 1, 'model': 1}
     """
     shape, names = tuple(axis_shapes), tuple(axis_names)
     available = default_devices() if devices is None else list(devices)

@@ -193,13 +193,13 @@ def forms(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> list[Fo
     """The possible forms of the operation for cuDNN, best first."""
     plain = all(n == 1 for n in op.lhs_dilation)
     unstrided = all(n == 1 for n in op.window_strides)
+    likely = _likely_kinds(op, w, y)
     found = [
         _dgrad(op, x, w, y) if unstrided and op.batch_group_count == 1 else None,
         _fprop(op, x, w, y) if plain and op.batch_group_count == 1 else None,
         _wgrad(op, x, w, y) if plain and op.feature_group_count == 1 else None,
-        _transposed_wgrad(op, x, w, y),
+        _transposed_wgrad(op, x, w, y) if likely == {"wgrad"} else None,
     ]
-    likely = _likely_kinds(op, w, y)
     large = likely == {"wgrad"}  # a window larger than the result: other kinds are very slow
     return sorted((form for form in found if form is not None),
                   key=lambda form: (large and form.kind != "wgrad", _copied_bytes(form),

@@ -38,8 +38,6 @@ MOSTLY = 0.9
 TRIES = 3  # captures that may fail in a row
 EQUATION_BYTES = 3 << 10  # of a plan, for each equation: steps, and texts of kernels
 MOST_PLACES = 3  # addresses of an input or result before it gets a buffer of its own
-TINY = 4096  # bytes of one that gets its buffer earlier: losses and counters move in every loop
-SMALL = 1 << 16  # bytes of one that gets it together with others
 
 
 _uses = itertools.count(1)  # counts the calls of all executables
@@ -214,10 +212,6 @@ class Executable:
         self.calls += 1
         self.used = next(_uses)
         graph = again and self.calls > 1 and self.issuer.capturable and not self.checked
-        if again and self.calls <= 2:  # where small results are before there is a graph
-            for i, p in enumerate(pointers):
-                if self.sizes[i] <= TINY and i not in self.own:
-                    self.seen[i].add(p)
         if not (graph and self.steady) or self.issuer.nodes <= 1 or (
                 not self.fits_in_graph):
             self.issuer.issue(self._addresses(pointers, arena), stream, self.checked)
@@ -332,31 +326,24 @@ class Executable:
                 self.driver.copy(pointers[i], where, self.sizes[i], stream)
 
     def _give_own_places(self, pointers: Sequence[int]) -> bool:
-        """Give buffers to what had too many addresses; returns whether anything got one.
-
-        All graphs are captured anew then: whatever is small and has moved gets one as well."""
+        """Give buffers to what had too many addresses; returns whether anything got one."""
+        changed = False
         for i, p in enumerate(pointers):
-            if i not in self.own:
-                self.seen[i].add(p)
-        moved = [i for i, places in enumerate(self.seen) if self._moves(i, len(places))]
-        if not moved:
-            return False
-        moved += [i for i, places in enumerate(self.seen)
-                  if len(places) > 1 and self.sizes[i] <= SMALL and i not in moved]
-        for i in moved:
-            try:
-                self.own[i] = self.device.allocate(self.sizes[i])
-            except MemoryError:  # continue without: the buffer would only save time
-                self.steady = False
-                self.give_up()
-                return False
-            self.seen[i].clear()
-        self._forget()
-        return True
-
-    def _moves(self, i: int, places: int) -> bool:
-        """Whether an input or result had too many addresses."""
-        return places > (MOST_PLACES - 1 if self.sizes[i] <= TINY else MOST_PLACES)
+            if i in self.own:
+                continue
+            self.seen[i].add(p)
+            if len(self.seen[i]) > MOST_PLACES:
+                try:
+                    self.own[i] = self.device.allocate(self.sizes[i])
+                except MemoryError:  # continue without: the buffer would only save time
+                    self.steady = False
+                    self.give_up()
+                    return False
+                self.seen[i].clear()
+                changed = True
+        if changed:
+            self._forget()
+        return changed
 
     def _capture(self, places: Sequence[int], arena: int) -> int:
         """A graph for these addresses; 0 if the driver cannot capture the loops and branches, or if

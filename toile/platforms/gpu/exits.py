@@ -27,6 +27,8 @@ from toile.platforms.gpu.arrays import GpuArray
 from toile.platforms.gpu.devices import entered, keepers
 from toile.platforms.gpu.executables import executable_of
 
+PATIENCE = 3  # calls that wait for their results to overwrite donated arguments, before graphs
+
 
 def oldest(pool: list[Block], nbytes: int, allocate: Callable[[int], Block]) -> Block:
     """The block that was returned first, or a new one.
@@ -98,8 +100,12 @@ class GpuExit:
             "current": device.current, "lock": device.lock, "upload": program.upload,
             "owned": owned, "entered": entered, "enter": getattr(device, "enter", None),
         }
+        # Results that could not overwrite their donated arguments, as in the first calls, have
+        # addresses that do not come again: a graph of such a call would not be used twice.
+        again = ", again" if self.placed and scope["run"] == program.run else ""
         sole = getattr(device, "sole", False)
         lines = ["if not entered.here: enter()"] if sole else []
+        lines += ["again = True"] if again else []
         if self.hosted:
             lines.append("pointers = list(pointers)")
             for i, nbytes, (_, where) in self.hosted:
@@ -110,7 +116,7 @@ class GpuExit:
             if i in self.placed:
                 j = self.placed[i]
                 lines += [f"m{i} = memory[{j}]", f"if owned(m{i}): p{i} = pointers[{j}]",
-                          f"else: m{i} = room{i}({nbytes}); p{i} = m{i}[1]"]
+                          f"else: m{i} = room{i}({nbytes}); p{i} = m{i}[1]; again = False"]
                 continue
             if not self.keeps:
                 found = f"room{i}({nbytes})"
@@ -122,7 +128,10 @@ class GpuExit:
             lines += [f"m{i} = {found}", f"p{i} = m{i}[1]"]
         consts = "".join(f"{c.data.ptr}, " for c in self.consts)
         results = "".join(f"p{i}, " for i in range(len(outs)))
-        lines.append(f"run(({consts}*pointers, {results}))")
+        if again:
+            scope["patience"] = [PATIENCE]
+            lines.append("if not again: patience[0] -= 1; again = patience[0] < 0")
+        lines.append(f"run(({consts}*pointers, {results}){again})")
         lines += result_lines(scope, outs, GpuArray, [(i, 0) for i in range(len(outs))])
         # An exception keeps its frame alive, which must not hold the memory of unused results.
         gone = "".join(f"m{i} = " for i in range(len(outs)))
