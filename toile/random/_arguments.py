@@ -6,10 +6,12 @@ caller shards it, so only the type of a sharding is checked here.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import inspect
 import math
 import platform
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -237,10 +239,21 @@ def fused(a, b, c):
 @functools.cache
 def float16_is_native():
     """Whether this processor computes in float16 natively, not in float32 with conversions."""
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return _arm_has_float16()
     from llvmlite import binding
 
-    features = binding.get_host_cpu_features()
-    return any(features.get(name, False) for name in ("avx512fp16", "fullfp16"))
+    return binding.get_host_cpu_features().get("avx512fp16", False)
+
+
+def _arm_has_float16():
+    """The same of an Arm processor. LLVM does not list this feature of the host; Linux does."""
+    if sys.platform != "linux":
+        return True  # all of Apple's and Microsoft's
+    hardware_capabilities, half_precision_vectors = 16, 1 << 10
+    ask = ctypes.CDLL(None).getauxval
+    ask.argtypes, ask.restype = [ctypes.c_ulong], ctypes.c_ulong
+    return bool(ask(hardware_capabilities) & half_precision_vectors)
 
 
 def stepwise(x):
