@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+import toile
 from tests.against_jax import case, check, compare, name, runs
 from tests.quick_jax import OPTIONS
 from toile import image
@@ -69,3 +70,19 @@ def test_method_names():
         image.resize(X, (1, 2), "linear")
     with pytest.raises(ValueError, match="Nearest"):
         image.scale_and_translate(X, X.shape, (0,), np.ones(1, F), np.zeros(1, F), "nearest")
+
+
+@pytest.mark.parametrize(("before", "after", "gathers"), [
+    ((4, 6, 3), (8, 12, 3), 0), ((4, 6, 3), (12, 6, 3), 0), ((8, 6, 2), (4, 3, 2), 0),
+    ((9, 6, 2), (3, 4, 2), 1), ((5, 7, 2), (7, 5, 2), 2), ((4, 4, 1), (1, 8, 1), 0),
+])
+def test_nearest_by_whole_factors_gathers_nothing(before, after, gathers):
+    """Repeated pixels, and pixels at regular steps: the derivative then scatters nothing."""
+    x = np.random.RandomState(0).randn(*before).astype(np.float32)
+    loss = lambda image: lambda x: (image.resize(x, after, "nearest") ** 2).sum()
+    text = str(toile.make_jaxpr(toile.grad(loss(toile.image)))(x))
+    assert text.count("= gather[") == text.count("= scatter[") == gathers, text
+    np.testing.assert_array_equal(toile.image.resize(x, after, "nearest"),
+                                  jax.image.resize(x, after, "nearest"))
+    np.testing.assert_allclose(toile.grad(loss(toile.image))(x), jax.grad(loss(jax.image))(x),
+                               rtol=1e-6)

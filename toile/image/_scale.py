@@ -233,8 +233,19 @@ def _resize_nearest(image, shape):
         if m != n:
             centre = (np.arange(n, dtype=np.float32) + np.float32(0.5)) * np.float32(m)
             index = np.floor(centre / np.float32(n)).astype(np.int32)
-            image = jnp.take(image, index, axis=axis)
+            image = _taken(image, index, axis)
     return image
+
+
+def _taken(image, index, axis):
+    """Pixels along an axis. Repeated ones, and those at regular steps, are not gathered, since
+    derivatives of gathers are slow."""
+    m, n = image.shape[axis], len(index)
+    if m and not n % m and np.array_equal(index, np.arange(n) // (n // m)):
+        return jnp.repeat(image, n // m, axis=axis)
+    if n and not m % n and np.array_equal(index, index[0] + m // n * np.arange(n)):
+        return lax.slice_in_dim(image, int(index[0]), None, m // n, axis)
+    return jnp.take(image, index, axis=axis)
 
 
 def resize(image: ArrayLike, shape: Sequence[int], method: str | ResizeMethod,
