@@ -88,6 +88,29 @@ class GpuExit:
         for pool, _ in self.pools.values():
             pool.clear()
 
+    def _uploads(self) -> list[str]:
+        """Statements that copy arguments from the host."""
+        lines = ["pointers = list(pointers)"] if self.hosted else []
+        for i, nbytes, (_, where) in self.hosted:
+            lines += [f"upload({where}, pointers[{i}], {nbytes})", f"pointers[{i}] = {where}"]
+        return lines
+
+    def _place(self, scope: dict[str, Any], i: int, nbytes: int) -> list[str]:
+        """Statements that find the memory of a result, m, and its address, p."""
+        scope[f"room{i}"] = self.executable.maker(i)
+        if i in self.placed:
+            j = self.placed[i]
+            return [f"m{i} = memory[{j}]", f"if owned(m{i}): p{i} = pointers[{j}]",
+                    f"else: m{i} = room{i}({nbytes}); p{i} = m{i}[1]; again = False"]
+        if not self.keeps:
+            found = f"room{i}({nbytes})"
+        elif nbytes in self.pools:
+            scope[f"pool{nbytes}"] = self.pools[nbytes][0]
+            found = f"next(pool{nbytes}, {nbytes}, room{i})"
+        else:
+            found = f"recycled(spare[{i}], {nbytes}, room{i})"
+        return [f"m{i} = {found}", f"p{i} = m{i}[1]"]
+
     def _function(
         self, outs: Sequence[Signature], build: Callable[[list[Any]], Any]
     ) -> Callable[[Any, Any], Any]:
@@ -106,26 +129,9 @@ class GpuExit:
         sole = getattr(device, "sole", False)
         lines = ["if not entered.here: enter()"] if sole else []
         lines += ["again = True"] if again else []
-        if self.hosted:
-            lines.append("pointers = list(pointers)")
-            for i, nbytes, (_, where) in self.hosted:
-                lines.append(f"upload({where}, pointers[{i}], {nbytes})")
-                lines.append(f"pointers[{i}] = {where}")
+        lines += self._uploads()
         for i, nbytes in enumerate(program.out_bytes):
-            scope[f"room{i}"] = program.maker(i)
-            if i in self.placed:
-                j = self.placed[i]
-                lines += [f"m{i} = memory[{j}]", f"if owned(m{i}): p{i} = pointers[{j}]",
-                          f"else: m{i} = room{i}({nbytes}); p{i} = m{i}[1]; again = False"]
-                continue
-            if not self.keeps:
-                found = f"room{i}({nbytes})"
-            elif nbytes in self.pools:
-                scope[f"pool{nbytes}"] = self.pools[nbytes][0]
-                found = f"next(pool{nbytes}, {nbytes}, room{i})"
-            else:
-                found = f"recycled(spare[{i}], {nbytes}, room{i})"
-            lines += [f"m{i} = {found}", f"p{i} = m{i}[1]"]
+            lines += self._place(scope, i, nbytes)
         consts = "".join(f"{c.data.ptr}, " for c in self.consts)
         results = "".join(f"p{i}, " for i in range(len(outs)))
         if again:
