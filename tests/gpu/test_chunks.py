@@ -10,7 +10,7 @@ from tests.gpu import host_driver
 from tests.gpu.test_conditional import Held
 from toile import lax
 from toile.engine.trees import flatten
-from toile.platforms.gpu import chunks, execution, issuer
+from toile.platforms.gpu import chunks, execution, issuer, memory
 
 
 def normal(*shape):
@@ -108,6 +108,43 @@ def test_first_call_of_a_loop_that_fits_in_a_graph(monkeypatch):
         for a, b in zip(held((xs,)), wanted, strict=True):
             nearly_equal(a, b)
         assert len(held.executable.graphs) == 1 and not held.executable.issuer.chunks
+
+
+def test_another_arena(monkeypatch):
+    """Temporaries of the body are in the arena, which other Programs may move."""
+    xs = normal(30, 6, 6)
+    fun = lambda xs: lax.map(lambda x: jnp.sort(jnp.sort(x, 0) + x, 1), xs)
+    monkeypatch.setattr(chunks, "LEAST_NODES", 4)
+    monkeypatch.setattr(chunks, "NODES", 8)
+    monkeypatch.setattr(execution, "MOST_NODES", 5)
+    wanted = np.asarray(toile.jit(fun)(xs))
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        held = Held(fun, (xs,), device)
+        for size in (0, 1 << 20):
+            memory.arena_of(device).of(size)
+            nearly_equal(held((xs,))[0], wanted)
+        (found,) = held.executable.issuer.chunks.values()
+        assert len(found.graphs) == 2
+
+
+def test_captures_that_fail(monkeypatch):
+    """They are tried again, and then no longer."""
+    xs = normal(1500, 4)
+    wanted = [np.asarray(x) for x in toile.jit(lambda xs: lax.scan(step, xs[0], xs))(xs)]
+    with host_driver.host_gpu(monkeypatch) as (made, device):
+        held = Held(lambda xs: lax.scan(step, xs[0], xs), (xs,), device)
+        monkeypatch.setattr(execution, "MOST_NODES", 5)
+        tried = []
+
+        def fails(self, *args):
+            tried.append(1)
+            raise RuntimeError("another thread")
+
+        monkeypatch.setattr(issuer.Issuer, "_chunk", fails)
+        for _ in range(5):
+            for a, b in zip(held((xs,)), wanted, strict=True):
+                nearly_equal(a, b)
+        assert len(tried) == issuer.TRIES and made.graphs_launched == 0
 
 
 def test_no_memory_for_chunks(monkeypatch):

@@ -86,6 +86,10 @@ REAL = {
     "rfft first axis": (lambda x: jnp.fft.rfft(x, axis=0), (8, 3)),
     "back and forth": (lambda x: jnp.fft.irfft2(jnp.fft.rfft2(x) * 2, x.shape[-2:]), (3, 4, 7)),
     "input used again": (lambda x: (y := jnp.fft.rfft2(x), jnp.fft.irfft2(y), y * 2), (4, 6)),
+    "1-d input used again": (lambda x: (y := jnp.fft.rfft(x), jnp.fft.irfft(y), y * 2), (4, 6)),
+    "misaligned": (lambda x: jnp.fft.rfft(x[1:]), (9,)),
+    "misaligned slices": (lambda x: toile.lax.map(
+        lambda y: jnp.fft.irfft(jnp.fft.rfft(y), 5), x), (4, 5)),
     "gradient": (toile.grad(lambda x: jnp.abs(jnp.fft.rfft(x)).sum()), (3, 10)),
     "convolution": (lambda x: jnp.fft.irfft(jnp.fft.rfft(x) * jnp.fft.rfft(x + 1)), (4, 16)),
     "in a loop": (lambda x: lax.scan(

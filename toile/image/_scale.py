@@ -243,7 +243,7 @@ def _taken(image, index, axis):
     m, n = image.shape[axis], len(index)
     if m and not n % m and np.array_equal(index, np.arange(n) // (n // m)):
         return jnp.repeat(image, n // m, axis=axis)
-    if n and not m % n and np.array_equal(index, index[0] + m // n * np.arange(n)):
+    if m and n and not m % n and np.array_equal(index, index[0] + m // n * np.arange(n)):
         return lax.slice_in_dim(image, int(index[0]), None, m // n, axis)
     return jnp.take(image, index, axis=axis)
 

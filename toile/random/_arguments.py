@@ -247,9 +247,9 @@ def float16_is_native():
 
 
 def _arm_has_float16():
-    """The same of an Arm processor. LLVM does not list this feature of the host; Linux does."""
+    """The same for an Arm processor. LLVM does not list this feature of the host; Linux does."""
     if sys.platform != "linux":
-        return True  # all of Apple's and Microsoft's
+        return True  # all of Apple's, and all but the first that ran Windows
     hardware_capabilities, half_precision_vectors = 16, 1 << 10
     ask = ctypes.CDLL(None).getauxval
     ask.argtypes, ask.restype = [ctypes.c_ulong], ctypes.c_ulong

@@ -10,12 +10,14 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from toile.compiler.ir.geometry import collapse, in_place, room
+from toile.compiler.ir.geometry import collapse, dense, in_place, room
 from toile.compiler.ir.operands import Operand, Ref
+from toile.compiler.ir.steps import alignment
 from toile.engine import dtypes
 from toile.primitives.fft import FftType
 from toile.targets.cuda import cufft
 from toile.targets.cuda.launches import THREADS, Launch
+from toile.targets.cuda.libraries import LibraryError
 from toile.targets.cuda.text import kernel_text
 
 _EACH = 8  # numbers that a thread scales
@@ -27,45 +29,44 @@ _KINDS = {FftType.FFT: "c2c", FftType.IFFT: "c2c", FftType.RFFT: "r2c", FftType.
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     """Fft."""
     (x,), (out,) = ins, outs
-    kind, lengths, engine = _KINDS[op.fft_type], op.fft_lengths, cufft.engine()
-    if engine is None or not x.size or not out.size or not 1 <= len(lengths) <= 3:
+    engine = cufft.engine()
+    if engine is None or not x.size or not out.size or not 1 <= len(op.fft_lengths) <= 3:
         return False
     inverse = op.fft_type in (FftType.IFFT, FftType.IRFFT)
-    x, source = _given(plan, x, kind, len(lengths))
-    made, target = _made(plan, x, out, inverse, len(lengths))
-    layout = cufft.Layout(kind, dtypes.to_complex_dtype(x.dtype).name, lengths, source, target,
-                          prod(x.shape[: len(x.shape) - len(lengths)]))
-    nbytes = engine.plan(layout).workspace
+    layout, copies, moves = _layout(op, x, out, inverse)
+    try:
+        nbytes = engine.plan(layout).workspace
+    except LibraryError:  # too large for the library
+        return False
+    given = _copied(plan, x) if copies else x
+    made = room(plan, out.shape, out.dtype) if moves else out
     direction = cufft.INVERSE if inverse else cufft.FORWARD
-    plan.call(cufft.Transform(layout, direction, x.ref, made.ref,
+    plan.call(cufft.Transform(layout, direction, given.ref, made.ref,
                               plan.scratch(nbytes) if nbytes else None))
     if inverse:
-        plan.stage(_scaled(made, prod(lengths)))
-    if made is not out:
+        plan.stage(_scaled(made, prod(op.fft_lengths)))
+    if moves:
         plan.copy(out, made)
     return True
 
 
-def _given(plan: Any, x: Operand, kind: str, rank: int) -> tuple[Operand, cufft.Side]:
-    """The source, or a copy of it: of another layout, or because the library overwrites it."""
-    side = _side(x, rank)
-    if side is None or (kind == "c2r" and rank > 1):
-        x = _copied(plan, x)
-        side = _side(x, rank)
-    assert side is not None
-    return x, side
-
-
-def _made(
-    plan: Any, x: Operand, out: Operand, inverse: bool, rank: int
-) -> tuple[Operand, cufft.Side]:
-    """Where the library stores the result: there, or in scratch memory."""
-    side = _side(out, rank)
-    if side is None or (inverse and not out.contiguous) or _overlaps(x, out):
-        out = room(plan, out.shape, out.dtype)
-        side = _side(out, rank)
-    assert side is not None
-    return out, side
+def _layout(
+    op: Any, x: Operand, out: Operand, inverse: bool
+) -> tuple[cufft.Layout, bool, bool]:
+    """The transforms, whether the source is copied first, and whether the result is copied then."""
+    kind, rank = _KINDS[op.fft_type], len(op.fft_lengths)
+    dtype = dtypes.to_complex_dtype(x.dtype)
+    source, target = _side(x, rank, dtype.itemsize), _side(out, rank, dtype.itemsize)
+    # The library overwrites the source of a complex-to-real transform.
+    copies = source is None or kind == "c2r"
+    moves = target is None or (inverse and not out.contiguous) or _overlaps(x, out)
+    if copies:
+        source = _side(dense(Ref(None), x.shape, x.dtype), rank, dtype.itemsize)
+    if moves:
+        target = _side(dense(Ref(None), out.shape, out.dtype), rank, dtype.itemsize)
+    assert source is not None and target is not None
+    count = prod(x.shape[: len(x.shape) - rank])
+    return cufft.Layout(kind, dtype.name, op.fft_lengths, source, target, count), copies, moves
 
 
 def _copied(plan: Any, x: Operand) -> Operand:
@@ -82,8 +83,12 @@ def _overlaps(x: Operand, out: Operand) -> bool:
     return x.dtype != out.dtype or not in_place(x, out)
 
 
-def _side(x: Operand, rank: int) -> cufft.Side | None:
-    """The layout of signals in an array, whose last axes they are; None if the library has none."""
+def _side(x: Operand, rank: int, item: int) -> cufft.Side | None:
+    """The layout of signals in an array, whose last axes they are; None if the library has none.
+
+    Addresses must be multiples of the bytes of a complex number, `item`."""
+    if alignment(x.ref) % item:
+        return None
     outer = len(x.shape) - rank
     batch = collapse(x.shape[:outer], x.strides[:outer])
     if len(batch[0]) > 1:

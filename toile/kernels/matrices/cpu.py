@@ -309,7 +309,7 @@ def _put_order(f: ir.Function, to: str, swaps: str, rows: str, count: str) -> No
         f.store("i32", f.value(f"trunc i64 {i} to i32"), f.at(to, i, "i32"))
     with f.loop(0, count, vectorize=False) as i:
         other = f.value(f"sext i32 {f.load('i32', f.at(swaps, i, 'i32'))} to i64")
-        with f.when(f.compare("ult", other, rows)):  # swaps may be a user's
+        with f.when(f.compare("ult", other, rows)):  # the user may have supplied the swaps
             here, there = f.at(to, i, "i32"), f.at(to, other, "i32")
             one, two = f.load("i32", here), f.load("i32", there)
             f.store("i32", two, here)

@@ -257,7 +257,7 @@ def _by_jacobi(
     """U and the adjoint of V, by Jacobi's method."""
     *batch, m, n = x.shape
     small = min(m, n)
-    at_once = max(m, n) <= _TINY  # which makes square matrices
+    at_once = max(m, n) <= _TINY  # that routine returns square U and V
     k, j = (m, n) if full or at_once else (small, small)
     columns = _by_columns(plan, x)
     # The library uses the memory of vectors even if none are wanted.

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from toile.compiler.ir.operands import Ref
+from toile.targets.cuda.driver import shared_limit
 from toile.targets.cuda.launches import Launch
 from toile.targets.cuda.text import kernel_text
 
@@ -21,17 +22,21 @@ _NAMES = {"float32": "float", "float64": "double"}
 
 def fits(dtype: Any, m: int, n: int) -> bool:
     """Whether the kernel can decompose such matrices."""
-    return dtype.name in _NAMES and max(m, n) <= MOST
+    return dtype.name in _NAMES and max(m, n) <= MOST and _shared(dtype, m, n) <= shared_limit()
+
+
+def _shared(dtype: Any, m: int, n: int) -> int:
+    """The bytes of shared memory that a block needs."""
+    return -(-(m * n + min(m, n)) * dtype.itemsize // 16) * 16
 
 
 def launch(q: Ref, r: Ref, x: Ref, dtype: Any, sizes: tuple[int, int, int], count: int) -> Launch:
     """Q and R of row-major matrices; `sizes` are rows, columns, and columns of Q."""
     m, n, k = sizes
     size = dtype.itemsize
-    shared = -(-(m * n + min(m, n)) * size // 16) * 16
     nbytes = count * (m * n + m * k + k * n) * size
-    return Launch(_text(_NAMES[dtype.name]), (q, r, x, m, n, k), count, _THREADS, shared,
-                  "QR of small matrices", nbytes=nbytes)
+    return Launch(_text(_NAMES[dtype.name]), (q, r, x, m, n, k), count, _THREADS,
+                  _shared(dtype, m, n), "QR of small matrices", nbytes=nbytes)
 
 
 @cache
@@ -72,7 +77,7 @@ __device__ inline Real largest(Real x) {{
     }}
     most = largest(most);
     const Real first = v[j];
-    Real tau = 0, factor = 0, diagonal = first;
+    Real tau = 0, divisor = 1, diagonal = first;
     if (most != 0) {{
       const Real scale = most > {size}(first) ? most : {size}(first);
       Real sum = 0;
@@ -80,10 +85,10 @@ __device__ inline Real largest(Real x) {{
       sum = total(sum) + first / scale * (first / scale);
       diagonal = -{sign}(scale * {root}(sum), first);
       tau = (diagonal - first) / diagonal;
-      factor = 1 / (first - diagonal);
+      divisor = first - diagonal;
     }}
     __syncthreads();
-    for (int i = j + 1 + threadIdx.x; i < m; i += THREADS) v[i] *= factor;
+    for (int i = j + 1 + threadIdx.x; i < m; i += THREADS) v[i] /= divisor;
     if (threadIdx.x == 0) v[j] = diagonal, taus[j] = tau;
     __syncthreads();
     for (int c = j + 1 + warp; c < n; c += warps) {{

@@ -134,7 +134,7 @@ def _order_text(held: bool) -> str:
   if (threadIdx.x == 0)
     for (int i = 0; i < count; ++i) {{
       const int j = swap[i], row = order[i];
-      if ((u32)j >= (u32)rows) continue;  // swaps may be a user's
+      if ((u32)j >= (u32)rows) continue;  // the user may have supplied the swaps
       order[i] = order[j];
       order[j] = row;
     }}

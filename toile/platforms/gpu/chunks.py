@@ -27,9 +27,9 @@ Addresses = dict[Any, int]
 
 
 def turns_of(step: ScanStep, nodes: int) -> int:
-    """The iterations of a chunk, an even number; 0 if the loop is issued one by one.
+    """The iterations of a chunk, an even number; 0 if the loop is issued iteration by iteration.
 
-    `nodes` is the number of an iteration's."""
+    `nodes` is the number of nodes of an iteration."""
     if step.trips * nodes < LEAST_NODES or 2 * nodes > MOST_NODES:
         return 0
     moved = sum(abs(stride) for _, _, stride in step.slices)
@@ -42,7 +42,7 @@ def turns_of(step: ScanStep, nodes: int) -> int:
 
 
 class Chunks:
-    """A loop, whose chunks have so many iterations."""
+    """A loop that is run in chunks of `turns` iterations."""
 
     def __init__(self, step: ScanStep, turns: int, device: Any):
         self.step, self.turns, self.device = step, turns, device
@@ -50,7 +50,11 @@ class Chunks:
         self.written = [moving in written for moving, _, _ in step.slices]
         self.memory = [device.allocate(abs(stride) * turns) if stride else (None, 0)
                        for _, _, stride in step.slices]
-        self.touched = {whole_buffer(b) for b in step.reads | step.writes}
+        steps = list(step.body.all_steps())
+        moving = {m for m, _, _ in step.slices} | {
+            x[0] for s in steps for x in (*getattr(s, "starts", ()), *getattr(s, "slices", ()))}
+        # Temporaries of the body are among them: all addresses that a graph contains.
+        self.touched = {whole_buffer(b) for s in steps for b in s.reads | s.writes} - moving
         self.graphs: OrderedDict[Any, int] = OrderedDict()
         self.graph = 0
 
@@ -70,8 +74,10 @@ class Chunks:
         self, addresses: Addresses, stream: int, capture: Callable[[Addresses], int]
     ) -> None:
         """Capture the graph, unless there is one for these addresses."""
+        fixed = [(m, addresses[r.buffer] + r.offset) for m, r, stride in self.step.slices
+                 if not stride]
         key = frozenset([*((b, a) for b, a in addresses.items() if b in self.touched),
-                         *((m, addresses[m]) for m, _ in self.step.starts)])
+                         *((m, addresses[m]) for m, _ in self.step.starts), *fixed])
         if key not in self.graphs:
             if len(self.graphs) >= MOST_GRAPHS:
                 driver().synchronize(stream)

@@ -34,7 +34,7 @@ from toile.targets.cuda.driver import OUT_OF_MEMORY, CudaError, driver
 
 MOST_GRAPHS = 4  # of one Program
 MOST_NODES = 30_000  # of one graph
-MOSTLY = 0.9
+MOSTLY = 0.9  # of the nodes: if so many are in long loops, no graph has all
 TRIES = 3  # captures that may fail in a row
 EQUATION_BYTES = 3 << 10  # of a plan, for each equation: steps, and texts of kernels
 MOST_PLACES = 3  # addresses of an input or result before it gets a buffer of its own
@@ -187,7 +187,7 @@ class Executable:
             except CudaError as error:
                 raise self._failed(error) from None
 
-    @functools.cached_property
+    @property
     def fits_in_graph(self) -> bool:
         """Whether repeated calls are one graph: not if there are too many nodes, or if long loops
         make up nearly all of them, which are as fast in chunks, and captured much sooner."""
@@ -203,8 +203,8 @@ class Executable:
         if not self.issuer.capturable:
             return f"issued step by step: {self.refusal}"
         if not self.fits_in_graph:
-            return (f"issued step by step, long loops in chunks: {nodes} nodes are too many for a "
-                    "graph")
+            why = f": {nodes} nodes are too many for a graph" if nodes > MOST_NODES else ""
+            return f"issued step by step, long loops in chunks{why}"
         return f"one graph of {nodes} nodes" if nodes > 1 else "one launch"
 
     def _run(self, pointers: Sequence[int], arena: int, generation: int, again: bool) -> None:
@@ -376,6 +376,8 @@ class Executable:
 
     def give_up(self) -> None:
         """Free memory that only makes calls faster."""
+        if not self.issuer.busy:
+            self._forget_chunks()
         if self.own:
             self._forget()
             self.own.clear()

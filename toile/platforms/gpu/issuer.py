@@ -31,6 +31,7 @@ from toile.targets.cuda.launches import Launch
 from toile.targets.cuda.modules import Kernel
 
 Addresses = dict[Any, int]
+TRIES = 3  # captures of a loop's chunks that may fail
 MOST_NAMED = 4  # launches named in the error of a step that failed
 
 
@@ -76,7 +77,9 @@ class Issuer:
         self.launches = {id(s): launches_of(s) for s in steps if isinstance(s, Region)}
         every = [x for same in self.launches.values() for x in same]
         self.decides = decides(steps)
-        self.chunks: dict[int, Chunks | None] = {}  # of long loops, by step
+        self.chunks: dict[int, Chunks] = {}  # of long loops, by step
+        self.failures: dict[int, int] = {}  # captures of them that failed
+        self.busy = False  # whether steps are being issued
         self.capturable = not any(map(_waits, steps)) and (
             not self.decides or conditional.possible(plan))
         more = conditional.KERNELS if self.decides and driver().conditionals >= 0 else ()
@@ -90,12 +93,19 @@ class Issuer:
             if isinstance(step, CallStep):
                 step.call.prepare()
         self.nodes = _count(plan, self.launches)
-        self.nodes_in_chunks = sum(n for s in plan.steps if isinstance(s, ScanStep)
-                                   for n in [self._long(s)])
+
+    @property
+    def nodes_in_chunks(self) -> int:
+        """The nodes of long loops that are issued in chunks."""
+        return sum(self._long(s) for s in self.plan.steps if isinstance(s, ScanStep))
 
     def issue(self, addresses: Addresses, stream: int, checked: bool = False) -> None:
         """Put the work on the stream; `checked`: wait after each step, and name one that fails."""
-        self._steps(self.plan, addresses, stream, checked)
+        self.busy = True
+        try:
+            self._steps(self.plan, addresses, stream, checked)
+        finally:
+            self.busy = False
 
     def capture(self, addresses: Addresses, stream: int) -> int:
         """Capture the work as an executable graph; if that fails, the capture is ended."""
@@ -182,12 +192,12 @@ class Issuer:
                 self._steps(step.body, addresses, stream, checked)
                 swap(step, addresses)
 
-        done = 0
+        turns(0, 1)  # which also starts the libraries that the body calls
+        done = 1
         chunks = None if self.captured or checked else self._chunks(step, addresses, stream)
         if chunks is not None:
             # The memory of a chunk's slices ends where that of the next one begins, or the other
             # way around: the first and the last iteration are not in a chunk.
-            turns(0, 1)
             for done in range(1, step.trips - chunks.turns, chunks.turns):
                 chunks.run(addresses, done, stream)
             done += chunks.turns
@@ -196,23 +206,25 @@ class Issuer:
     def _chunks(self, step: ScanStep, addresses: Addresses, stream: int) -> Chunks | None:
         """The loop in chunks, ready to run after one iteration; None if it is short, or if it
         cannot be captured."""
-        if id(step) not in self.chunks:
-            self.chunks[id(step)] = self._made(step)
-        found = self.chunks[id(step)]
+        found = self.chunks.get(id(step)) or self._made(step)
         if found is None:
             return None
-        after = dict(addresses)
-        swap(step, after)
+        self.chunks[id(step)] = found
         try:
-            found.ready(after, stream, functools.partial(self._chunk, found))
+            found.ready(addresses, stream, functools.partial(self._chunk, found))
         except MemoryError:
             raise
         except Exception:  # of the driver or of a library: chunks would only save time
-            found = self.chunks[id(step)] = None
+            driver().synchronize(stream)
+            self.chunks.pop(id(step)).forget()
+            self.failures[id(step)] = self.failures.get(id(step), 0) + 1
+            return None
         return found
 
     def _turns(self, step: ScanStep) -> int:
-        """The iterations of a chunk of a loop; 0 if it is issued one by one."""
+        """The iterations of a chunk of a loop; 0 if it is issued iteration by iteration."""
+        if self.failures.get(id(step), 0) >= TRIES:
+            return 0
         inner = list(step.body.all_steps())
         if any(map(_waits, inner)) or (decides(inner) and not conditional.possible(step.body)):
             return 0
@@ -244,8 +256,7 @@ class Issuer:
     def forget_chunks(self) -> None:
         """Free the memory and graphs of chunks; nothing may be running."""
         for chunks in self.chunks.values():
-            if chunks is not None:
-                chunks.forget()
+            chunks.forget()
         self.chunks.clear()
 
 
@@ -273,7 +284,7 @@ def _count(plan: MadePlan, launches: dict[int, list[_Launch]]) -> int:
             inside = [_count(child, launches) for child in step.children]
             total += conditional.nodes_of(step, inside)
         else:
-            total += 1
+            total += step.call.nodes if isinstance(step, CallStep) else 1
     return total
 
 

@@ -28,7 +28,7 @@ from toile.engine.program import Program
 from toile.platforms import recall
 from toile.platforms.gpu import plan_records
 from toile.platforms.gpu.steps import CallStep, MadePlan
-from toile.targets.cuda import cudnn, driver, libraries
+from toile.targets.cuda import cudnn, cufft, cusolver, driver, libraries
 from toile.targets.cuda import modules as kernels
 
 FORMAT = "2"
@@ -91,7 +91,8 @@ def _place(program: Program, device: Any) -> tuple[ObjectCache, str] | None:
     if found is None:
         return None
     parts = ("gpu plan", FORMAT, found, device.architecture, device.device_kind, _installed(),
-             str([type(x).__name__ for x in cudnn._used[-1:]]), source_state(),
+             str([type(x).__name__ for m in (cudnn, cufft, cusolver) for x in m._used[-1:]]),
+             source_state(),
              str(flags.allow_excess_precision), str(flags.default_matmul_precision),
              str(driver.shared_limit()))
     return cache, hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -102,6 +103,7 @@ def _installed() -> str:
     """The libraries that plans depend on."""
     frontend = importlib.util.find_spec("cudnn")
     found = [libraries.identity(name) for name in ("cublas", "cublasLt", "cudnn")]
+    found += [libraries.candidates(libraries.CATALOGUE[name])[0] for name in ("cufft", "cusolver")]
     origin = frontend.origin if frontend else None
     return "\n".join([*found, f"{origin} {os.stat(origin).st_mtime_ns}" if origin else "none"])
 
@@ -137,7 +139,7 @@ def _check(plan: MadePlan, program: Program) -> None:
 
 def _fits(call: Any) -> bool:
     """Whether a library call has enough workspace."""
-    if not hasattr(call, "room"):
+    if not hasattr(type(call), "room"):
         return True
     place: Any = None if call.workspace is None else call.workspace.buffer
     return call.room <= (place.nbytes if isinstance(place, Scratch) else 0)

@@ -127,7 +127,7 @@ def lu(a: Any) -> tuple[Any, ...] | None:
 
 
 def permutation(pivots: Any, size: int) -> ndarray:
-    """The order of rows after a sequence of row swaps, without those with rows that are missing."""
+    """The order of rows after a sequence of row swaps; those with missing rows are ignored."""
     order = list(range(size))
     for i, j in enumerate(pivots.tolist()):
         if 0 <= j < size:

@@ -85,11 +85,15 @@ class LibraryPlan:
 
         lengths, *extents = map(array, (layout.lengths, layout.source.extents,
                                         layout.target.extents))
-        functions.cufftMakePlanMany64(
-            self.number, len(layout.lengths), lengths,
-            extents[0], layout.source.step, layout.source.batch,
-            extents[1], layout.target.step, layout.target.batch,
-            code, layout.count, ctypes.addressof(nbytes))  # fmt: skip
+        try:
+            functions.cufftMakePlanMany64(
+                self.number, len(layout.lengths), lengths,
+                extents[0], layout.source.step, layout.source.batch,
+                extents[1], layout.target.step, layout.target.batch,
+                code, layout.count, ctypes.addressof(nbytes))  # fmt: skip
+        except libraries.LibraryError:
+            functions.cufftDestroy(self.number)
+            raise
         self.workspace = nbytes.value
         self.places: tuple[int, int] | None = None
 

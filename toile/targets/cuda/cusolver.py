@@ -263,6 +263,10 @@ class Routine(Call):
         return self.name not in WAITING
 
     @property
+    def nodes(self) -> int:
+        return 1 if self.name.endswith("Batched") else 8 * self.count
+
+    @property
     def reads(self) -> frozenset[Any]:
         room = () if self.workspace is None else (self.workspace,)
         return frozenset(r.buffer for r in (*self.places, *self.behind, *room))

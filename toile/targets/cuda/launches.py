@@ -57,6 +57,7 @@ class Call:
     reads: frozenset[Any]  # buffers
     writes: frozenset[Any]
     capturable: bool = True  # into a graph
+    nodes: int = 1  # about how many of a graph it makes
 
     def prepare(self) -> None:
         """Create what `run` needs: handles, plans. Not called during a capture."""
