@@ -94,7 +94,7 @@ class Issuer:
                 step.call.prepare()
         self.nodes = _count(plan, self.launches)
 
-    @property
+    @functools.cached_property
     def nodes_in_chunks(self) -> int:
         """The nodes of long loops that are issued in chunks."""
         return sum(self._long(s) for s in self.plan.steps if isinstance(s, ScanStep))
@@ -218,6 +218,7 @@ class Issuer:
             driver().synchronize(stream)
             self.chunks.pop(id(step)).forget()
             self.failures[id(step)] = self.failures.get(id(step), 0) + 1
+            self.__dict__.pop("nodes_in_chunks", None)
             return None
         return found
 
