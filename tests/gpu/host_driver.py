@@ -366,10 +366,10 @@ def host_gpu(monkeypatch):
     monkeypatch.setattr(kernels, "_known", weakref.WeakValueDictionary())
     blas = cublas.Blas(RecordedCublas(made), None, 4096)
     monkeypatch.setattr(cublas, "blas", lambda: blas)
-    if not cudnn._used:  # that of a GPU that may be there
-        monkeypatch.setattr(cudnn, "_used", [None])
-    monkeypatch.setattr(cufft, "_used", [FakeCufft(made)])
-    monkeypatch.setattr(cusolver, "_used", [FakeCusolver(made)])
+    if not cudnn.ENGINES.used:  # that of a GPU that may be there
+        monkeypatch.setattr(cudnn.ENGINES, "used", [None])
+    monkeypatch.setattr(cufft.ENGINES, "used", [FakeCufft(made)])
+    monkeypatch.setattr(cusolver.ENGINES, "used", [FakeCusolver(made)])
     try:
         yield made, device
     finally:

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from toile.targets.cuda import cublas, cudnn, libraries
+from toile.targets.cuda import cublas, cudnn, engines, libraries
 
 
 @pytest.fixture
@@ -126,12 +126,12 @@ def test_without_cudnn_there_is_a_reason(monkeypatch, fresh):
 
 def test_without_cudnn_there_is_one_warning(monkeypatch, fresh):
     monkeypatch.setattr(libraries, "candidates", lambda library: [])
-    cudnn._warn.cache_clear()
+    engines.warn_once.cache_clear()
     with pytest.warns(RuntimeWarning, match="found none: pip install .* slower") as found:
         assert cudnn.make() is None
         assert cudnn.make() is None
     assert len(found) == 1
-    cudnn._warn.cache_clear()
+    engines.warn_once.cache_clear()
 
 
 def test_a_cudnn_that_is_too_old(monkeypatch, fresh):

@@ -119,7 +119,7 @@ def test_donated_arguments_are_overwritten_alike(device, monkeypatch):
 
 def test_plans_with_library_calls(device, monkeypatch):
     monkeypatch.setattr(attention, "default_device", lambda: "a GPU")
-    monkeypatch.setattr(cudnn, "_used", [FakeAttention()])
+    monkeypatch.setattr(cudnn.ENGINES, "used", [FakeAttention()])
     q = normal(2, 16, 2, 8).astype("float16")
     program, _ = program_of(lambda q: nn.dot_product_attention(q, q, q) * 2, [q])
     made = backend._recalled(program, device)

@@ -67,7 +67,7 @@ def test_captures_and_cudnn_wait_until_all_has_begun(begun, monkeypatch):
     go, said = threading.Event(), []
     made = SimpleNamespace(_do=lambda call, *_: said.append(call))
     monkeypatch.setattr(cudnn, "frontend", lambda: said.append("frontend") or (None, "none"))
-    monkeypatch.setattr(cudnn, "_warn", lambda problem: None)
+    monkeypatch.setattr(cudnn, "warn_once", lambda *problem: None)
     warm = types.SimpleNamespace(begin=lambda device: (go.wait(10), gpu_start.wait()))
     monkeypatch.setattr(late, "warm_up", lambda: warm)
     gpu_start.soon()

@@ -101,20 +101,20 @@ class Printer(ABC):
     # ---- functions of their own
     @abstractmethod
     def apart(self, name: str, code: Callable[..., Value], *xs: Value) -> Value:
-        """code(k, *xs), where all numbers are float64, as a function that the kernel calls.
+        """`code(k, *xs)` as a separate function that the kernel calls; all its numbers are float64.
 
-        This keeps long code out of loops, and only there is `loop` available. On a CPU the function
-        takes a vector of numbers, one element per lane, so that the loop around it is vectorized.
-        The same name always means the same code."""
+        Long code does not have to be repeated in every kernel, and it can use `loop`, which is not
+        available elsewhere. On a CPU, the function takes a vector with one element in each lane, so
+        that the loop that calls it is vectorized. Equal names must have equal code."""
 
     def loop(
         self, going: Callable[..., Value], step: Callable[..., Sequence[Value]], *state: Value
     ) -> Sequence[Value]:
         """While going(*state) holds, state = step(*state); returns the last state.
 
-        Each element goes on, and stops, by itself: its results do not depend on its neighbors. But
-        on a CPU a vector takes as long as the slowest of its elements, and code that no element of
-        a vector needs is skipped. Only functions written with `apart` have loops."""
+        Every element of a vector iterates until its own condition fails, so results do not depend
+        on neighboring elements. On a CPU, a vector takes as long as its slowest element. Only
+        functions made by `apart` can have loops."""
         raise Unsupported("a loop outside a function of its own")
 
     # ---- constants and instructions

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from toile.compiler.ir.geometry import in_place, permuted, room
+from toile.compiler.ir.geometry import in_place, room
 from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.contraction import cpu_blas as blas
 from toile.kernels.copy.cpu import Reader
+from toile.kernels.matrices.shared import by_columns, transposed
 from toile.primitives.arrays import lapack
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch
@@ -68,10 +69,10 @@ def lower_lu(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
     if letter is None or not x.size:
         return False
     *batch, m, n = x.shape
-    columns = _by_columns(plan, x)
+    columns = by_columns(plan, x)
     args: Args = (columns.ref, pivots.ref, order[0].ref if order else pivots.ref, m, n)
     _stage(plan, op, _lu_text(letter, bool(order)), args, prod(batch), max(m, n) * min(m, n) ** 2)
-    plan.copy(packed, _transposed(columns))
+    plan.copy(packed, transposed(columns))
     return True
 
 
@@ -96,7 +97,7 @@ def lower_qr(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
     q, r = outs
     *batch, m, n = x.shape
     k = q.shape[-1]
-    columns, wide = _by_columns(plan, x), room(plan, (*batch, k, m), x.dtype)
+    columns, wide = by_columns(plan, x), room(plan, (*batch, k, m), x.dtype)
     work = lapack.qr_work(m, n, k, x.dtype)
     units, size = prod(batch), x.dtype.itemsize
     grain, chunks = _chunks(units, plan.threads)
@@ -104,7 +105,7 @@ def lower_qr(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
                   plan.scratch(chunks * min(m, n) * size), m, n, k, work, grain)
     plan.stage(Launch(_qr_text(letter), args, units, grain, op.name,
                       cost=units * _cost(4 * m * n * min(m, n))))
-    plan.copy(q, _transposed(wide))
+    plan.copy(q, transposed(wide))
     return True
 
 
@@ -115,7 +116,7 @@ def lower_eigh(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> b
     letter = _letter(x, "syevd") if op.subset_by_index in (None, (0, n)) else None
     if letter is None or not x.size:
         return False
-    columns = _by_columns(plan, x)
+    columns = by_columns(plan, x)
     work, integers = lapack.eigh_work(op.lower, n, x.dtype)
     units = prod(x.shape[:-2])
     grain, chunks = _chunks(units, plan.threads)
@@ -123,7 +124,7 @@ def lower_eigh(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> b
                   plan.scratch(4 * chunks * integers), n, work, integers, grain)
     plan.stage(Launch(_eigh_text(letter, op.lower), args, units, grain, op.name,
                       cost=units * _cost(9 * n**3)))
-    plan.copy(vectors, _transposed(columns))
+    plan.copy(vectors, transposed(columns))
     return True
 
 
@@ -136,7 +137,7 @@ def lower_svd(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bo
     letter = _letter(x, "gesdd") if whole else None
     if letter is None or not x.size:
         return False
-    columns = _by_columns(plan, x)
+    columns = by_columns(plan, x)
     k, j = (m, n) if op.full_matrices else (small, small)
     left, right = (room(plan, (*batch, k, m), x.dtype), room(plan, (*batch, n, j), x.dtype)) \
         if vectors else (columns, columns)
@@ -150,22 +151,8 @@ def lower_svd(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bo
     plan.stage(Launch(_svd_text(letter, job), args, units, grain, op.name,
                       cost=units * _cost(20 * m * n * small)))
     for target, source in zip(vectors, (left, right), strict=False):
-        plan.copy(target, _transposed(source))
+        plan.copy(target, transposed(source))
     return True
-
-
-def _transposed(x: Operand) -> Operand:
-    """The transposes of matrices."""
-    rank = len(x.shape)
-    return permuted(x, (*range(rank - 2), rank - 1, rank - 2))
-
-
-def _by_columns(plan: Any, x: Operand) -> Operand:
-    """Matrices stored by columns, in scratch memory."""
-    *batch, m, n = x.shape
-    made = room(plan, (*batch, n, m), x.dtype)
-    plan.copy(made, _transposed(x))
-    return made
 
 
 def _chunks(units: int, threads: int) -> tuple[int, int]:

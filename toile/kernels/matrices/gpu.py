@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from toile.compiler.ir.geometry import dense, in_place, part, permuted, room
+from toile.compiler.ir.geometry import dense, in_place, part, room
 from toile.compiler.ir.operands import Operand, Ref
 from toile.engine import dtypes
 from toile.kernels.copy.gpu_relayout import Fill, addresses
 from toile.kernels.matrices import gpu_qr
 from toile.kernels.matrices import gpu_texts as texts
 from toile.kernels.matrices import gpu_tiny as tiny
+from toile.kernels.matrices.shared import by_columns, transposed
 from toile.targets.cuda import cusolver
 from toile.targets.cuda.cusolver import LEFT, LOWER, NO_VECTORS, RIGHT, UPPER, VECTORS
 
@@ -45,20 +46,6 @@ def _count(x: Operand) -> int:
 
 def _nbytes(*extents: int, dtype: Any) -> int:
     return prod(extents) * dtype.itemsize
-
-
-def _transposed(x: Operand) -> Operand:
-    """The transposes of matrices."""
-    rank = len(x.shape)
-    return permuted(x, (*range(rank - 2), rank - 1, rank - 2))
-
-
-def _by_columns(plan: Any, x: Operand) -> Operand:
-    """Matrices stored by columns, in scratch memory."""
-    *batch, m, n = x.shape
-    made = room(plan, (*batch, n, m), x.dtype)
-    plan.copy(made, _transposed(x))
-    return made
 
 
 def _kept(x: Operand, axis: int, start: int, stop: int) -> Operand:
@@ -102,7 +89,7 @@ def lower_cholesky(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) 
     status, step = plan.scratch(4 * count), _nbytes(n, n, dtype=x.dtype)
     turned = n > _TINY
     if turned:
-        made = _by_columns(plan, x)
+        made = by_columns(plan, x)
     else:
         made = out
         if not in_place(x, out):
@@ -115,7 +102,7 @@ def lower_cholesky(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) 
     else:
         _called(plan, on, "potrf", x, numbers, (made.ref, step), (status, 4))
     if turned:
-        plan.copy(out, _transposed(made))
+        plan.copy(out, transposed(made))
     plan.stage(texts.lower_triangle(out.ref, status, x.dtype, n, count))
     return True
 
@@ -132,7 +119,7 @@ def lower_lu(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
         plan.stage(tiny.lu(packed.ref, pivots.ref, order[0].ref if order else None,
                            plan.contiguous(x).ref, x.dtype, m, n, count))
         return True
-    columns, status = _by_columns(plan, x), plan.scratch(4 * count)
+    columns, status = by_columns(plan, x), plan.scratch(4 * count)
     step = _nbytes(m, n, dtype=x.dtype)
     if count > 1 and m == n <= _MANY * count:
         (at,) = _addressed(plan, count, (columns.ref, step))
@@ -144,7 +131,7 @@ def lower_lu(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
     plan.stage(texts.one_less(pivots.ref, count * small))
     if order:
         plan.stage(texts.row_order(order[0].ref, pivots.ref, m, small, count))
-    plan.copy(packed, _transposed(columns))
+    plan.copy(packed, transposed(columns))
     return True
 
 
@@ -171,7 +158,7 @@ def lower_qr(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
     if gpu_qr.fits(x.dtype, m, n) and (count > 1 or max(m, n) <= _TINY):
         plan.stage(gpu_qr.launch(q.ref, r.ref, plan.contiguous(x).ref, x.dtype, (m, n, k), count))
         return True
-    columns, wide = _by_columns(plan, x), room(plan, (*batch, k, m), x.dtype)
+    columns, wide = by_columns(plan, x), room(plan, (*batch, k, m), x.dtype)
     factors, status = room(plan, (*batch, small), x.dtype), plan.scratch(4 * count)
     taus = (factors.ref, _nbytes(small, dtype=x.dtype))
     _called(plan, on, "geqrf", x, (m, n), (columns.ref, _nbytes(m, n, dtype=x.dtype)), taus,
@@ -183,7 +170,7 @@ def lower_qr(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
     plan.copy(_kept(wide, -2, 0, copied), _kept(columns, -2, 0, copied))
     _called(plan, on, "orgqr", x, (m, k, small), (wide.ref, _nbytes(m, k, dtype=x.dtype)), taus,
             (status, 4))
-    plan.copy(q, _transposed(wide))
+    plan.copy(q, transposed(wide))
     return True
 
 
@@ -195,7 +182,7 @@ def lower_eigh(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> b
         return False
     *batch, n, _ = x.shape
     count, real = _count(x), values.dtype
-    columns, status = _by_columns(plan, x), plan.scratch(4 * count)
+    columns, status = by_columns(plan, x), plan.scratch(4 * count)
     found = values if values.shape[-1] == n else room(plan, (*batch, n), real)
     name = "syevjBatched" if n <= _TINY else "syevd"
     if count > 1 and n > _TINY and on.has("XsyevBatched"):
@@ -205,7 +192,7 @@ def lower_eigh(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> b
             (status, 4))
     _nan_if_failed(plan, status, count, columns, found)
     start, stop = op.subset_by_index or (0, n)
-    plan.copy(vectors, _kept(_transposed(columns), -1, start, stop))
+    plan.copy(vectors, _kept(transposed(columns), -1, start, stop))
     if found is not values:
         plan.copy(values, _kept(found, -1, start, stop))
     return True
@@ -245,7 +232,7 @@ def lower_svd(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bo
 
 def _dense_of(x: Operand) -> Operand:
     """All memory of an array that is dense, or the transpose of a dense one."""
-    return x if x.contiguous else _transposed(x)
+    return x if x.contiguous else transposed(x)
 
 
 _Vectors = tuple[Operand, Operand]
@@ -259,7 +246,7 @@ def _by_jacobi(
     small = min(m, n)
     at_once = max(m, n) <= _TINY  # that routine returns square U and V
     k, j = (m, n) if full or at_once else (small, small)
-    columns = _by_columns(plan, x)
+    columns = by_columns(plan, x)
     # The library uses the memory of vectors even if none are wanted.
     left, right = room(plan, (*batch, k, m), x.dtype), room(plan, (*batch, j, n), x.dtype)
     job = VECTORS if vectors else NO_VECTORS
@@ -271,7 +258,7 @@ def _by_jacobi(
             (status, 4))
     if vectors and dtypes.kind(x.dtype) == "c":
         plan.stage(texts.conjugate(right.ref, right.dtype, right.size))
-    return _transposed(left), right
+    return transposed(left), right
 
 
 def _by_qr(
@@ -286,7 +273,7 @@ def _by_qr(
         columns = room(plan, x.shape, x.dtype)
         plan.copy(columns, x)
     else:
-        columns = _by_columns(plan, x)
+        columns = by_columns(plan, x)
     k = rows if full else small
     left = room(plan, (*batch, k, rows), x.dtype)
     right = room(plan, (*batch, small, small), x.dtype)
@@ -296,7 +283,7 @@ def _by_qr(
             (values.ref, _nbytes(small, dtype=values.dtype)),
             (left.ref, _nbytes(rows, k, dtype=x.dtype)),
             (right.ref, _nbytes(small, small, dtype=x.dtype)), (status, 4))
-    return (right, left) if wide else (_transposed(left), _transposed(right))
+    return (right, left) if wide else (transposed(left), transposed(right))
 
 
 # --------------------------------------------------------------------------------------- solutions

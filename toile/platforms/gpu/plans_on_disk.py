@@ -91,7 +91,7 @@ def _place(program: Program, device: Any) -> tuple[ObjectCache, str] | None:
     if found is None:
         return None
     parts = ("gpu plan", FORMAT, found, device.architecture, device.device_kind, _installed(),
-             str([type(x).__name__ for m in (cudnn, cufft, cusolver) for x in m._used[-1:]]),
+             str([type(x).__name__ for m in (cudnn, cufft, cusolver) for x in m.ENGINES.used[-1:]]),
              source_state(),
              str(flags.allow_excess_precision), str(flags.default_matmul_precision),
              str(driver.shared_limit()))

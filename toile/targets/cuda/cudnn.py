@@ -9,18 +9,16 @@ that can be built. Nothing is timed.
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from toile.compiler.ir.operands import Ref
 from toile.disk import object_cache
-from toile.targets.cuda import cublas, libraries, starting
+from toile.targets.cuda import libraries, starting
+from toile.targets.cuda.engines import Engines, warn_once
 from toile.targets.cuda.launches import Call, Pointers
 
 FORMAT = "2"  # of keys on disk
@@ -315,12 +313,15 @@ def frontend() -> tuple[Any, str]:
     return cudnn, ""
 
 
+_INSTEAD = "convolutions and attention use toile's own kernels, which are slower"
+
+
 def make() -> Any:
     """The engine of the current device, or None if there is no cuDNN."""
     starting.wait()
     found, problem = frontend()
     if found is None:
-        _warn(problem)
+        warn_once(problem, _INSTEAD)
         return None
     import cupy
 
@@ -330,33 +331,15 @@ def make() -> Any:
     try:
         return Frontend(found, name, object_cache.from_environment(), device.id)
     except RuntimeError as error:  # no handle: the driver is too old for this cuDNN
-        _warn(f"toile: needed a driver that supports cuDNN {found.backend_version()}, found one "
-              f"for CUDA {'.'.join(map(str, libraries.driver_version() or ()))} ({error}): "
-              "install a newer driver, or an older cuDNN with pip install "
-              "'nvidia-cudnn-cu12<=9.10'")
+        supported = ".".join(map(str, libraries.driver_version() or ()))
+        warn_once(f"toile: needed a driver that supports cuDNN {found.backend_version()}, found "
+                  f"one for CUDA {supported} ({error}): install a newer driver, or an older cuDNN "
+                  "with pip install 'nvidia-cudnn-cu12<=9.10'", _INSTEAD)
         return None
 
 
-@functools.cache
-def _warn(problem: str) -> None:
-    """Warn once that toile's own kernels are used instead of cuDNN's, and what to install."""
-    warnings.warn(f"{problem}; until then, convolutions and attention use toile's own kernels, "
-                  "which are slower", RuntimeWarning, stacklevel=2)
-
-
-_used: list[Any] = []  # engines that tests substitute
-
-
-def engine() -> Any:
-    """The engine of the current device; None if cuDNN or the frontend is not installed."""
-    if _used:
-        return _used[-1]
-    return cublas.handle(make) if cublas.present() else None
-
-
-def use(other: Any) -> AbstractContextManager[Any]:
-    """Use another engine instead of cuDNN within a `with` block."""
-    return libraries.replaced(_used, other)
+ENGINES = Engines(make)
+engine, use = ENGINES.current, ENGINES.use
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,13 @@ without memory of its own: its workspace is part of the Program's temporaries.
 from __future__ import annotations
 
 import ctypes
-import functools
 import threading
-import warnings
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from toile.compiler.ir.operands import Ref
-from toile.targets.cuda import cublas, libraries
+from toile.targets.cuda import libraries
+from toile.targets.cuda.engines import Engines, warn_once
 from toile.targets.cuda.launches import Call, Pointers
 
 FORWARD, INVERSE = -1, 1
@@ -125,35 +123,21 @@ class Engine:
         return found
 
 
+_INSTEAD = "Fourier transforms are computed on the host, which is much slower"
+
+
 def make() -> Engine | None:
     """The engine of the current device; None if cuFFT is not installed."""
     try:
         loaded = libraries.load("cufft")
     except libraries.LibraryError as error:
-        _warn(str(error))
+        warn_once(str(error), _INSTEAD)
         return None
     return Engine(libraries.Functions(loaded, PROTOTYPES, _status))
 
 
-@functools.cache
-def _warn(problem: str) -> None:
-    warnings.warn(f"{problem}; until then, Fourier transforms are computed on the host, which is "
-                  "much slower", RuntimeWarning, stacklevel=2)
-
-
-_used: list[Any] = []  # engines that tests substitute
-
-
-def engine() -> Any:
-    """The engine of the current device; None without cuFFT or a device."""
-    if _used:
-        return _used[-1]
-    return cublas.handle(make) if cublas.present() else None
-
-
-def use(other: Any) -> AbstractContextManager[Any]:
-    """Use another engine instead of cuFFT within a `with` block."""
-    return libraries.replaced(_used, other)
+ENGINES = Engines(make)
+engine, use = ENGINES.current, ENGINES.use
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,15 @@ says which arguments a routine takes; workspaces are part of the Program's tempo
 from __future__ import annotations
 
 import ctypes
-import functools
 import re
 import threading
-import warnings
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from toile.compiler.ir.operands import Ref
 from toile.targets.cuda import cublas, libraries
+from toile.targets.cuda.engines import Engines, warn_once
 from toile.targets.cuda.launches import Call, Pointers
 
 LOWER, UPPER = 0, 1
@@ -27,14 +25,16 @@ LETTERS = {"float32": "S", "float64": "D", "complex64": "C", "complex128": "Z"}
 _ITEMS = {"S": 4, "D": 8, "C": 8, "Z": 16}
 _HERMITIAN = {"orgqr": "ungqr", "syevd": "heevd", "syevjBatched": "heevjBatched"}
 
-# The arguments of a routine: the handle (h), the numbers (i0, i1, ...; as letters: a0), the arrays
-# (p0, p1, ...), the workspace and its length (w, l), the number of matrices (c), one (s), the
-# settings of Jacobi's method (e for eigenvalues, v for singular values) and a null pointer (z);
-# then those of the function that returns the length of the workspace (in o), if there is one.
+# For each routine: its arguments, then the arguments of the function that returns the length of its
+# workspace, or "" if it needs none. The letters mean:
+#   h handle; i0, i1, ... numbers; a0, ... numbers that are letters; p0, p1, ... arrays
+#   w, l workspace and its length; c number of matrices; s the number 1; z a null pointer
+#   e, v settings of Jacobi's method for eigenvalues and for singular values; o, O returned lengths
+# Routines whose names begin with X, which older versions lack, also take:
+#   I0, C numbers of 64 bits; d dtype; r dtype of real numbers; b bytes of the workspace
+#   x, y workspace on the host and its bytes; k further settings
 # Routines whose names end in Batched take all matrices at once; those of cuBLAS and potrfBatched
-# take arrays of their addresses. Routines whose names begin with X, which are not in all versions,
-# take long numbers (I0, C), dtypes (d, and r of real numbers), the bytes of the workspace (b), a
-# workspace on the host and its bytes (x, y), and further settings (k).
+# take arrays of the matrices' addresses.
 ROUTINES: dict[str, tuple[str, str]] = {
     # triangle, n; matrix, status
     "potrf": ("h i0 i1 p0 i1 w l p1", "h i0 i1 p0 i1 o"),
@@ -203,12 +203,15 @@ class Engine:
         return values[int(found[2])] if values else 0
 
 
+_INSTEAD = "decompositions of matrices are computed on the host, which is much slower"
+
+
 def make() -> Engine | None:
     """The engine of the current device; None if cuSOLVER is not installed."""
     try:
         solver, blas = libraries.load("cusolver"), libraries.load("cublas")
     except libraries.LibraryError as error:
-        _warn(str(error))
+        warn_once(str(error), _INSTEAD)
         return None
     known = {name: types for name, types in PROTOTYPES.items()
              if not name.startswith("cusolverDnX") or hasattr(solver, name)}
@@ -216,25 +219,8 @@ def make() -> Engine | None:
                   libraries.Functions(blas, _prototypes(True), cublas._status))
 
 
-@functools.cache
-def _warn(problem: str) -> None:
-    warnings.warn(f"{problem}; until then, decompositions of matrices are computed on the host, "
-                  "which is much slower", RuntimeWarning, stacklevel=2)
-
-
-_used: list[Any] = []  # engines that tests substitute
-
-
-def engine() -> Any:
-    """The engine of the current device; None without cuSOLVER or a device."""
-    if _used:
-        return _used[-1]
-    return cublas.handle(make) if cublas.present() else None
-
-
-def use(other: Any) -> AbstractContextManager[Any]:
-    """Use another engine instead of the libraries within a `with` block."""
-    return libraries.replaced(_used, other)
+ENGINES = Engines(make)
+engine, use = ENGINES.current, ENGINES.use
 
 
 @dataclass(frozen=True)

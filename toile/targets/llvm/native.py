@@ -418,8 +418,8 @@ def engine() -> _Engine:
 
 
 def declarations(text: str) -> str:
-    """A declaration for each intrinsic that the text calls, and a list of functions that LLVM must
-    keep as they are, because calls name them only in an attribute."""
+    """Declarations of the intrinsics that the text calls, and the list of functions that LLVM must
+    not remove: those that calls name only in an attribute."""
     found: dict[str, str] = {}
     for result, name, arguments in _CALLED.findall(text):
         types = [a.strip().rsplit(" ", 1)[0] for a in _split(arguments)]

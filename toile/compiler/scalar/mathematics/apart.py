@@ -1,4 +1,4 @@
-"""Functions of their own: long code, on float64 numbers, that kernels call and that may loop."""
+"""Long functions of float64 numbers that kernels call instead of repeating them; they may loop."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Digits(NamedTuple):
     """What results of a dtype need."""
 
     single: bool
-    least: float  # terms smaller than this, relative to the sum, do not matter
-    change: float  # nor do changes of a fraction, which has rounding errors of this size
-    expands: float  # Temme's expansion is for parameters above
-    alternating: int  # terms of the alternating series for Q
+    least: float  # a series ends at the first term that is smaller than this times the sum
+    change: float  # a continued fraction ends when its relative change is smaller than this
+    expands: float  # Temme's expansion is used for parameters larger than this
+    alternating: int  # the number of terms of the alternating series for Q
 
 
 MOST_TERMS = 1e5  # of a continued fraction; none needs as many
@@ -26,8 +26,8 @@ _DIGITS = {FLOAT32: Digits(True, 1e-10, 1e-9, 12.0, 12),
 
 
 def apart(code: Callable[..., Value]) -> Callable[..., Value]:
-    """A function of float32 or float64 numbers from `code(k, digits, *xs)` on float64 numbers,
-    which kernels call (see `apart` of the builder)."""
+    """Turn `code(k, digits, *xs)`, which computes in float64, into a function of float32 or float64
+    numbers that kernels call (see `apart` of the builder)."""
     name = code.__name__.lstrip("_")
     of = {dtype: functools.partial(_with_digits, code, digits) for dtype, digits in _DIGITS.items()}
 

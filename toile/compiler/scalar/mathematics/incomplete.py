@@ -21,10 +21,11 @@ from toile.primitives.arrays import temme
 
 
 class Parts(NamedTuple):
-    """Numbers of a parameter a > 0 and an argument x > 0."""
+    """Numbers that depend on a parameter a > 0 and an argument x > 0; z is a, or a + 8 if a is
+    small."""
 
     density: Value  # E = xᵃ e⁻ˣ / Γ(a + 1)
-    log: Value  # log(x / z), where z = a, or a + 8 for small a
+    log: Value  # log(x / z)
     decay: Value  # a (x/a - 1 - log(x/a)), if a is not small
     slope: Value  # log x - ψ(a + 1)
     stirling: Value
@@ -172,7 +173,7 @@ def _incomplete(k: Arithmetic, digits: Digits, upper: bool, a: Value, x: Value) 
 
 
 def _at_edges(k: Arithmetic, upper: bool, a: Value, x: Value, y: Value) -> Value:
-    """The values at zeros and infinities; NaN outside the domain."""
+    """Replace the results at zeros and infinities, and outside the domain, where they are NaN."""
     none, all_ = (1.0, 0.0) if upper else (0.0, 1.0)
     y = k.select(k.eq(x, 0.0), none, y)
     y = k.select(k.eq(a, 0.0), all_, y)

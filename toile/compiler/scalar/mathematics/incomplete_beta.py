@@ -33,7 +33,7 @@ def _density(
     of_c = raised(k, c)
 
     def part(v: Value, of: Raised, u: Value, more: Value) -> Value:
-        """v log(u c / v), less its linear term `more` if v is not small."""
+        """v log(u c / v); if v is not small, the linear term `more` is subtracted."""
         ratio = k.mul(u, k.mul(of_c.z, of.inverse))
         excess = k.select(of.small, k.sub(ratio, 1.0), k.mul(more, of.inverse))
         log, less = log_near(k, ratio, excess)
@@ -60,7 +60,7 @@ def _fraction(
     bₘ = m + m (b - m) x g + (a + m) (rest + 1 + m (1 + y)) h and cₘ = (a + m - 1) (a + b + m - 1)
     m (b - m) x² g², for g = 1 / (a + 2m - 1) and h = 1 / (a + 2m + 1).
 
-    After two terms the convergents are divided by the last denominator."""
+    Every two terms, the convergents are divided by the last denominator to avoid overflow."""
     c, more, one = k.add(a, b), k.add(rest, 1.0), k.constant(1.0, FLOAT64)
     twice = k.add(y, 1.0)
     inverse = k.div(1.0, k.add(a, 1.0))
@@ -118,8 +118,8 @@ def betainc(k: Arithmetic, digits: Digits, a: Value, b: Value, x: Value) -> Valu
     lost = k.sub(k.sub(part, b), k.sub(a, k.sub(c, part)))  # c - (a + b), exactly
     rest = k.fma(k.neg(x), c, a)
     y = k.sub(1.0, x)
-    # A small result would not be exact as 1 less a number near 1: for small b they are exchanged
-    # only where the fraction would need many terms.
+    # If a result is small, subtracting a number near 1 from 1 loses its digits. For small b, the
+    # parameters are therefore exchanged only if the fraction would need many terms.
     slow = k.gt(k.mul(x, k.add(c, 2.0)), k.add(a, 1.0))
     least = k.select(k.lt(b, 1e-3), k.constant(1e-5, FLOAT64), k.select(
         k.lt(b, 0.1), k.constant(0.03, FLOAT64), 1.0))
