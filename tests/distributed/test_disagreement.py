@@ -88,6 +88,8 @@ def test_every_process_says_what_is_wrong(way, ranks):
 @NEEDED
 @pytest.mark.parametrize("way, ranks", [
     ("goes on", 2), pytest.param("goes on", 3, marks=SLOW),
+    ("late again and again", 2), pytest.param("late again and again", 3, marks=SLOW),
+    pytest.param("late inside a program", 2, marks=SLOW),
     pytest.param("late", 3, marks=SLOW), pytest.param("other threads", 2, marks=SLOW),
     pytest.param("stopped and continued", 2, marks=SLOW),
 ])
@@ -180,20 +182,23 @@ def struck(ranks, victim, way, moment):
 BOTH = (0, 1)
 
 
-def reported(number, digest, waited=1.0, what="psum over i", group=16, first=0.0, last=10.0):
-    """What rank 0 says to rank 1, which has been known for 10 seconds."""
+def reported(number, digest, waited=1.0, what="psum over i", group=16, heard=10.0):
+    """What rank 0 says to rank 1, when it had read an answer that rank 1 sent at `heard`."""
     made = Report(1, Run(BOTH, number, digest, f"f{digest}", "a.py:1", None), what, group, (1,),
-                  waited, first)
-    made.last = last
+                  waited, 0.0)
+    made.heard = heard
     return made
 
 
-def judged(report, digests, finished=None, waits=(), now=10.0):
+def judged(report, digests, finished=None, waits=(), since=0.0):
+    """What rank 1 finds: it has left the first programs, or waits in one, since some moment."""
     history = History(BOTH)
     runs = [history.enter(d, f"f{d}", "b.py:2") for d in digests]
-    history.finished = len(digests) if finished is None else finished
-    own = [Report(2, runs[n - 1], what, group, (0,), 9.0, 0.0) for n, what, group in waits]
-    return conflict(report, 0, 1, {BOTH: history}, own, now, lambda r: f"rank {r}")
+    for run in runs[:len(digests) if finished is None else finished]:
+        run.end()
+        run.ended = since
+    own = [Report(2, runs[n - 1], what, group, (0,), 9.0, since) for n, what, group in waits]
+    return conflict(report, 0, 1, {BOTH: history}, own, lambda r: f"rank {r}")
 
 
 def test_the_same_number_is_the_same_program():
@@ -207,8 +212,10 @@ def test_the_same_number_is_the_same_program():
 def test_a_program_that_one_has_left():
     assert "has left that program" in judged(reported(1, 5), [5, 6])
     assert judged(reported(2, 6), [5, 6], finished=1) is None  # it is at work on it
-    assert judged(reported(1, 5), [5, 6], now=CONFIRM / 2) is None  # a message may be on its way
-    assert judged(reported(1, 5, last=0.0), [5, 6]) is None  # said once: it may have gone on since
+    late = 10 - CONFIRM / 2
+    assert judged(reported(1, 5), [5, 6], since=late) is None  # a message may be on its way
+    # No answer was read before it waited: it may have received the message since.
+    assert judged(reported(1, 5, heard=0.0), [5, 6], since=5.0) is None
 
 
 def test_processes_that_wait_for_each_other():
@@ -216,6 +223,8 @@ def test_processes_that_wait_for_each_other():
     assert judged(waiting, [5, 6], 1, [(2, "psum over i", 16)]) is None
     assert "wait for each other" in judged(waiting, [5, 6], 1, [(2, "pmax over i", 16)])
     assert judged(waiting, [5, 6], 1, [(2, "pmax over j", 32)]) is None  # of other devices
+    recent = judged(waiting, [5, 6], 1, [(2, "pmax over i", 16)], since=10 - CONFIRM / 2)
+    assert recent is None  # their report may be older than this wait
     other = reported(2, 6)
     other.run.ranks = (0, 1, 2)
     assert "wait for each other" in judged(other, [5, 6], 1, [(2, "psum over i", 16)])
@@ -229,13 +238,14 @@ def test_runs_that_are_compared_see_by_themselves():
     run = history.enter(5, "f5", "")
     run.comparing = True
     assert history.latest() is None
-    assert conflict(report, 0, 1, {BOTH: history}, (), 10.0, str) is None
+    assert conflict(report, 0, 1, {BOTH: history}, (), str) is None
     run.comparing = False
     assert history.latest() is run
-    assert conflict(report, 0, 1, {BOTH: history}, (), 10.0, str) is not None
+    assert conflict(report, 0, 1, {BOTH: history}, (), str) is not None
 
 
 def test_reports_travel():
-    made = Report.unpacked(reported(3, 1 << 62).packed(), 5.0)
+    made = Report.unpacked(reported(3, 1 << 62).packed(7.5), 5.0)
+    assert made.heard == 7.5
     assert (made.run.number, made.run.digest, made.run.ranks) == (3, 1 << 62, BOTH)
     assert (made.what, made.group, made.late, made.first) == ("psum over i", 16, (1,), 5.0)

@@ -9,10 +9,11 @@ error. All messages go through MPI. May import the engine.
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,7 @@ class Control:
         self.waits: dict[int, Report] = {}  # this process's own
         self.reports: dict[tuple[int, int], Report] = {}  # of others, by rank and number
         self.statuses: dict[int, str] = {}
+        self.clocks: dict[int, float] = {}  # of others, when they last answered a report
         self.broken: str | None = None  # why no run can go on, once that is known
         self.since = 0.0
         self.raised = False  # whether the error has been raised in this process
@@ -110,28 +112,28 @@ class Control:
         elif kind == PING:
             self.send(PONG, [source])
         elif kind == STATUS:
-            self.statuses[source] = data.decode()
+            self.clocks[source], self.statuses[source] = json.loads(data)
         elif kind == VERDICT:
             self._break(data.decode())
         elif kind == ALIVE and data != b"\0":
             self.reports[source, 0] = Report.unpacked(data, now)
         elif kind == WAITING:
             found = Report.unpacked(data, now)
-            known = self.reports.get((source, found.id))
-            if known is not None:
-                found.first = known.first
             self.reports[source, found.id] = found
-            self.send(STATUS, [source], self.whereabouts().encode())
+            self.send(STATUS, [source], json.dumps([now, self.whereabouts()]).encode())
 
     def whereabouts(self) -> str:
         """What this process is doing."""
         return whereabouts(self.histories, list(self.waits.values()),
                            lambda r: str(self.members[r]))
 
-    def report(self, wait: Report) -> None:
-        """Report where this process waits to those that it waits for."""
+    def report(self, wait: Report, clocks: Mapping[int, float]) -> None:
+        """Report where this process waits to those that it waits for.
+
+        `clocks` are those that were known before their messages were found to be missing."""
         self.waits[wait.id] = wait
-        self.send(WAITING, wait.late, wait.packed())
+        for r in wait.late:
+            self.send(WAITING, [r], wait.packed(clocks.get(r, 0.0)))
 
     # ---- failures
     def _break(self, why: str) -> None:
@@ -188,7 +190,7 @@ class Control:
                 self.reports.pop((source, id), None)
                 continue
             why = conflict(report, source, self.rank, self.histories, list(self.waits.values()),
-                           now, lambda r: str(self.members[r]))
+                           lambda r: str(self.members[r]))
             if why is not None:
                 self.verdict(why)
                 return

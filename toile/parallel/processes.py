@@ -280,9 +280,12 @@ class _Wait:
                 f"which has ended; this is {self.run}{here()}"
             )
         if self.report is not None and waited >= self.next:
-            self._tell(self.report, waited, late())
+            clocks = dict(processes.control.clocks)  # before the messages are looked for
+            self._tell(self.report, waited, late(), clocks)
 
-    def _tell(self, report: Report, waited: float, late: Sequence[int]) -> None:
+    def _tell(
+        self, report: Report, waited: float, late: Sequence[int], clocks: Mapping[int, float]
+    ) -> None:
         """Notify the late processes; give up after the limit."""
         processes = self.processes
         if waited > self.limit:
@@ -292,7 +295,7 @@ class _Wait:
                 f"({LIMIT_VARIABLE}={self.limit:g}){here()}"
             )
         report.late, report.waited, report.last = tuple(late), waited, time.monotonic()
-        processes.control.report(report)
+        processes.control.report(report, clocks)
         if waited > NOTED and not self.noted:
             self.noted = True
             say(f"rank {processes.rank} has waited {waited:.0f} s in {report.what} for "

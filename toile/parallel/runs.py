@@ -3,13 +3,17 @@
 Programs over the same processes are numbered in the order in which the main thread starts them, the
 same on every process. Two processes that wait for each other can therefore tell whether they are at
 the same program. A waiting process sends a `Report`; `conflict` tells whether the process that it
-waits for can never arrive. May import the engine.
+waits for can never arrive. A report may be out of date when it is read: its sender may have
+received what it waited for in the meantime. The process that it waits for therefore answers with
+its clock, and the next report repeats that number. It proves that the sender waited in vain after
+it had read the answer. May import the engine.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -17,14 +21,15 @@ from typing import Any
 from toile.engine.source import Source, is_internal
 
 KEPT = 256  # number of latest runs kept for a group of processes
-CONFIRM = 3.0  # seconds that a conflict must last if a message could be on its way
+CONFIRM = 1.0  # seconds that a message may need until its receiver finds it
 Ranks = tuple[int, ...]
 
 
 class Run:
     """One program that several processes run together; number 0 marks a run without an order."""
 
-    __slots__ = ("ranks", "number", "digest", "name", "line", "history", "comparing")
+    __slots__ = ("ranks", "number", "digest", "name", "line", "history", "comparing",
+                 "ended")
 
     def __init__(self, ranks: Ranks, number: int, digest: int, name: str, line: Any,
                  history: History | None):
@@ -32,9 +37,11 @@ class Run:
         self.name, self.history = name, history
         self.line = line  # the user's line of the first call, or of this one
         self.comparing = False  # whether processes compare it now, and so find differences
+        self.ended: float | None = None  # when this process left it
 
     def end(self) -> None:
         """Note that this process has left the run."""
+        self.ended = time.monotonic()
         if self.history is not None and self.history.finished < self.number:
             self.history.finished = self.number
 
@@ -89,34 +96,38 @@ class Report:
     """A process that waits in a collective: where, since when, and for whom.
 
     `group` distinguishes the groups of devices of one run. `waited` is None in a report that only
-    says what a process runs."""
+    says what a process runs. `heard` is the clock of the process that reads the report, from the
+    latest answer that the waiting process had read when it last looked for the missing message."""
 
-    __slots__ = ("id", "run", "what", "group", "late", "waited", "first", "last")
+    __slots__ = ("id", "run", "what", "group", "late", "waited", "first", "last", "heard")
 
     def __init__(self, id: int, run: Run, what: str, group: int, late: Iterable[int],
                  waited: float | None, now: float):
         self.id, self.run, self.what, self.group = id, run, what, group
         self.late, self.waited = tuple(late), waited
         self.first = self.last = now  # when this process first and last learned of it
+        self.heard = 0.0
 
-    def packed(self) -> bytes:
+    def packed(self, heard: float = 0.0) -> bytes:
         run = self.run
         return json.dumps([self.id, run.ranks, run.number, run.digest, run.name,
                            run.where(), run.comparing, self.what, self.group, self.late,
-                           self.waited]).encode()
+                           self.waited, heard]).encode()
 
     @classmethod
     def unpacked(cls, data: bytes, now: float) -> Report:
         id, ranks, number, digest, name, line, comparing, *rest = json.loads(data)
         run = Run(tuple(ranks), number, digest, name, line, None)
         run.comparing = comparing
-        what, group, late, waited = rest
-        return cls(id, run, what, group, late, waited, now)
+        what, group, late, waited, heard = rest
+        report = cls(id, run, what, group, late, waited, now)
+        report.heard = heard
+        return report
 
 
 def conflict(
     theirs: Report, source: int, rank: int, histories: Mapping[Ranks, History],
-    waits: Iterable[Report], now: float, named: Callable[[int], str],
+    waits: Iterable[Report], named: Callable[[int], str],
 ) -> str | None:
     """Why this process can never arrive where `source` waits for it; None if it still may."""
     at = theirs.run
@@ -128,13 +139,13 @@ def conflict(
         waiting = f", where it waits in {theirs.what}" if theirs.waited is not None else ""
         return (f"processes run different programs: {named(source)} is at {at}{waiting}; "
                 f"{named(rank)} has {mine} instead")
-    if theirs.waited is None or now - theirs.first < CONFIRM or theirs.last == theirs.first:
+    if theirs.waited is None:
         return None
-    if mine is not None and history.finished >= at.number:
+    if mine is not None and mine.ended is not None and theirs.heard - mine.ended >= CONFIRM:
         return (f"{named(source)} waits in {theirs.what} of {at} for {named(rank)}, which has left "
                 f"that program and is {history.position()} (an error that was caught, or a "
                 "condition that differs between processes?)")
-    lasting = [w for w in waits if now - w.first >= CONFIRM]
+    lasting = [w for w in waits if theirs.heard - w.first >= CONFIRM]
     own = next(filter(partial(_is_deadlock, theirs, source, mine), lasting), None)
     if own is None:
         return None

@@ -160,6 +160,28 @@ elif way == "late":  # alive: the others wait, though it takes longer than signs
         while time.monotonic() < end:  # as a compiler: code that holds the interpreter's lock
             sum(range(20_000_000))
     train(ones(4))
+elif way == "late again and again":  # and each time they go on together
+    known()
+    for turn, seconds in enumerate((4.5, 1.5, 3.5)):
+        if rank == turn % toile.process_count():
+            time.sleep(seconds)
+        train(ones(4))
+        measure(ones(4))
+    time.sleep(1.5)
+    measure(ones(4))
+elif way == "late inside a program":  # one before the first collective, the others after it
+    def pause(x, when):
+        time.sleep(4.5 if when == other else 0)
+        return x
+
+    def step(x):
+        x = toile.pure_callback(lambda x: pause(x, True), x, x)
+        x = lax.psum(x, "i")
+        x = toile.pure_callback(lambda x: pause(x, False), x, x)
+        return lax.pmax(x, "i")
+
+    toile.pmap(step, "i")(ones(4))
+    measure(ones(4))
 elif way == "stopped and continued":
     known()
     if other and os.fork() == 0:
