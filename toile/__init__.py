@@ -1,6 +1,7 @@
 """toile: neural networks in the style of Flax, with its own autodiff engine and compiler.
 
-Names that also exist in JAX or Flax have the same signatures, defaults and results as there.
+Names that also exist in JAX or Flax have the same signatures, defaults and results as in those
+libraries.
 """
 
 from toile.engine.garbage import paused as _paused

@@ -51,7 +51,7 @@ _OF_FLAX = {"nnx", "testing", "training.orbax_utils"}
 
 
 def explanation(name: str) -> str | None:
-    """Explain why the module `name` cannot be imported; None if nothing is known about it."""
+    """Explain why the module `name` cannot be imported; return None if the reason is unknown."""
     parts = name.split(".")
     if parts[0] != "toile":
         return None

@@ -1,4 +1,4 @@
-"""Recomputing values in the backward pass: `checkpoint`, its policies, and the values they keep.
+"""Recomputing values in the backward pass: `checkpoint`, its policies, `print_saved_residuals`.
 
 `print_saved_residuals` prints the values that reverse-mode differentiation of a function keeps, and
 the origin of each: an argument, a constant, or the output of an operation.

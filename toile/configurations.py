@@ -1,8 +1,8 @@
-"""Options of modules under Flax's names, which are stored in `toile.config`.
+"""Module options with Flax's names, which are stored in `toile.config`.
 
 `config.update("flax_return_frozendict", True)` sets an option. The environment variable
-FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT sets its initial value. This module contains a
-`FlagHolder` for each option. `bool_flag` and `int_flag` define new options.
+FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT sets the initial value of this option. This module
+contains a `FlagHolder` for each option. `bool_flag` and `int_flag` define new options.
 """
 
 from __future__ import annotations

@@ -199,9 +199,11 @@ class Cursor(Generic[A]):
         self._changes[name] = Cursor(value, ParentKey(self, name, AccessType.ATTR))
 
     def set(self, value: Any) -> A:
-        """Return a copy of the whole object in which this cursor's value is replaced.
+        """Record a new value for this cursor, and return a copy of the whole object that has it.
 
-        The changes recorded so far are also applied.
+        The copy contains all changes recorded so far. Since the new value is recorded too, later
+        calls to `set` and `build` also apply it. On the root cursor, `set` only returns `value`: it
+        ignores recorded changes and records nothing.
 
         Args:
             value: the new value.
@@ -263,7 +265,7 @@ class Cursor(Generic[A]):
         return self
 
     def find(self, cond_fn: Callable[[str, Any], bool]) -> Cursor[A]:
-        """Return the cursor for the only part for which a function returns True.
+        """Return the cursor for the single part that satisfies a condition.
 
         Args:
             cond_fn: function `f(path, value)`, where `path` is a string of keys joined by "/". It
@@ -288,7 +290,7 @@ class Cursor(Generic[A]):
         return found[0]
 
     def find_all(self, cond_fn: Callable[[str, Any], bool]) -> Generator[Cursor[A], None, None]:
-        """Iterate over the cursors for all parts for which a function returns True.
+        """Iterate over the cursors for all parts that satisfy a condition.
 
         Args:
             cond_fn: function `f(path, value)`, where `path` is a string of keys joined by "/". It
@@ -397,9 +399,10 @@ for _name in ("neg", "pos", "abs", "invert", "lt", "le", "eq", "ne", "gt", "ge")
 def cursor(obj: A) -> Cursor[A]:
     """Create a cursor, which builds a copy of a nested object with some of its parts changed.
 
-    `.set(value)` returns a copy with one part changed. Assignments and `.apply_update` record
-    changes, and `.build()` returns a copy with all recorded changes. The object itself is not
-    changed.
+    Assignments and `.apply_update` record changes, and `.build()` returns a copy with all recorded
+    changes. `.set(value)` on an item or attribute does both: it records one change and returns a
+    copy of the whole object with all recorded changes. (On the cursor returned here, which refers
+    to the whole object, `.set(value)` just returns `value`.) The object itself is not changed.
 
     Args:
         obj: nested object of dicts, lists, tuples and dataclasses.

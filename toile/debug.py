@@ -1,4 +1,4 @@
-"""Inspecting values in traced code (print, log, callback, breakpoint) and shardings of arrays."""
+"""Inspecting shardings of arrays, and values in traced code (print, log, callback, breakpoint)."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def visualize_sharding(
     Args:
         shape: shape of the array.
         sharding: how the array is divided.
-        use_color: whether to use color, if the terminal supports it and the package `rich` is
-            installed.
+        use_color: whether to use color. Color requires the package `rich`, a terminal that supports
+            color, and either a `color_map` or the package matplotlib.
         scale: factor by which the printed table is enlarged.
         min_width: minimum width of each part in the table, in characters.
         max_width: maximum width of the table, in characters.
         color_map: function that maps a number in [0, 1] to a color (red, green, blue) with
-            components in [0, 1]. If `color_map` is None, and matplotlib is installed, one of
-            matplotlib's color maps is used.
+            components in [0, 1]. If `color_map` is None, one of matplotlib's color maps is used; if
+            matplotlib is not installed, the table has no color.
 
     Raises:
         ValueError: the shape does not have one or two axes.

@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def summary(cpu_works: bool, gpus: list[Finding]) -> str:
-    """Summarize in one sentence on which devices programs run.
+    """Name the devices on which programs run, in one sentence.
 
     Args:
         cpu_works: whether the test on the CPU succeeded.
@@ -210,7 +210,7 @@ def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
 
     Args:
         name: name of the finding.
-        run: function that returns a text that says what it found, or raises an exception.
+        run: function that returns a description of what it found, or raises an exception.
         repair: how to repair the component if the test fails.
 
     Returns:

@@ -63,10 +63,10 @@ def ravel_pytree(pytree: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:
         pytree: tree of arrays and numbers.
 
     Returns:
-        The pair (vector, unravel). The vector has the dtype to which the leaves promote. `unravel`
-        converts a vector of the same length to a tree with the shapes of the leaves. If the leaves
-        have different dtypes, `unravel` restores these dtypes; otherwise, it keeps the dtype of its
-        argument.
+        The pair (vector, unravel). The dtype of the vector is the result of promoting the dtypes of
+        the leaves. `unravel` converts a vector of the same length to a tree whose leaves have the
+        original shapes. If the leaves have different dtypes, `unravel` restores these dtypes;
+        otherwise, it keeps the dtype of its argument.
 
     >>> from toile.flatten_util import ravel_pytree
     >>> flat, unravel = ravel_pytree({'w': jnp.ones((2, 2)), 'b': jnp.zeros(2)})

@@ -1,4 +1,4 @@
-"""Identifiers that are never reused, unlike `id`, and that copies of an object do not share."""
+"""Identifiers that copies of an object do not share and that, unlike `id`, are never reused."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 By default, the mode is `BackendMode.DEFAULT`, which uses plain files. `set_mode` and
 `override_mode` can select `BackendMode.TF`, which passes every call to `tensorflow.io.gfile`; use
-it for paths such as `gs://...`. TensorFlow is imported in the first such call.
+it for paths such as `gs://...`. TensorFlow is imported by the first such call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Helpers that replicate trees over devices, prefetch and pad batches, and scan over several axes.
+"""Helpers that replicate trees, prefetch and pad batches, and loop over several axes of arrays.
 
 The module corresponds to `flax.jax_utils`. The arrays of a replicated tree have an additional first
 axis, with one entry for each device.
@@ -173,7 +173,7 @@ def prefetch_to_device(
         axis_name: name of the first axis in the sharding of the results.
 
     Yields:
-        The items, whose arrays are split over the devices along the first axis.
+        The items, whose arrays are split across the devices along the first axis.
 
     >>> import numpy as np
     >>> from toile.jax_utils import prefetch_to_device
@@ -258,14 +258,14 @@ def pad_shard_unpad(
     """Wrap a function that expects one batch per device so that it accepts batches of any size.
 
     The new function pads its arguments with zeros until the batch size is a multiple of the number
-    of devices, and splits them over the devices along a new first axis. After calling `wrapped`, it
-    joins the results and removes the padding. Its additional keyword argument `min_device_batch` is
-    the minimum number of examples per device. If it is set, a smaller last batch is padded to the
-    usual shape, which avoids a recompilation.
+    of devices, and splits the padded arguments across the devices along a new first axis. After
+    calling `wrapped`, it joins the results and removes the padding. The new function also has a
+    keyword argument `min_device_batch`, the minimum number of examples per device. If this argument
+    is set, a smaller last batch is padded to the usual shape, which avoids a recompilation.
 
     Args:
-        wrapped: a function whose arguments have shape `(devices, batch, ...)`, such as the result
-            of `toile.pmap`.
+        wrapped: a function whose arguments have shape `(devices, batch, ...)`, such as a function
+            that `toile.pmap` returned.
         static_argnums: positions of arguments that are passed unchanged, such as parameters.
         static_argnames: names of keyword arguments that are passed unchanged.
         static_return: whether to return the results of `wrapped` unchanged.

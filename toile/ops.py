@@ -1,7 +1,7 @@
 """Segment reductions: sum, product, maximum and minimum of the slices with the same segment id.
 
-The result for a segment without slices is that of an empty reduction, such as 0 for a sum. Ids
-outside [0, num_segments), including negative ones, are ignored.
+The result for a segment without slices is the result of an empty reduction, such as 0 for a sum.
+Ids outside [0, num_segments), including negative ones, are ignored.
 """
 
 # Each function is one scatter into an array that is filled with the identity of the reduction.

@@ -155,7 +155,7 @@ def trace(
 
 
 class TraceAnnotation:
-    """A context manager for a block that profiles show as a span.
+    """A context manager that makes a block appear as a span in profiles.
 
     The annotation has no effect unless a profile is being recorded.
 
@@ -192,7 +192,7 @@ class TraceAnnotation:
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """A context manager for a block that profiles show as one training step.
+    """A context manager that makes a block appear as one training step in profiles.
 
     Args:
         name: name of the span, such as "train".
@@ -206,7 +206,7 @@ class StepTraceAnnotation(TraceAnnotation):
 def annotate_function(
     func: Callable[P, R], name: str | None = None, **decorator_kwargs: object
 ) -> Callable[P, R]:
-    """Decorate a function so that profiles show each call to it as a span.
+    """Decorate a function so that each call to it appears as a span in profiles.
 
     Args:
         func: function to decorate.

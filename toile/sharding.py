@@ -144,21 +144,24 @@ def make_array_from_callback(
 def make_array_from_process_local_data(
     sharding: PyTree, local_data: PyTree, global_shape: PyTree = None
 ) -> PyTree:
-    """Create sharded arrays from parts that are distributed over several processes.
+    """Create sharded arrays from the parts that each process contributes.
 
     Args:
         sharding: how the arrays are divided: one sharding or device for all arrays, or a tree of
-            shardings and devices with the structure of `local_data`.
-        local_data: array or tree of arrays that this process contributes. If there is only one
-            process, it must contribute the whole arrays.
-        global_shape: shape of the whole array, or a tree of shapes. If it is None, the shapes are
-            computed from the local shapes and the sharding.
+            shardings and devices whose structure is a prefix of the structure of `local_data`.
+        local_data: array or tree of arrays that this process contributes. Along each axis, an array
+            must have the length of this process's part or of the whole array. If there is only one
+            process, `local_data` must contain the whole arrays.
+        global_shape: shape of all whole arrays, or a tree of shapes whose structure is a prefix of
+            the structure of `local_data`. If a shape is None, it is computed from the local shape
+            and the sharding.
 
     Returns:
         A tree of sharded arrays with the structure of `local_data`.
 
     Raises:
-        ValueError: the shape of the local data differs from the shape of this process's part.
+        ValueError: an array in `local_data` has the wrong shape or cannot be divided evenly, or the
+            structure of `sharding` or `global_shape` does not match `local_data`.
 
     >>> from toile.sharding import NamedSharding, P
     >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))
@@ -202,10 +205,11 @@ def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
         shape = [n * unit // (hi - lo) for n, (lo, hi) in zip(local.shape, own, strict=True)]
     shape = tuple(shape)
     block = _block(sharding, shape)
-    if tuple(hi - lo for lo, hi in block) not in (local.shape, shape):
+    if local.ndim != len(shape) or any(
+            n not in (hi - lo, m) for n, (lo, hi), m in zip(local.shape, block, shape, strict=True)):
         raise ValueError(
             "make_array_from_process_local_data: needed this process's block "
-            f"{[hi - lo for lo, hi in block]} of {shape}, got {local.shape}{here()}"
+            f"{[hi - lo for lo, hi in block]} of {shape}, or whole axes, got {local.shape}{here()}"
         )
     start = [lo if n != m else 0 for (lo, _), n, m in zip(block, local.shape, shape, strict=True)]
 
@@ -331,8 +335,8 @@ def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
     Args:
         xs: array or tree of arrays.
         out_shardings: a sharding or `PartitionSpec` for all arrays, or a tree of shardings and
-            `PartitionSpec`s whose structure is a prefix of that of `xs`. A `PartitionSpec` refers
-            to the current mesh.
+            `PartitionSpec`s whose structure is a prefix of the structure of `xs`. A `PartitionSpec`
+            refers to the current mesh.
 
     Returns:
         A tree of arrays with the structure of `xs` and the given shardings.
@@ -360,7 +364,7 @@ def auto_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     out_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function so that, in JAX, the compiler chooses the shardings inside the function.
+    """Wrap a function; in JAX, the compiler then chooses the shardings inside the function.
 
     Args:
         f: the function. If it is None, a decorator is returned.
@@ -371,8 +375,8 @@ def auto_axes(
         A function that calls `f`. It ignores the keyword argument `out_sharding`.
 
     Differences:
-        JAX changes the types of the mesh axes inside the function and shards its results. toile
-        computes the same values, but leaves the results where they are.
+        JAX changes the types of the mesh axes inside the function and shards the results of the
+        function. toile computes the same values, but leaves the results where they are.
 
     >>> double = toile.sharding.auto_axes(lambda x: 2 * x)
     >>> double(jnp.arange(3), out_sharding=toile.P())
@@ -385,7 +389,7 @@ def explicit_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     in_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function so that, in JAX, the types of arrays inside it include their shardings.
+    """Wrap a function; in JAX, the types of arrays inside the function then include shardings.
 
     Args:
         f: the function. If it is None, a decorator is returned.
@@ -396,8 +400,8 @@ def explicit_axes(
         A function that calls `f`. It ignores the keyword argument `in_sharding`.
 
     Differences:
-        JAX changes the types of the mesh axes inside the function and shards its arguments. toile
-        computes the same values, but leaves the arguments where they are.
+        JAX changes the types of the mesh axes inside the function and shards the arguments of the
+        function. toile computes the same values, but leaves the arguments where they are.
 
     >>> double = toile.sharding.explicit_axes(lambda x: 2 * x)
     >>> double(jnp.arange(3), in_sharding=toile.P())

@@ -1,4 +1,4 @@
-"""Checking derivatives of any order against finite differences, in forward and reverse mode.
+"""Checking forward-mode and reverse-mode derivatives of any order against finite differences.
 
 `check_jvp` compares a directional derivative with a central difference along a fixed random
 direction. `check_vjp` compares inner products, so one difference is enough for any number of
@@ -138,14 +138,15 @@ def check_jvp(
         f_jvp: a function `f_jvp(args, tangents)` that returns the result of `f` and the tangent of
             the result, such as `functools.partial(toile.jvp, f)`.
         args: tuple of arguments, which are trees of arrays.
-        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. The
-            default depends on the dtype of the results. The tolerances are multiplied by the number
-            of elements.
+        atol, rtol: absolute and relative tolerance; each is a number, or a dict that maps dtypes to
+            numbers. The defaults depend on the dtype of the results. The tolerances are multiplied
+            by the number of elements.
         eps: step size of the finite differences.
         err_msg: text at the beginning of the error message.
 
     Raises:
-        AssertionError: results, dtypes or derivatives differ.
+        AssertionError: the results of `f` and `f_jvp` differ, dtypes differ, or a derivative does
+            not agree with the finite difference.
     """
     rng = np.random.RandomState(0)
     tangents = tree_map(functools.partial(_random_like, rng), args)
@@ -174,14 +175,15 @@ def check_vjp(
             `functools.partial(toile.vjp, f)`. The pullback maps a cotangent of the result to
             cotangents of the arguments.
         args: tuple of arguments, which are trees of arrays.
-        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. The
-            default depends on the dtype of the results. The tolerances are multiplied by the number
-            of elements.
+        atol, rtol: absolute and relative tolerance; each is a number, or a dict that maps dtypes to
+            numbers. The defaults depend on the dtype of the results. The tolerances are multiplied
+            by the number of elements.
         eps: step size of the finite differences.
         err_msg: text at the beginning of the error message.
 
     Raises:
-        AssertionError: results or derivatives differ.
+        AssertionError: the results of `f` and `f_vjp` differ, or a derivative does not agree with
+            the finite difference.
     """
     draw = functools.partial(_random_like, np.random.RandomState(0))
     y, pullback = f_vjp(*args)
@@ -214,13 +216,13 @@ def check_grads(
         order: highest order of derivatives to check.
         modes: kinds of derivatives to check: "fwd" for `toile.jvp`, "rev" for `toile.vjp`, and
             "lin" for `toile.linearize`.
-        atol, rtol: absolute and relative tolerance, or a dict that maps dtypes to tolerances. The
-            default depends on the dtype of the results. The tolerances are multiplied by the number
-            of elements.
+        atol, rtol: absolute and relative tolerance; each is a number, or a dict that maps dtypes to
+            numbers. The defaults depend on the dtype of the results. The tolerances are multiplied
+            by the number of elements.
         eps: step size of the finite differences; 1e-4 by default.
 
     Raises:
-        AssertionError: derivatives differ.
+        AssertionError: a derivative does not agree with the finite difference.
 
     >>> from toile.test_util import check_grads
     >>> check_grads(jnp.sin, (1.0,), order=2)

@@ -1,9 +1,9 @@
 """Tracebacks without the library's frames.
 
-`api_boundary` wraps a function. The tracebacks of exceptions that leave it do not contain frames of
-toile or of registered files. `hide_flax_in_tracebacks` and `show_flax_in_tracebacks` choose whether
-the frames of module code are removed too; the option `flax_filter_frames` sets the default. The
-option `traceback_filtering` controls all other frames.
+`api_boundary` wraps a function. The tracebacks of exceptions that leave this function do not
+contain frames of toile or of registered files. `hide_flax_in_tracebacks` and
+`show_flax_in_tracebacks` choose whether the frames of module code are removed too; the option
+`flax_filter_frames` sets the default. The option `traceback_filtering` controls all other frames.
 """
 
 from __future__ import annotations

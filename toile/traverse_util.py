@@ -1,4 +1,4 @@
-"""Functions that flatten, unflatten and map nested dictionaries, and deprecated traversals.
+"""Deprecated traversals, and functions that flatten, unflatten and map nested dictionaries.
 
 New programs should use `flatten_dict`, `unflatten_dict` and `path_aware_map`. A `Traversal` selects
 values in an object and can return a copy of the object in which those values are changed.
@@ -194,11 +194,11 @@ class Traversal(abc.ABC):
         return out
 
     def compose(self, other: Traversal) -> Traversal:
-        """Return a traversal that applies `other` to each value that this one selects."""
+        """Return a traversal that applies `other` to each value that this traversal selects."""
         return TraverseCompose(self, other)
 
     def merge(self, *traversals: Traversal) -> Traversal:
-        """Return a traversal that applies all `traversals` to each value that this one selects."""
+        """Return a traversal that applies all `traversals` to each value selected by this one."""
         return self.compose(TraverseMerge(*traversals))
 
     def each(self) -> Traversal:
@@ -394,8 +394,8 @@ class ModelParamTraversal(Traversal):
     """Selects parameters of a nested dict by path and value, in sorted order; deprecated.
 
     Args:
-        filter_fn: function `f(path, value)` that returns True if the parameter is selected. `path`
-            is a string such as `"/module/submodule/kernel"`.
+        filter_fn: function `f(path, value)`. The parameters for which it returns True are selected.
+            `path` is a string such as `"/module/submodule/kernel"`.
     """
 
     def __init__(self, filter_fn: Callable[[str, Any], bool]) -> None:

@@ -172,7 +172,7 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
 
 
 def treedef_is_strict_leaf(treedef: PyTreeDef) -> bool:
-    """Tell whether a structure is a leaf, that is, neither None nor an empty container.
+    """Tell whether a structure is a single leaf; None and empty containers do not count as leaves.
 
     Args:
         treedef: structure of a tree.
@@ -194,11 +194,13 @@ def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
 
     Args:
         iterable: values to test.
-        is_leaf: function `f(part)`. A container for which it returns True counts as a leaf. If
-            `is_leaf` is None, no container counts as a leaf.
+        is_leaf: function `f(part)`. A container (or None) for which it returns True counts as a
+            leaf. If `is_leaf` is None, neither containers nor None count as leaves.
 
     Returns:
-        False if at least one element is None or a container that does not count as a leaf.
+        False if at least one element is a container (or None) that does not count as a leaf;
+        otherwise, True. `is_leaf` is first called with a list of all elements; if it returns True
+        for that list, the result is False, as in JAX.
 
     >>> toile.tree_util.all_leaves([1, "a", 2.0])
     True
@@ -215,8 +217,8 @@ def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
 def is_tree_node(typ: type) -> bool:
     """Tell whether values of a type are tree nodes rather than leaves.
 
-    A subclass of a node type is a node type only if it is registered itself. Named tuples are the
-    exception: they are always nodes.
+    A subclass of a node type is a node type only if the subclass has also been registered. Named
+    tuples are an exception: they are always nodes.
 
     Args:
         typ: type to test.
@@ -411,7 +413,7 @@ def tree_broadcast(
 def tree_flatten_with_path(
     tree: PyTree, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Leaf]], PyTreeDef]:
-    """Split a tree into its leaves, each paired with its path, and its structure.
+    """Split a tree into a list of (path, leaf) pairs and the structure of the tree.
 
     Args:
         tree: nested containers of leaves.
@@ -420,8 +422,8 @@ def tree_flatten_with_path(
         is_leaf_takes_path: whether `is_leaf` is called as `f(path, part)`.
 
     Returns:
-        A pair of the list of (path, leaf) pairs and the structure. A path is a tuple with one
-        entry, such as a `DictKey`, for each level; `keystr` converts it to a string.
+        The list of (path, leaf) pairs, and the structure. A path is a tuple with one entry, such as
+        a `DictKey`, for each level; `keystr` converts a path to a string.
 
     >>> pairs, treedef = toile.tree.flatten_with_path({'a': [1, 2]})
     >>> [(toile.tree_util.keystr(path), leaf) for path, leaf in pairs]
@@ -433,7 +435,7 @@ def tree_flatten_with_path(
 def tree_leaves_with_path(
     tree: PyTree, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[KeyPath, Leaf]]:
-    """List the leaves of a tree, each paired with its path.
+    """List the (path, leaf) pairs of a tree.
 
     Args:
         tree: nested containers of leaves.
@@ -451,7 +453,7 @@ def tree_leaves_with_path(
 
 
 def generate_key_paths(tree: PyTree) -> list[tuple[KeyPath, Leaf]]:
-    """List the leaves of a tree, each paired with its path.
+    """List the (path, leaf) pairs of a tree.
 
     Args:
         tree: nested containers of leaves.
@@ -469,14 +471,14 @@ def tree_map_with_path(
     f: Callable[..., Any], tree: PyTree, *rest: PyTree,
     is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False,
 ) -> PyTree:
-    """Apply a function to each leaf of a tree, together with its path.
+    """Apply a function to the path and the value of each leaf of a tree.
 
     Args:
         f: function `f(path, leaf, *parts)`, where `parts` are the parts of the trees in `rest` that
             correspond to the leaf.
         tree: nested containers of leaves.
-        rest: other trees. `tree` must be a prefix of each, that is, each tree must contain the same
-            containers down to the leaves of `tree`.
+        rest: other trees. `tree` must be a prefix of each of them: each must have the same
+            containers as `tree`, down to the leaves of `tree`.
         is_leaf: function `f(part)`. A container for which it returns True is treated as a leaf. If
             `is_leaf` is None, no container is treated as a leaf.
         is_leaf_takes_path: whether `is_leaf` is called as `f(path, part)`.
@@ -522,7 +524,7 @@ def flatten_one_level(tree: PyTree) -> tuple[Iterable[PyTree], Hashable]:
 def flatten_one_level_with_keys(
     tree: PyTree,
 ) -> tuple[Iterable[tuple[Hashable, PyTree]], Hashable]:
-    """Split a node into its children, each paired with its path entry, and its auxiliary data.
+    """Split a node into (path entry, child) pairs and its auxiliary data.
 
     Args:
         tree: a container, not a leaf.
@@ -551,9 +553,9 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Any], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
 ) -> None:
-    """Register a type whose values are tree nodes.
+    """Register a type so that its values are tree nodes.
 
-    Transforms such as `grad`, `jit` and `vmap` then apply to the children of such values.
+    Transforms such as `grad`, `jit` and `vmap` then apply to the children of these values.
     Subclasses of the type are not registered.
 
     Args:
@@ -606,7 +608,7 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_func: Callable[[T], tuple[Iterable[Any], Any]] | None = None,
 ) -> None:
-    """Register a type whose values are tree nodes with named children.
+    """Register a type so that its values are tree nodes with named children.
 
     Args:
         nodetype: type to register.
@@ -643,7 +645,7 @@ def register_pytree_with_keys_class(cls: Typ) -> Typ:
         cls: class with a method `tree_flatten_with_keys()` that returns (path entry, child) pairs
             and the auxiliary data, and a class method `tree_unflatten(aux, children)` that rebuilds
             an instance. The class may also have a method `tree_flatten()`, which returns the
-            children without path entries. It is used where paths are not needed.
+            children without path entries. This method is used where paths are not needed.
 
     Returns:
         The class.
@@ -688,9 +690,11 @@ def register_dataclass(
         The class.
 
     Raises:
-        ValueError: the two lists overlap, or do not together name exactly the fields of the
-            dataclass.
-        TypeError: only one of the two lists is given, or neither is given and the class is not a
+        ValueError: `data_fields` and `meta_fields` overlap; the class is a dataclass, and the two
+            lists (given or inferred) together do not name exactly those of its fields that are
+            parameters of `__init__` and are not in `drop_fields`; or the class is already
+            registered.
+        TypeError: only one of these two lists is given, or neither is given and the class is not a
             dataclass.
 
     >>> import dataclasses
@@ -753,7 +757,7 @@ def _inferred_fields(
 
 
 def register_static(cls: type[T]) -> type[T]:
-    """Register a class whose instances are part of a tree's structure rather than leaves.
+    """Register a class so that its instances are part of a tree's structure rather than leaves.
 
     A jitted function treats an argument of such a class as a constant and is compiled again for
     every new value.
@@ -777,7 +781,7 @@ class PyTreeRegistry:
     """The table of node types; `default_registry` is the only instance."""
 
     def flatten(self, tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
-        """Split a tree into its leaves and structure, like `tree_flatten`."""
+        """Split a tree into its leaves and its structure, like `tree_flatten`."""
         return trees.flatten(tree, is_leaf)
 
     def flatten_one_level(self, tree: PyTree) -> tuple[Iterable[PyTree], Hashable] | None:

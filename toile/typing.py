@@ -2,7 +2,7 @@
 
 `ArrayLike` is any value that the functions of `toile.numpy` accept as an array: a toile or NumPy
 array, a NumPy scalar or a Python scalar, but not a list. `DTypeLike` is any value that names a
-dtype. The other names are for annotations in modules, along with a few small containers:
+dtype. Apart from a few small containers, the other names are for annotations in modules:
 
 - `Array`, `PRNGKey`, `Dtype`, `Shape`: an array, a random key, a dtype and a shape.
 - `Initializer`: a function `f(key, shape, dtype)` that returns an array.
@@ -16,7 +16,7 @@ dtype. The other names are for annotations in modules, along with a few small co
 - `Path`, `PathParts`, `Leaf`: the location of a variable in these dicts, and its value.
 - `Axis`, `Axes`, `ScanAxis`, `InOutAxis`, `InOutScanAxis`: the axes that transforms map over.
 - `LogicalNames`, `LogicalRules`, `LogicalPartitionSpec`, `Sharding` and related names: how
-  variables are divided over devices.
+  variables are divided among devices.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def bytes_text(count: int) -> str:
 
 
 class BaseConfigContext(abc.ABC):
-    """A setting that can be changed permanently, for a block of code or for one function.
+    """A setting that can be changed for a block of code, for one function or permanently.
 
     A subclass defines `get_default` and `get_stack`. If `Setting` is such a subclass,
     `Setting(value)` changes the value permanently, `with Setting(value):` changes it within the

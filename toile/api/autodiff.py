@@ -73,7 +73,7 @@ def grad(
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """Create a function that computes the gradient of `fun`, whose result is a scalar.
+    """Create a function that computes the gradient of `fun`, which must return a scalar.
 
     The gradient has the structure of the argument: for a tree of parameters, it is a tree of
     gradients.

@@ -100,8 +100,8 @@ def pure_callback(
 
     Raises:
         JaxRuntimeError: at run time, `callback` raises an exception, or returns arrays whose
-            number, shapes or dtypes differ from `result_shape_dtypes`. In the first case, the error
-            is also an instance of the original exception's class.
+            number, shapes or dtypes do not match `result_shape_dtypes`. In the first case, the
+            error is also an instance of the original exception's class.
 
     >>> import numpy as np
     >>> f = lambda x: toile.pure_callback(np.sort, toile.ShapeDtypeStruct((3,), jnp.int32), x)
@@ -148,8 +148,8 @@ def io_callback(
 
     Raises:
         JaxRuntimeError: at run time, `callback` raises an exception, or returns arrays whose
-            number, shapes or dtypes differ from `result_shape_dtypes`. In the first case, the error
-            is also an instance of the original exception's class.
+            number, shapes or dtypes do not match `result_shape_dtypes`. In the first case, the
+            error is also an instance of the original exception's class.
 
     >>> from toile.experimental import io_callback
     >>> seen = []
@@ -176,7 +176,8 @@ def debug_callback(
 
     Args:
         callback: function to call; its result is ignored.
-        *args: arguments for `callback`: trees of arrays, or any values, which are passed unchanged.
+        *args: arguments for `callback`: trees of arrays, or other values, which are passed
+            unchanged.
         ordered: if True, this callback and all other ordered callbacks run in program order.
         partitioned: accepted for compatibility with JAX.
         **kwargs: keyword arguments for `callback`.
@@ -271,8 +272,8 @@ def debug_print(
         *args: values for the fields `{}`.
         ordered: if True, this call and all other ordered callbacks run in program order.
         partitioned: accepted for compatibility with JAX.
-        skip_format_check: whether to allow values without a field. If `fmt` has no fields at
-            all, such values are printed after it.
+        skip_format_check: whether to allow values without a field. If `fmt` has no fields at all,
+            these values are printed after the text.
         **kwargs: values for the named fields.
 
     Returns:
@@ -309,8 +310,8 @@ def debug_log(
         *args: values for the fields `{}`.
         ordered: if True, this call and all other ordered callbacks run in program order.
         partitioned: accepted for compatibility with JAX.
-        skip_format_check: whether to allow values without a field. If `fmt` has no fields at
-            all, such values are logged after it.
+        skip_format_check: whether to allow values without a field. If `fmt` has no fields at all,
+            these values are logged after the text.
         **kwargs: values for the named fields.
 
     Returns:
@@ -384,8 +385,9 @@ def debug_breakpoint(
 ) -> PyTree:
     """Enter Python's debugger when the traced code runs.
 
-    In the debugger, the dictionary `seen` maps the name of each of the caller's local variables
-    that holds an array to that array. Arrays inside lists and other trees are not included.
+    In the debugger, the dictionary `seen` contains the caller's local variables that hold arrays:
+    it maps the name of each variable to its array. Arrays inside lists and other trees are not
+    included.
 
     Args:
         backend: accepted for compatibility with JAX.

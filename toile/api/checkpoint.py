@@ -179,7 +179,7 @@ class checkpoint_policies:
 
     @staticmethod
     def dots_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
-        """Keep the results of matrix products, other contractions and convolutions.
+        """Keep the results of convolutions, matrix products and other contractions.
 
         Args:
             prim: the operation.
@@ -193,7 +193,7 @@ class checkpoint_policies:
 
     @staticmethod
     def dots_with_no_batch_dims_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
-        """Keep the results of contractions without batch axes, such as those with weight matrices.
+        """Keep the results of contractions without batch axes, such as products with weights.
 
         Args:
             prim: the operation.
@@ -210,7 +210,7 @@ class checkpoint_policies:
         """Return a policy that keeps only values with one of the given names.
 
         Args:
-            *names: names that `checkpoint_name` has given to the values to keep.
+            *names: names of the values to keep, which were set with `checkpoint_name`.
 
         Returns:
             The policy.

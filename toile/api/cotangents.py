@@ -17,22 +17,22 @@ from toile.engine.trees import flatten, register, unflatten
 
 @dataclass(frozen=True)
 class GradValue:
-    """Requests a cotangent as a result."""
+    """A request to return a cotangent."""
 
 
 @dataclass(frozen=True)
 class DontWant:
-    """Requests no cotangent."""
+    """A request to drop a cotangent."""
 
 
 @dataclass(frozen=True)
 class GradRef:
-    """Returned in place of a cotangent that was added to a Ref."""
+    """A placeholder that is returned for a cotangent that was added to a Ref."""
 
 
 @dataclass(frozen=True)
 class DidntWant:
-    """Returned in place of a cotangent that was not requested."""
+    """A placeholder that is returned for a cotangent that was not requested."""
 
 
 register(GradRef, lambda _: ((), None), lambda _, __: GradRef())

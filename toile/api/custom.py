@@ -93,8 +93,8 @@ class CustomVJPPrimal:
 
     Args:
         value: the array.
-        perturbed: whether the value depends on the differentiated arguments. If not, its cotangent
-            is not used, and the backward rule need not compute it.
+        perturbed: whether the value depends on the differentiated arguments. If False, the
+            cotangent of the value is not used, and the backward rule need not compute it.
 
     >>> @toile.custom_vjp
     ... def f(x, y):

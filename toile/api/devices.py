@@ -181,21 +181,22 @@ def device_put(
     src: Device | Sharding | PyTree = None, donate: bool | PyTree = False,
     may_alias: bool | PyTree | None = None,
 ) -> PyTree:
-    """Copy the arrays of a tree to a device, or divide them over several devices.
+    """Copy the arrays of a tree to a device, or divide them among several devices.
 
     Arrays that are already on the device are returned unchanged, unless `may_alias` is False.
 
     Args:
         x: tree of arrays and numbers; numbers and NumPy arrays are converted to arrays.
         device: a device, a sharding, a `Format`, or a `PartitionSpec` for the mesh that was set
-            with `toile.set_mesh`; or a tree of such values whose structure is a prefix of that of
-            `x`. If `device` is None, arrays that were already put on a device or divided over
-            several devices stay where they are, and everything else is put on the default device.
+            with `toile.set_mesh`; or a tree of such values whose structure is a prefix of the
+            structure of `x`. If `device` is None, arrays that were already put on a device or
+            divided among several devices stay where they are, and everything else is put on the
+            default device.
         src: accepted for compatibility with JAX.
         donate: whether to delete the arrays of `x` after they have been copied, or a tree of such
             booleans. This option has no effect if `device` is None.
-        may_alias: whether the result may share memory with `x`. By default, it may; with False, the
-            values are always copied.
+        may_alias: whether the result may share memory with `x`. By default, it may; if `may_alias`
+            is False, the values are always copied.
 
     Returns:
         A tree of arrays with the structure of `x`.
@@ -415,7 +416,7 @@ def live_arrays(platform: str | None = None) -> list[Array]:
 def typeof(x: ArrayLike) -> Aval:
     """Return the shape, the dtype and the weak type of an array or number.
 
-    This function also accepts traced values, for which only the shape and the dtype are known.
+    This function also accepts traced values, whose elements are not known.
 
     Args:
         x: array, traced value or number.

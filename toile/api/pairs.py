@@ -16,8 +16,8 @@ def fwd_and_bwd(
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Split a function into two: its forward pass, and the backward pass that computes cotangents.
 
-    `vjp` returns a new function in each call. Here, the backward pass is a single function that is
-    compiled once and used for all calls.
+    Each call to `vjp` returns a new function. Here, by contrast, the backward pass is a single
+    function that is compiled once and used for all calls.
 
     Args:
         fun: the function, which is called with positional arguments only.

@@ -89,9 +89,9 @@ def jit(
     Args:
         fun: a pure function whose arguments are arrays, numbers, or trees of arrays and numbers. If
             it is omitted, `jit` returns a decorator: `@toile.jit(static_argnames="n")`.
-        in_shardings: how arguments are divided over devices: a tree of shardings with the structure
-            of the arguments. Arguments whose entry is None keep their own shardings.
-        out_shardings: how results are divided over devices; if None, the compiler chooses.
+        in_shardings: how arguments are divided among devices: a tree of shardings with the
+            structure of the arguments. Arguments whose entry is None keep their own shardings.
+        out_shardings: how results are divided among devices; if None, the compiler chooses.
         static_argnums: positions of arguments, such as sizes or flags, on whose values the Python
             code may depend. The values must be hashable. For each new value, the function is traced
             and compiled again.
@@ -110,7 +110,7 @@ def jit(
             changed. By default, there is no limit.
 
     Returns:
-        The compiled function `f`. `f(*args)` calls it, `f.lower(*args)` shows its Program,
+        The compiled function `f`. `f(*args)` calls it, `f.lower(*args)` returns its Program,
         `f.why()` explains its traces, and `f.clear_cache()` removes its traces.
 
     Raises:
@@ -160,7 +160,8 @@ def eval_shape(fun: Callable[..., Any], *args: PyTree, **kwargs: PyTree) -> PyTr
         **kwargs: the keyword arguments of `fun`.
 
     Returns:
-        A tree with the structure of the result that contains a `ShapeDtypeStruct` for each array.
+        A tree that has the structure of the result and contains a `ShapeDtypeStruct` for each
+        array.
 
     >>> toile.eval_shape(jnp.matmul, jnp.ones((2, 3)), jnp.ones((3, 4)))
     ShapeDtypeStruct(shape=(2, 4), dtype=float32)
@@ -320,7 +321,7 @@ def _out_avals(flat: FlatFunction, avals: Sequence[Aval]) -> list[Aval]:
 
 
 class _EvaluatingTrace(Trace):
-    """Runs operations on known values at once; those on tracers go to the enclosing trace."""
+    """Runs operations on known values immediately; the enclosing trace processes the others."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
 """`toile completion`: scripts that complete the command line in bash, zsh and fish.
 
-They are generated from the parsers and complete commands, options, and arguments that are one of
-several names. Other arguments are completed as names of files; other values of options are not
-completed.
+The scripts are generated from the parsers. They complete commands, options, and arguments that must
+be one of several names. Other arguments are completed as file names; other values of options are
+not completed.
 """
 
 from __future__ import annotations

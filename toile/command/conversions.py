@@ -1,7 +1,7 @@
 """`toile convert`: converts weights from one format to another, completely or not at all.
 
 Every source becomes a list of leaves with their paths, which are tuples of names. The names in a
-flat file, or in a torch state dict, are split at the separator; those in a nested one are used
+flat file, or in a torch state dict, are split at the separator; the names in a nested file are used
 unchanged. If the target cannot hold a value, an error is raised before anything is written.
 """
 

@@ -21,7 +21,7 @@ PLACES = (Path(__file__).parent / "examples", Path(__file__).parents[2] / "examp
 
 @dataclass(frozen=True)
 class Example:
-    """A folder, and the README in it."""
+    """An example: a folder and its README."""
 
     name: str
     folder: Path
@@ -39,7 +39,7 @@ class Example:
 
     @property
     def task(self) -> str:
-        """What it trains: the docstring of main.py or of the package, up to the colon."""
+        """What the example trains: the docstring of main.py or of the package, up to the colon."""
         for name in ("main.py", "__init__.py"):
             file = self.folder / name
             tree = ast.parse(file.read_text(encoding="utf-8")) if file.is_file() else None
@@ -80,5 +80,5 @@ def available() -> tuple[Example, ...]:
 
 
 def names() -> list[str]:
-    """Their names."""
+    """The names of the examples of this installation."""
     return [e.name for e in available()]

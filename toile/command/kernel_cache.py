@@ -1,4 +1,4 @@
-"""`toile cache`: where compiled kernels are kept, how many there are, and removing them."""
+"""`toile cache`: shows where compiled kernels are kept and how many there are, or removes them."""
 
 from __future__ import annotations
 

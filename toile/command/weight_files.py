@@ -1,7 +1,7 @@
 """Reads and writes files of weights: msgpack, checkpoints, safetensors, npz, and torch's files.
 
-A reader returns a nested dict; for a flat file, it has one level, and names are not split yet. A
-writer writes to a temporary file and renames it, so that a target that exists is complete.
+A reader returns a nested dict; for a flat file, the dict has one level, and the names are not split
+yet. A writer writes to a temporary file and then renames it, so a target file is always complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scopes, variables and frozen dicts, and names for code that inspects programs and tracers."""
+"""Scopes, variables, frozen dicts, and names that are used to inspect programs and tracers."""
 
 from toile.engine.lazy import attach as _attach
 

@@ -66,7 +66,7 @@ def scan(
 ) -> Callable[..., Any]:
     """Loop over the axes `in_axes` of the arguments, and stack the results along `out_axes`.
 
-    Without `check_constancy_invariants`, the body is traced one time fewer, the shared values that
+    Without `check_constancy_invariants`, the body is traced one fewer time, the shared values that
     it returns are ignored, and `out_axes` cannot contain `broadcast`.
 
     >>> import toile.numpy as jnp

@@ -1,8 +1,9 @@
-"""FrozenDict, an immutable nested dictionary, and functions that accept both kinds of dictionary.
+"""FrozenDict, an immutable nested dictionary, and functions that accept dicts and FrozenDicts.
 
-The levels below the top are plain dicts to which no other code has a reference. Reading one wraps
-it without a copy. As a tree, a FrozenDict has sorted keys and DictKey path entries like a dict, and
-its children are plain dicts. `freeze`, `copy` and `pop` do not copy parts that are already frozen.
+The levels below the top are plain dicts to which no other code has a reference. Reading such a dict
+wraps it without copying it. As a tree, a FrozenDict has sorted keys and DictKey path entries like a
+dict, and its children are plain dicts. `freeze`, `copy` and `pop` do not copy parts that are
+already frozen.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ V = TypeVar("V")
 
 
 class FrozenKeysView(KeysView[K]):
-    """A view of the keys of a FrozenDict, whose repr lists them."""
+    """A view of the keys of a FrozenDict; the view's repr lists the keys."""
 
     def __repr__(self) -> str:
         return f"frozen_dict_keys({list(self)})"
 
 
 class FrozenValuesView(ValuesView[V]):
-    """A view of the values of a FrozenDict, whose repr lists them."""
+    """A view of the values of a FrozenDict; the view's repr lists the values."""
 
     def __repr__(self) -> str:
         return f"frozen_dict_values({list(self)})"

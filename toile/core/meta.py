@@ -1,8 +1,8 @@
-"""Boxes, which store information about the axes of variables, such as the mesh axis of each.
+"""Boxes, which store information about the axes of variables, such as the names of mesh axes.
 
 A box is a tree node whose child is its value. Lifted transforms that add or remove an axis of a
-variable call a method of its box. Modules see the value inside the box. `Partitioned` is a box that
-names mesh axes.
+variable call a method of the variable's box. Modules see the value inside the box. `Partitioned` is
+a box that names mesh axes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def map_axis_meta(fn: Callable[[AxisMetadata[Any]], Any], tree: PyTree) -> PyTre
 
 
 def add_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
-    """The tree in which each box has an axis added."""
+    """Return the tree with an axis added to each box."""
     return map_axis_meta(lambda box: box.add_axis(index, params), tree)
 
 
@@ -277,8 +277,8 @@ def get_partition_spec(tree: PyTree) -> PyTree:
         tree: tree of arrays, some of them in boxes such as `nn.Partitioned`.
 
     Returns:
-        A tree that contains a `PartitionSpec` for each box, an empty `PartitionSpec` for each other
-        array, and None for each other leaf.
+        A tree that contains a `PartitionSpec` for each box, an empty `PartitionSpec` for each
+        array that is not in a box, and None for any other leaf.
 
     >>> import toile.linen as nn
     >>> tree = {"kernel": nn.Partitioned(jnp.ones((2, 3)), (None, "model")), "bias": jnp.ones(3)}

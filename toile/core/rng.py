@@ -1,4 +1,4 @@
-"""Random streams of scopes: a key, and names and counts that are folded into it when it is used.
+"""Random streams of scopes: keys, and names and counts that are folded into a key before use.
 
 As in Flax, the names in the path and the number of the draw are hashed with SHA-1, and the first
 four bytes of the hash are folded into the stream's key. If `flax_fix_rng_separator` is set, the

@@ -1,8 +1,8 @@
 """Scopes, which give functions access to their variables and random keys.
 
-A Scope refers to one level of a nested dict of variables, which the root scope owns, and of a tree
-of counters of random draws. `init` and `apply` turn functions of a Scope into pure functions.
-Modules are built on scopes.
+A Scope refers to one level of a nested dict of variables and to one level of a tree of counters of
+random draws. The root scope owns both. `init` and `apply` turn functions of a Scope into pure
+functions. Modules are built on scopes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def bind(
         rngs: dict that maps stream names to keys; None if no keys are needed.
         mutable: filter that selects the collections that may change: True for all, a name, a list
             of names, or a `DenyList`. These collections are copied.
-        flags: settings that all scopes of the call can read, such as `{"initializing": True}`.
+        flags: settings, such as `{"initializing": True}`, that can be read from the scope and all
+            its descendants.
 
     Returns:
         A root scope.
@@ -120,7 +121,8 @@ def apply(
         fn: function whose first argument is a `Scope`.
         mutable: filter that selects the collections that may change: True for all, a name, a list
             of names, or a `DenyList`.
-        flags: settings that all scopes of the call can read.
+        flags: settings that can be read from the scope that `fn` receives and from all its
+            descendants.
 
     Returns:
         A function `f(variables, *args, rngs=None, **kwargs)`. It returns the result of `fn` or, if
@@ -157,7 +159,8 @@ def init(
         fn: function whose first argument is a `Scope`.
         mutable: filter that selects the collections that are created: True for all, a name, a list
             of names, or a `DenyList`.
-        flags: settings that all scopes of the call can read. The flag `initializing` is always set.
+        flags: settings that can be read from the scope that `fn` receives and from all its
+            descendants. The flag `initializing` is always set.
 
     Returns:
         A function `f(rngs, *args, **kwargs)` that returns the pair `(result, variables)`. `rngs` is
@@ -189,7 +192,8 @@ def lazy_init(
         fn: function whose first argument is a `Scope`.
         mutable: filter that selects the collections that are created: True for all, a name, a list
             of names, or a `DenyList`.
-        flags: settings that all scopes of the call can read. The flag `initializing` is always set.
+        flags: settings that can be read from the scope that `fn` receives and from all its
+            descendants. The flag `initializing` is always set.
 
     Returns:
         A function `f(rngs, *args, **kwargs)` that returns the variables. An argument can be a

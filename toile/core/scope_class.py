@@ -1,8 +1,8 @@
 """The class Scope, which gives access to the variables and random streams of a part of a network.
 
 The root scope owns one nested dict of variables and a tree of counters of random draws. Its
-children share both by reference. `core.scope` contains the functions of scopes; import Scope from
-there.
+children share both by reference. `core.scope` contains the functions that create scopes; import
+Scope from there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Scope:
         parent: the parent scope; None for a root.
         path: names from the root to this scope.
         debug_path: the names in `path` together with the names of transforms; by default, `path`.
-        flags: settings that all scopes of the call can read.
+        flags: settings that can be read from this scope and all its descendants.
 
     >>> import toile.linen as nn
     >>> from toile.core import init
@@ -276,7 +276,7 @@ class Scope:
         named_call: bool = True,
         **partial_kwargs: Any,
     ) -> Callable[..., Any]:
-        """Bind a child scope to the first argument of a function.
+        """Bind the first argument of a function to a child scope.
 
         Args:
             fn: function whose first argument is a `Scope`.
@@ -286,7 +286,8 @@ class Scope:
             **partial_kwargs: keyword arguments of `fn`.
 
         Returns:
-            A function of the other arguments. All calls to it use the same variables.
+            A function of the remaining arguments. All calls to this function use the same
+            variables.
         """
         if name is None:
             if prefix is None:
@@ -477,7 +478,7 @@ class Scope:
                     name, self.path_text, np.shape(val), np.shape(expected)
                 )
 
-    # Flags: settings that all scopes of the call can read.
+    # Flags: settings that can be read from the scope and all its descendants.
 
     def has_flag(self, key: str) -> bool:
         """Tell whether a flag is set."""

@@ -1,4 +1,4 @@
-"""Finding the transforms around the current code, and those of them that are not lifted."""
+"""Finding the transforms around the current code, in particular those that are not lifted."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """Arrays as HTML: the dtype, the shape, the device, and a table of the first and last values.
 
 If a large array is on another device, only the values in the table are copied from it. No values
-are shown for tracers, deleted arrays, and arrays that are divided over processes.
+are shown for tracers, for deleted arrays, or for arrays that are divided among processes.
 """
 
 from __future__ import annotations

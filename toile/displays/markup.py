@@ -1,4 +1,4 @@
-"""Pieces of HTML: text, tables, folds. Sizes are limited, and a line counts what is left out.
+"""Pieces of HTML: text, tables, folds. Sizes are limited; a line says how much is left out.
 
 Styles are written into the elements, because notebooks drop style sheets. No color is fixed: text
 and lines have the color of the page, and paler text is partly transparent.
@@ -33,7 +33,7 @@ def quantity(n: int, what: str) -> str:
 
 
 def clipped(text: str, most: int = MOST_CHARACTERS) -> str:
-    """Cut off a long text and append the number of characters that are missing."""
+    """Shorten a long text and append the number of characters that are missing."""
     if len(text) <= most:
         return text
     return f"{text[:most]} … ({quantity(len(text) - most, 'more character')})"

@@ -35,11 +35,12 @@ class LiveDisplay:
     output.
 
     Args:
-        draw: a function without arguments that returns a dict that maps MIME types ("text/html",
+        draw: a function without arguments that returns a dict from MIME types ("text/html",
             "text/plain") to texts.
         interval: minimum number of seconds between redraws.
         tick: number of seconds after which the output is redrawn even if `refresh` is not called.
-            This continues until `close` is called. With None, only `refresh` redraws the output.
+            This continues until `close` is called. If `tick` is None, only `refresh` redraws the
+            output.
     """
 
     def __init__(

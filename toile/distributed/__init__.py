@@ -59,7 +59,7 @@ def initialize(
         initialization_timeout: seconds to wait for all processes to connect. After this time, the
             job ends with an error that names the missing processes.
         heartbeat_timeout_seconds: seconds without a heartbeat after which a process is considered
-            failed and the job ends.
+            to have failed and the job ends.
         shutdown_timeout_seconds: seconds for which `shutdown` waits for all processes.
         coordinator_bind_address: not used.
         slice_index, partition_index: not used.

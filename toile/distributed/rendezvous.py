@@ -3,7 +3,7 @@
 Environment variables, which are set by `mpirun` of MPICH or Open MPI and by `srun` of Slurm, give
 the number of processes; MPI joins them into one world. Meanwhile a watcher process
 (`toile.distributed.watcher`) enforces the time limit, because MPI_Init blocks the interpreter. May
-import the standard library and the engine's messages.
+import the standard library, engine.source and distributed.watcher.
 """
 
 from __future__ import annotations

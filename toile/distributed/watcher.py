@@ -1,9 +1,9 @@
 """A small separate process that reports which processes are missing or have died.
 
 A process that waits in MPI cannot report anything, and a launcher that ends a job may kill all
-processes before any of them can. The watcher has its own session, writes one line and exits. It
-lives no longer than the processes that it watches. It is run as a file and imports only the
-standard library. When all processes have joined, a command arrives on standard input:
+processes before any of them can report anything. The watcher has its own session, writes one line
+and exits. It lives no longer than the processes that it watches. It is run as a file and imports
+only the standard library. When all processes have joined, a command arrives on standard input:
 `watch RANK:PID …` or `joined`. End of file before that means that the parent process has failed.
 """
 
@@ -23,7 +23,7 @@ PATIENCE = 2.0  # seconds for a launcher to end all processes after one has fail
 
 
 def say(text: str) -> None:
-    """Print a line on standard error, at once."""
+    """Print a line on standard error immediately."""
     try:
         os.write(2, f"toile.distributed: {text}\n".encode())
     except OSError:
@@ -139,10 +139,11 @@ def hold_pipe(folder: str, rank: int) -> int | None:
 class Deaths:
     """Waits for processes, which are not its children, to end.
 
-    Linux reports them one by one in the order in which they ended (epoll keeps it), so that the
-    first is known even if this process only runs when all are gone. A process closes its files
-    early in its exit; a launcher sees that and can kill the others so quickly that they are gone
-    before the first one is: so pipes that they hold open are watched as well."""
+    Linux reports the ended processes one by one in the order in which they ended (epoll keeps this
+    order), so the first is known even if the watcher runs only when all are gone. A process closes
+    its files early in its exit; a launcher sees that and can kill the others so quickly that they
+    are gone before the first one is. Therefore, the pipes that the processes hold open are watched
+    as well."""
 
     def __init__(self, ranks: dict[int, int], folder: str = ""):
         self.ranks = dict(ranks)
@@ -203,7 +204,8 @@ def alive(pid: int) -> bool:
 def watch(folder: str, ranks: dict[int, int], elsewhere: bool = False) -> None:
     """Report the processes that end without notice before all others, and make sure that all end.
 
-    `elsewhere`: whether there are other machines; after a failure there, a launcher kills these."""
+    `elsewhere`: whether there are other machines; after a failure there, a launcher kills the
+    processes on this machine."""
     pids = {rank: pid for pid, rank in ranks.items()}
     deaths = Deaths(ranks, folder)
     host = os.uname().nodename

@@ -1,8 +1,8 @@
-"""The options of `config` as flags of absl, for programs whose command line absl reads.
+"""The options of `config` as absl flags, for programs whose command line is parsed by absl.
 
 `register` defines the flags; values on the command line are applied when absl's app starts. `parse`
-reads the `--jax_...` arguments at once, for test files that another program runs. absl is optional;
-without it, there are no flags to define. May import absl only.
+reads the `--jax_...` arguments immediately, for test files that another program runs. absl is
+optional; without it, there are no flags to define. May import absl only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _parsed = False
 
 
 def register(kinds: Mapping[str, str], config: Any) -> None:
-    """Define each option as a flag: "bool", "integer", "float" or "string" by its name."""
+    """Define each option as a flag of the type that `kinds` contains for the name of the option."""
     try:
         from absl import app, flags
     except ImportError:
@@ -30,7 +30,7 @@ def register(kinds: Mapping[str, str], config: Any) -> None:
 
 
 def parse(kinds: Mapping[str, str], config: Any) -> None:
-    """Define the flags and read those of the command line, once; others are left alone."""
+    """Define the flags and read those on the command line, once; other arguments are ignored."""
     global _parsed
     if _parsed:
         return

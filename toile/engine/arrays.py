@@ -1,9 +1,9 @@
 """Concrete arrays: an immutable buffer and a weak bit.
 
-`DeviceArray` is the fast path and is tested by exact type; its operators call NumPy directly if
-there is no trace and the dtypes agree, and otherwise use the operators that `toile` installs on
-`Array`. A `KeyArray` contains random keys; its uint32 buffer has one more axis than its shape. May
-import engine.dtypes, avals, buffers, tracing, devices, shardings.
+`DeviceArray` is the fast path and is recognized by its exact type; its operators call NumPy
+directly if there is no trace and the dtypes agree, and otherwise use the operators that `toile`
+installs on `Array`. A `KeyArray` contains random keys; its uint32 buffer has one more axis than its
+shape. May import engine.dtypes, avals, buffers, trace, devices, shardings, fp_errors and source.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class ConcreteArray(Array):
 
     @property
     def sharding(self) -> Any:
-        """How the array is divided over devices."""
+        """How the array is divided among devices."""
         return SingleDeviceSharding(self.device)
 
     @property
@@ -191,7 +191,7 @@ class ConcreteArray(Array):
         self._pointer = None
 
     def on_device_size_in_bytes(self) -> int:
-        """The size of the elements in bytes on the device."""
+        """The size of the elements on the device, in bytes."""
         return self.nbytes
 
     __hash__ = None  # type: ignore[assignment]

@@ -231,7 +231,7 @@ def is_masked(x: Any) -> bool:
 
 
 def check_numeric(x: Any) -> None:
-    """Refuse NumPy arrays that no operation takes: masked ones, and those without numbers."""
+    """Refuse NumPy arrays that no operation accepts: masked arrays and arrays without numbers."""
     if is_masked(x):
         raise ValueError(
             "numpy masked arrays are not supported as direct inputs to JAX functions: needed a "

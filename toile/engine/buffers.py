@@ -90,7 +90,8 @@ class Signature:
     """Shape, dtype, weak bit and device, and how a buffer holds them; shared by equal arrays.
 
     The device is None for host memory. Sharded arrays on one device have a placement too. Compiled
-    calls compare signatures by identity; two equal ones only make a call slower."""
+    calls compare signatures by identity; if equal signatures are different objects, the call is
+    merely slower."""
 
     __slots__ = ("shape", "dtype", "weak_type", "device", "placement", "buffer_shape",
                  "buffer_dtype")
@@ -243,7 +244,7 @@ def give_back(arrays: Iterable[Any], pools: dict[int, tuple[list[Block], int]]) 
     """Delete donated arrays; memory without other references goes to the pool of its size.
 
     An array made by compiled code has a block. If views, exports or a run in another thread refer
-    to it, they keep it."""
+    to the block, they keep it."""
     for x in arrays:
         memory = getattr(x, "_memory", None)
         if memory is None:

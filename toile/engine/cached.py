@@ -1,8 +1,9 @@
 """Properties that are computed once per object, without a lock.
 
 Until 3.12, Python's own `cached_property` took a lock shared by all objects of a class. If another
-thread of the parent holds it during a fork, the child inherits it locked and waits forever for a
-thread that it does not have. May import the standard library only.
+thread holds this lock while the process forks, the child inherits the lock in its locked state and
+waits forever, because the thread that holds the lock does not exist in the child. May import the
+standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ T = TypeVar("T")
 class cached_property(Generic[T]):
     """A property whose value is kept in the object's `__dict__`.
 
-    Two threads that ask at the same time may both compute it; the later value is kept."""
+    Two threads that read the property at the same time may both compute its value; the later value
+    is kept."""
 
     def __init__(self, function: Callable[[Any], T]):
         self.function, self.__doc__ = function, function.__doc__

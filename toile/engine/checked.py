@@ -1,8 +1,9 @@
 """Checked eager evaluation: debug_nans, debug_infs, debug_key_reuse, rank promotion.
 
-While such an option is on, a `CheckedTrace` replaces "no trace". When all of them are off, no check
-is performed, so the checks cost nothing. When a Program's result is bad, the Program is replayed
-operation by operation to find the first bad one. May import the engine below it.
+While one of these options is on, a `CheckedTrace` is used where there would otherwise be no trace.
+When all of them are off, no check is performed, so the checks cost nothing. When a Program's result
+is bad, the Program is replayed operation by operation to find the first operation whose result is
+bad. May import the engine below it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from toile.engine.trace import State, Trace, state
 
 
 class CheckedTrace(Trace):
-    """Runs operations at once and checks their results."""
+    """Runs operations immediately and checks their results."""
 
     __slots__ = ()
     at_once = True
@@ -51,7 +52,7 @@ class CheckedTrace(Trace):
 
 
 def bad_value(x: Any) -> str | None:
-    """'nan' or 'inf' if an array has one that the configuration forbids; else None."""
+    """'nan' or 'inf' if an array contains one and the configuration forbids it; else None."""
     if not isinstance(x, DeviceArray) or not dtypes.is_inexact(x.dtype):
         return None
     data = np.asarray(x)

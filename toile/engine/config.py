@@ -1,11 +1,11 @@
-"""Options, with a value for the process and values that override it in one thread.
+"""Options, each with a process-wide value that can be overridden in a thread.
 
-`flags` has the current value of every option under its short name (`flags.enable_x64`). The value
-of the process is a class attribute, and an instance attribute, private to each thread, overrides
-it; a read is therefore one attribute access. `config` is the public object with JAX's names. Every
-option that can be set for a block has a `State` in engine.scoped_options, whose call returns a
-context manager. Hooks in `on_change` are called as `hook(name)` after each change, in the thread
-that made it.
+`flags` has the current value of every option under its short name (`flags.enable_x64`). The
+process-wide value is a class attribute, and an instance attribute, which is private to each thread,
+overrides it; reading an option is therefore one attribute access. `config` is the public object
+with JAX's names. Every option that can be set for a block has a `State` in engine.scoped_options;
+calling the `State` returns a context manager. Hooks in `on_change` are called as `hook(name)` after
+each change, in the thread that made the change.
 """
 
 from __future__ import annotations
@@ -117,13 +117,13 @@ def x64_enabled() -> bool:
 
 
 class NamedOption(Protocol):
-    """An option by itself, such as `toile.debug_nans` or a FlagHolder: it has a name."""
+    """An object that represents an option, such as `toile.debug_nans` or a FlagHolder."""
 
     name: str
 
 
 class UnknownOption(AttributeError, LookupError):
-    """There is no option with this name; both an AttributeError (as in JAX) and a LookupError."""
+    """No option has this name; this is both an AttributeError (as in JAX) and a LookupError."""
 
 
 def _short_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Make arrays from values of users and of array libraries: arrays, buffers, numbers, raw results.
+"""Make arrays from users' values and from the raw results of array libraries.
 
 May import engine.arrays, engine.platform_registry and below.
 """
@@ -90,7 +90,7 @@ def placed_by_default(x: Any) -> Any:
 
 
 def new_array(values: Any) -> Any:
-    """An array of the values of a NumPy array, where new arrays belong."""
+    """An array with the values of a NumPy array, at the default place of new arrays."""
     made = wrap(values)
     return placed_by_default(made) if registry.active else made
 

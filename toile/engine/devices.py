@@ -3,7 +3,7 @@
 A `Device` is compared by identity; `cpu_devices()` is the list for this process. The number of CPU
 devices is configurable (`TOILE_CPU_DEVICES`, `jax_num_cpu_devices`): each is a host thread while a
 Program runs on it, and all share the host's memory. Processes that have joined know each other's
-devices, numbered in the order of processes.
+devices, which are numbered in the order of the processes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Device:
     # ---- overridden by platforms
     @property
     def primary(self) -> Device:
-        """Of the devices on the same hardware, the one that stores arrays without a sharding."""
+        """The device on the same hardware that stores arrays without a sharding."""
         return self
 
     @property
@@ -123,7 +123,7 @@ def process_count() -> int:
 
 
 def join(index: int, counts: Sequence[int]) -> None:
-    """Make this process number `index` of processes with these numbers of CPU devices."""
+    """Join a group as process `index`; `counts` has the number of CPU devices of each process."""
     _grow(counts[index])
     with _lock:
         found: list[Device] = []

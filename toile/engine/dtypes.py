@@ -63,7 +63,7 @@ float0: np.dtype = np.dtype([("float0", np.void, 0)])
 # Scalar types.
 
 class ScalarMeta(type):
-    """The type of `float32` and others: stands for the NumPy scalar type of the same name."""
+    """The metaclass of types such as `float32`, which stand for NumPy's types of the same name."""
 
     dtype: np.dtype
 
@@ -165,7 +165,7 @@ _subdtypes: dict[tuple[Any, Any], bool] = {}
 
 
 def issubdtype(arg1: DTypeLike | ExtendedDType, arg2: DTypeLike | ExtendedDType) -> bool:
-    """Test whether a dtype equals another dtype or belongs to a kind of dtypes.
+    """Test whether a dtype equals another dtype or belongs to a kind, such as the integers.
 
     Args:
         arg1: dtype or scalar type.
@@ -456,7 +456,7 @@ def coerce_to_array(x: Any, dtype: Any = None) -> np.ndarray:
 
 
 def dtype(x: Any, canonicalize: bool = False) -> Any:
-    """The dtype of a value or type. Arrays of toile keep theirs; all else is narrowed under x32."""
+    """The dtype of a value or type; if x64 is off, it is narrowed, except for toile's arrays."""
     if x is None:
         raise ValueError("dtype: needed a value or a type, got None" + here())
     found = _SCALAR_DEFAULTS[flags.enable_x64].get(type(x))

@@ -1,7 +1,7 @@
 """The errors of tracing; each docstring shows a broken and a repaired program.
 
 Messages say what was needed, what was given, where in the user's program it happened, and what to
-do, in at most 15 lines. `toile.errors` is the public module. The programs run after `import toile`,
+do, in at most 15 lines. `toile.errors` is the public module. The programs assume `import toile`,
 `import toile.numpy as jnp`, `import numpy as np`, `from toile import lax, random` and
 `from functools import partial`; tests run them. May import engine.source only.
 """
@@ -188,7 +188,7 @@ class NonHashableStaticArgumentError(ToileError, ValueError):
 
 
 class TreeStructureError(ToileError, TypeError):
-    """Two pytrees that must have the same structure, such as the results of two branches, differ.
+    """Two pytrees, such as the results of two branches, must have the same structure but differ.
 
     Broken::
 

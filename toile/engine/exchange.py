@@ -1,9 +1,9 @@
 """The interface through which a device that runs a Program communicates with other devices.
 
 An `Exchange` belongs to one device. Operations over named axes call its methods with NumPy arrays
-when they run, or with spans of a device's memory; `toile.parallel` provides one whose devices are
-threads, and others for GPUs and several processes. Every device of a group makes the same calls in
-the same order. May import the engine's messages only.
+when they run, or with spans of a device's memory; `toile.parallel` provides an `Exchange` whose
+devices are threads, and others for GPUs and for several processes. Every device of a group makes
+the same calls in the same order. May import the standard library only.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Span(NamedTuple):
 
 
 class Exchange(ABC):
-    """Communication of one device with those that run the same Program.
+    """Communication of one device with the other devices that run the same Program.
 
-    `axes` are names of mapped axes, `groups` divides the devices along one axis into independent
-    sets. Given arrays are not read after the call has returned, and the results belong to the
-    caller."""
+    `axes` are names of mapped axes, and `groups` divides the devices along one axis into
+    independent sets. Given arrays are not read after the call has returned, and the results belong
+    to the caller."""
 
     @abstractmethod
     def index(self, axis: Any) -> int:
@@ -55,14 +55,14 @@ class Exchange(ABC):
 
     @abstractmethod
     def permute(self, x: Any, axis: Any, perm: Sequence[tuple[int, int]]) -> Any:
-        """The array of the device that sends here; None if none does."""
+        """The array that another device sends to this device; None if no device does."""
 
 
     def issue(
         self, kind: str, sources: Sequence[Span], targets: Sequence[Span], axes: tuple[Any, ...],
         groups: Groups, perm: Sequence[tuple[int, int]], stream: int,
     ) -> None:
-        """Enqueue a collective from spans to spans of a device's memory on its stream.
+        """Enqueue a collective on a device's stream, from spans to spans of the device's memory.
 
         `kind`: sum, max or min (of all sources, one by one), gather, scatter, exchange or permute,
         with the meaning of the methods above; permute sets targets that receive nothing to 0."""
@@ -70,7 +70,7 @@ class Exchange(ABC):
 
 
     def beside(self, axes: tuple[Any, ...], groups: Groups) -> int | None:
-        """A second stream of the device, for a group's collectives that overlap with its work."""
+        """A second stream of the device, for a group's collectives that overlap its other work."""
         return None
 
 

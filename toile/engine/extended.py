@@ -35,7 +35,7 @@ class ExtendedDType:
 
 @dataclass(frozen=True)
 class KeyImpl:
-    """What dtypes need of a random bit generator: its name, its tag and the shape of one key."""
+    """What dtypes need from a random bit generator: its name, its tag and the shape of one key."""
 
     name: str
     tag: str
@@ -111,7 +111,7 @@ _key_dtypes = functools.cache(KeyDType)
 
 
 def key_words(dtype: KeyDType) -> int:
-    """How many uint32 numbers one key of this dtype is."""
+    """The number of uint32 numbers that make up one key of this dtype."""
     return math.prod(dtype.impl.key_shape)
 
 

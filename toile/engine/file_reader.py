@@ -1,9 +1,9 @@
 """Helpers for readers of files: limits, checks, and one error for files that cannot be read.
 
-A file may be damaged or malicious. A reader trusts no length, shape or count before it has compared
-it with the bytes present, so that memory and time stay within a stated multiple of the file's size.
-Whatever Python raises on damaged bytes becomes an
-`UnreadableFileError`. May import the engine's errors only.
+A file may be damaged or malicious. Before a reader trusts a length, shape or count, it compares the
+number with the bytes that are present, so that memory and time stay within a stated multiple of the
+file's size. Whatever Python raises on damaged bytes becomes an `UnreadableFileError`. May import
+the engine's errors only.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def check_values(reader: str, x: np.ndarray) -> np.ndarray:
 
 
 def brief(x: Any) -> str:
-    """A short text for a value of a file, however large or deep it is."""
+    """A short text for a value from a file, however large or deeply nested the value is."""
     if isinstance(x, (str, bytes)):
         return f"{x[:60]!r}" + f"... of length {len(x)}" * (len(x) > 60)
     if type(x) is int and abs(x) >= 2**128:

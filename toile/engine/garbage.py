@@ -1,8 +1,8 @@
 """Pause Python's garbage collector while many long-lived objects are made.
 
 Tracing and planning make hundreds of thousands of objects, and importing makes tens of thousands.
-The collector would scan all existing objects again and again and find nothing to free. toile makes
-only long-lived cycles there; new cycles of the user wait for the next full collection.
+The collector would scan all existing objects again and again and find nothing to free. During the
+pause, toile makes only long-lived cycles; new cycles of the user wait for the next full collection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _others_freeze = False  # checked until true: counting millions of frozen object
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Disable collections inside, if enabled, and afterward mark the new objects as old."""
+    """Disable collections, if enabled, in a block, and afterward mark the new objects as old."""
     global _others_freeze
     if not gc.isenabled():
         yield

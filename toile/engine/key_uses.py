@@ -34,7 +34,7 @@ def is_key(aval: Aval) -> bool:
 
 
 def compact(mask: Any) -> Mask:
-    """A mask in its stored form: True where it holds everywhere."""
+    """A mask in its stored form, which is True if all elements of the mask are True."""
     return True if mask is True or mask.all() else mask
 
 

@@ -1,4 +1,4 @@
-"""Key paths, which say where a leaf is in a tree, and their text.
+"""Key paths, which say where a leaf is in a tree, and their conversion to text.
 
 A path is a tuple with one entry for each level: a DictKey, SequenceKey, GetAttrKey or
 FlattenedIndexKey, or any object with which a registered type names its children. `str` of an entry

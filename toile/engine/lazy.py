@@ -1,10 +1,10 @@
 """Packages whose names are imported on first use.
 
 A package has one list of its public names: the imports in its `__init__.pyi`. Type checkers and
-editors read it, and so does `attach`: `__getattr__, __dir__, __all__ = attach(__name__, __file__)`
-is all that the package's `__init__.py` needs. A name is stored in the package when it is first
-used, so the lookup happens once; a submodule is an attribute whether it is listed or not. Names
-that a package does not have are then looked up in `toile.compat`.
+editors read this list, and so does `attach`; the package's `__init__.py` needs only the line
+`__getattr__, __dir__, __all__ = attach(__name__, __file__)`. A name is stored in the package when
+it is first used, so the lookup happens once; a submodule is an attribute whether it is listed or
+not. Names that a package does not have are looked up in `toile.compat`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Homes = dict[str, tuple[str, str]]
 
 
 class MissingName(AttributeError):
-    """A module does not have a name; the message suggests the nearest one that it has."""
+    """A module does not have the requested name; the message suggests the most similar name."""
 
     def __init__(self, package: str, name: str, more: str = ""):
         super().__init__(name=name, obj=sys.modules.get(package))
@@ -57,7 +57,7 @@ def public_names(file: str) -> Homes:
 
 
 def names_of(table: Mapping[str, str]) -> Homes:
-    """The same for a table, {"home": "names of it"}; "inner=outer" exports under another name."""
+    """The same for a table {"home": "its names"}; "inner=outer" exports `inner` as `outer`."""
     found = {}
     for home, text in table.items():
         for entry in text.split():

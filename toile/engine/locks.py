@@ -33,7 +33,7 @@ def _free() -> None:
 
 
 class InterruptibleCondition(threading.Condition):
-    """A condition in which Ctrl-C may end `wait` before it holds the lock again.
+    """A condition whose `wait` may end, on Ctrl-C, before the thread holds the lock again.
 
     Leaving the `with` statement would then release a lock that this thread does not hold, and the
     error about that would hide the interruption."""

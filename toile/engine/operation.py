@@ -1,9 +1,9 @@
 """The contract of an operation: fields are static parameters, methods are rules.
 
-`op(*args)` passes the operation to the innermost trace, or runs it at once if there is none. Rules
-are named after their callers: `infer` (avals), `eager` (NumPy arrays), `jvp`, `transpose` and
-`vmap` (traced values). Fields are hashable and never floats or arrays: literals are operands. May
-import the engine below it.
+`op(*args)` passes the operation to the innermost trace, or runs it immediately if there is no
+trace. Rules are named after their callers: `infer` (avals), `eager` (NumPy arrays), `jvp`,
+`transpose` and `vmap` (traced values). Fields are hashable and never floats or arrays: literals are
+operands. May import the engine below it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SNAKE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class OperationType(type):
-    """Makes operations; equal parameters give the same object, which is faster than a new one."""
+    """Makes operations; for equal parameters, the same object is returned, which saves time."""
 
     instances: dict[tuple[Any, ...], Any]
     interned: bool
@@ -59,7 +59,7 @@ MOST_INSTANCES = 4096  # of one class, kept for reuse
 
 
 class Operation(Traits, metaclass=OperationType):
-    """One primitive. Those with parameters are frozen dataclasses; families supply most rules."""
+    """One primitive; if it has parameters, it is a frozen dataclass. Families supply most rules."""
 
     # Results are a list, not one value; `eager` then returns a sequence.
     multiple: ClassVar[bool] = False
@@ -171,7 +171,7 @@ class Operation(Traits, metaclass=OperationType):
 
     # ---- for the check of key reuse
     def key_use(self, avals: Sequence[Aval]) -> KeyUse:
-        """What it does to the random keys among its operands (see `engine.key_uses`)."""
+        """What the operation does to the random keys among its operands (see `engine.key_uses`)."""
         return uses_all(self, avals)
 
     # ---- for checks of values
@@ -192,7 +192,7 @@ class Operation(Traits, metaclass=OperationType):
 
     @property
     def overwrites(self) -> slice:
-        """The operands that it may overwrite with its results."""
+        """The operands that the operation may overwrite with its results."""
         return slice(1 if self.updates else 0)
 
     def flops(self, *avals: Aval) -> int:

@@ -32,8 +32,8 @@ array_platforms: dict[type, Any] = {}
 class Registry:
     """The platforms of this process: `home`, and others by name.
 
-    `active` are the others that have devices, or may have: a platform that finds out that it has
-    none is retired (`retire`), and costs nothing from then on."""
+    `active` contains the other platforms that have devices or may have devices. A platform that
+    finds out that it has none is retired (`retire`), and costs nothing from then on."""
 
     __slots__ = ("home", "active", "names", "_owners")
 
@@ -71,7 +71,7 @@ class Registry:
             self.active += (platform,)
 
     def owner(self, kind: type) -> Any:
-        """The platform whose buffers are of a class; None: the host's, or not a buffer class."""
+        """The platform whose buffers are of a class; None for the host and for other classes."""
         found = self._owners.get(kind)
         if found is None:
             for p in self.active:
@@ -85,7 +85,7 @@ class Registry:
         return tuple(dict.fromkeys(self.names.values()))
 
     def named(self, name: str) -> Any:
-        """The platform of a name; an error if there is none, or if it has no devices."""
+        """The platform with a given name; an error if there is none, or if it has no devices."""
         found = self.names.get(name)
         if found is None:
             present = ", ".join(p.name for p in self.platforms() if p.devices())
@@ -206,8 +206,8 @@ def run_program_on(device: Device | None, program: Any, raws: Sequence[Any]) -> 
 
 
 def shared(x: Any) -> Any:
-    """A buffer on the memory of a DLPack object on another platform's device; None for objects in
-    host memory."""
+    """A buffer that shares the memory of a DLPack object on another platform's device; None for
+    objects in host memory."""
     for p in registry.active:
         found = p.from_dlpack(x)
         if found is not None:

@@ -243,7 +243,7 @@ hooks = _Hooks()
 
 
 class ClosedProgram:
-    """A program together with the values that its function closed over.
+    """A program together with the values that the traced function closed over.
 
     `toile.make_jaxpr(f)(*args)` returns such an object.
 
@@ -450,8 +450,8 @@ def trace_program(
     labels: Sequence[str] = (),
     kind: str = "",
 ) -> tuple[Program, list[Any]]:
-    """Stage `fun` on tracers of `avals`; it returns a flat list. `kind` is what asked for
-    it (`make_jaxpr`, a loop), for errors.
+    """Stage `fun`, which returns a flat list, on tracers of `avals`. In error messages, `kind`
+    names the caller (`make_jaxpr`, a loop).
 
     Returns a Program whose leading inputs are the values that `fun` closed over, and those
     values."""

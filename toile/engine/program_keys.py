@@ -1,6 +1,6 @@
 """What Programs, and operations that carry them, do to random keys.
 
-The `key_use` of a Program follows from those of its equations; consuming a key twice raises an
+The key use of a Program follows from the key uses of its equations; consuming a key twice raises an
 error. May import the engine only.
 """
 
@@ -22,7 +22,7 @@ from toile.engine.source import here
 
 
 def call(op: Any, avals: Sequence[Aval]) -> KeyUse:
-    """The key use of its Program."""
+    """The key use of the Program that an operation calls."""
     program = getattr(op, "program", None)
     if not isinstance(program, Program) or len(program.inputs) != len(avals):
         return uses_all(op, avals)

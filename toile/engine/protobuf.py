@@ -19,7 +19,9 @@ _LONGEST = 10  # bytes of an integer
 
 
 def varint(n: int) -> bytes:
-    """An integer, seven bits a byte, lowest first; negative ones as 64-bit two's complement.
+    """An integer, seven bits per byte, lowest bits first.
+
+    Negative integers are written as 64-bit two's complement.
 
     >>> varint(300).hex()
     'ac02'

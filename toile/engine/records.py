@@ -1,4 +1,4 @@
-"""Dataclasses that are fast to define: like `dataclasses.dataclass`, without compiling text.
+"""Dataclasses that are fast to define: `dataclasses.dataclass` without compiling source text.
 
 Python's decorator generates and compiles the source of five methods for each class. Because
 operations are dataclasses, this would take most of the time of `import toile`. Here, each method is

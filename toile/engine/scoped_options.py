@@ -165,8 +165,8 @@ def default_device(new_val: Device | str | None) -> None:
 
     Args:
         new_val: a device, such as `toile.devices("cpu")[0]`, or the name of a platform ("cpu" or
-            "gpu"); the first device of the platform is then used. By default, it is the first GPU
-            if there is one, and otherwise the CPU.
+            "gpu"); the first device of the platform is then used. By default, the device is the
+            first GPU if there is one, and otherwise the CPU.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -182,8 +182,8 @@ def default_matmul_precision(new_val: str | None) -> None:
     operands are always multiplied in float32. The option is read when a function is traced.
 
     Args:
-        new_val: "default", "high" or "highest", or the alternative names "bfloat16",
-            "tensorfloat32" or "float32"; or the name of an algorithm, such as "BF16_BF16_F32".
+        new_val: "default", "high" or "highest"; one of the alternative names "bfloat16",
+            "tensorfloat32" and "float32"; or the name of an algorithm, such as "BF16_BF16_F32".
             None, the initial value, has the same effect as "default".
 
     Returns:
@@ -500,7 +500,7 @@ def threefry_partitionable(new_val: bool = True) -> None:
 
 @State
 def transfer_guard(new_val: str | None) -> None:
-    """Accept JAX's option for copies of arrays between host and devices.
+    """Accept JAX's option for copies of arrays between the host and devices.
 
     The option exists for compatibility with JAX and has no effect in toile. Setting it also sets
     the three options for the individual directions.

@@ -1,12 +1,11 @@
-"""Arrays on several devices, which have parts and a sharding that says where they are.
+"""Arrays with parts on several devices, and a sharding that says where the parts are.
 
 A `ShardedArray` has a buffer for each device of its sharding, or one buffer for all, and makes
 either form from the other when first needed. Programs over devices take and return parts; all other
 code sees one array. Results are laid out over the operands' devices: like an operand of the same
 shape if the operation works element by element, whole on every device otherwise. On another
-platform a part is a buffer of its device, and the one buffer for all is on a primary device (or
-NumPy's).
-May import engine.arrays, engine.platform_registry.
+platform, a part is a buffer of its device, and the one buffer for all devices is on a primary
+device (or is a NumPy array). May import engine.arrays, engine.platform_registry.
 """
 
 from __future__ import annotations
@@ -364,7 +363,7 @@ def describe_devices(x: Any) -> str:
 def common_sharding(what: str, args: Sequence[Any], labels: Sequence[str] = ()) -> Any:
     """A sharding over the devices of the operands; None if none of them has one.
 
-    Operands committed to devices must be on the same ones; the others follow."""
+    Operands that are committed to devices must all be on the same devices; the others follow."""
     first: Any = None
     where = 0
     for i, a in enumerate(args):
@@ -386,8 +385,8 @@ def device_of_call(args: Sequence[Any], raws: Sequence[Any]) -> Device | None:
     """The device that a Program runs on for these arguments, whose buffers are `raws`; None: the
     host.
 
-    An argument that was put on a device on purpose decides, then one that is on another platform's
-    device. All others follow the default device."""
+    The device is that of the first argument that was explicitly put on a device. If there is none,
+    it is that of the first argument on another platform's device, or else the default device."""
     for a in args:
         if isinstance(a, Sharded) and a._is_committed:
             own = next(iter(a._sharding.device_set))

@@ -21,7 +21,7 @@ MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
 
 
 class MemorySpace(enum.Enum):
-    """Which memory values are in: a device's own, the host's, or either."""
+    """The memory in which values are stored: a device's own, the host's, or either."""
 
     Device = enum.auto()
     Host = enum.auto()
@@ -39,7 +39,7 @@ class Layout:
     """The order of an array's axes in memory.
 
     Args:
-        major_to_minor: the axes, beginning with the one whose index changes slowest.
+        major_to_minor: the axes, beginning with the one whose index changes most slowly.
         tiling: sizes of the blocks in which elements are stored; None for no blocks.
         sub_byte_element_size_in_bits: number of bits in an element if it is smaller than a byte; 0
             for larger elements.
@@ -58,7 +58,7 @@ class Format:
 
     Args:
         layout: the order of the axes; None for any order.
-        sharding: how the array is divided over devices; None for any sharding.
+        sharding: how the array is divided among devices; None for any sharding.
     """
 
     layout: Layout | None = None
@@ -77,7 +77,7 @@ def checked_memory_kind(kind: str | None) -> str:
 
 
 class Sharding:
-    """How an array is divided over devices; the base class of shardings."""
+    """How an array is divided among devices; the base class of shardings."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Strides of arrays, in elements: row-major, and of the same elements under another shape.
+"""Strides, in elements, of row-major arrays and of the same elements under another shape.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 def strides_in(
     new: Sequence[int], shape: Sequence[int], strides: Sequence[int]
 ) -> tuple[int, ...] | None:
-    """Strides of the same elements under another shape; None if there are none."""
+    """Strides of the same elements under another shape; None if no such strides exist."""
     if 0 in new:
         return row_major(new)
     # Runs of old axes that are contiguous, each merged into one axis: (extent, stride).

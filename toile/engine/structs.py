@@ -32,11 +32,11 @@ class ShapeDtypeStruct:
     Args:
         shape: sizes of the axes.
         dtype: type of the elements.
-        sharding: how the array is divided over devices: a sharding, a partition spec or a format.
+        sharding: how the array is divided among devices: a sharding, a partition spec or a format.
             It is None if the sharding is unknown.
         weak_type: whether the dtype yields to the dtypes of other operands, as the dtype of a
             Python number does.
-        vma: names of the mesh axes over which the value differs between devices; stored, but not
+        vma: names of the mesh axes along which the value differs between devices; stored, but not
             used.
         is_ref: whether the object describes a Ref, which is a mutable array.
 

@@ -1,4 +1,4 @@
-"""The nearest right name for a wrong one, for error messages."""
+"""The valid name that is most similar to an unknown one, for error messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that a misspelled one probably means; None where none is close."""
+    """The known name that a misspelled name probably means; None if no known name is close."""
     import difflib  # 2 ms that only an error needs
 
     known = list(known)

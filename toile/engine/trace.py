@@ -2,9 +2,9 @@
 
 Every operation is processed by the innermost trace, which is stored in a slot of each thread; None
 means eager evaluation. A trace recognizes its own tracers and treats everything else as constants.
-`process` is called with the slot set to the trace itself, and sets it to `parent` while it runs the
-rules of the operation. When a trace has ended, its tracers are rejected everywhere. May import
-engine.avals, engine.errors.
+`process` is called with the slot set to the trace itself, and sets the slot to `parent` while it
+runs the rules of the operation. When a trace has ended, its tracers are rejected everywhere. May
+import engine.avals, engine.errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ else:
 
 
 class State(threading.local):
-    """The trace of this thread, and what goes with it."""
+    """The trace of this thread, and other state that belongs to it."""
 
     trace: Trace | None = None
     # Named axes in scope, innermost last: (name, size).
@@ -190,7 +190,7 @@ def axis_size(name: Any) -> int:
 
 @contextmanager
 def named_scope(name: str) -> Iterator[None]:
-    """Equations created in the block carry `name` in their scope."""
+    """Add `name` to the scope of the equations that are created in a block."""
     previous = state.scope
     state.scope = (*previous, name)
     try:
@@ -345,7 +345,7 @@ class Tracer(Array):
     # Attributes of concrete arrays only.
     @property
     def sharding(self) -> Any:
-        """How the array is divided over devices, if the tracer has values."""
+        """How the array is divided among devices, if the tracer has values."""
         value = self.concrete()
         if value is None:
             raise AttributeError(

@@ -135,11 +135,11 @@ class Traits:
         return names
 
     def programs(self) -> Sequence[Any]:
-        """The Programs that it carries."""
+        """The Programs that the operation carries."""
         return ()
 
     def called_program(self) -> Any:
-        """The Program that computes its results from its operands; None: there is none."""
+        """The Program that computes the results from the operands; None if there is none."""
         return None
 
     def by_rows(self, *avals: Any) -> bool:
@@ -162,8 +162,8 @@ class Traits:
         return None
 
     def moved_axis(self, shape: Shape, axis: int) -> int | None:
-        """The axis of the result that corresponds to `axis`, and to no other, of an operand of this
-        shape; None if there is none."""
+        """The axis of the result that corresponds to `axis`, and to no other axis, of an operand of
+        this shape; None if there is no such axis."""
         return None
 
     def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
@@ -177,7 +177,7 @@ class Traits:
         return result.index(shape[axis]) if shape[axis] in result else None
 
     def summed_over_steps(self) -> Any:
-        """The operation that sums its results, for operands with a new first axis each."""
+        """The operation that sums this one's results over a new first axis of every operand."""
         return None
 
     def used_operands(self, *avals: Any) -> Sequence[int]:

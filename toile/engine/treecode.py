@@ -1,7 +1,7 @@
 """Straight-line Python for tree structures that occur repeatedly.
 
 `constructor` builds a tree from its leaves; `extractor` takes apart a tree that is expected to have
-a given structure, and returns None if it has another. On 48 leaves in 13 dictionaries each is
+a given structure, and returns None if it has another. For 48 leaves in 13 dictionaries, each is
 about three times as fast as walking the structure, and faster than walkers written in C++.
 """
 
@@ -27,7 +27,7 @@ def _suits(treedef: PyTreeDef) -> bool:
 
 
 def worth_compiling(treedef: PyTreeDef) -> int:
-    """The number of uses after which to compile: it costs 20 to 60 us a leaf, more for many."""
+    """The number of uses before compiling, which takes 20-60 us per leaf, more in large trees."""
     return 8 + treedef.num_leaves // 8
 
 
@@ -138,8 +138,9 @@ def extractor(treedef: PyTreeDef, leaf_types: set[type] | None) -> Callable[[Any
     """tree -> its leaves if it has the structure `treedef`, else None.
 
     With `leaf_types` the whole structure must be `treedef`: leaves must be of these types, and
-    there is no code for registered types or for keys other than strings (equal keys of which the
-    first is a plain string are taken to be plain strings). Without, `treedef` may be a prefix.
+    there is no code for registered types or for keys other than strings (if the keys are equal and
+    the first one is a plain string, all are taken to be plain strings). Without `leaf_types`,
+    `treedef` may be a prefix.
     """
     if not _suits(treedef):
         return None

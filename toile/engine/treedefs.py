@@ -76,7 +76,7 @@ class NodeType:
 
 
 def checked(cls: type, result: Any) -> tuple[tuple[Any, ...], Any]:
-    """The result of a registered flattener, its children as a tuple."""
+    """The result of a registered flattener, with its children as a tuple."""
     if type(result) is not tuple or len(result) != 2:
         raise ValueError(
             "The to_iterable function for a custom PyTree node should return a (children, aux_data)"
@@ -238,8 +238,8 @@ class PyTreeDef:
         """Split a tree into the subtrees at the leaves of this structure.
 
         Args:
-            tree: tree of which this structure is a prefix: both have the same containers above the
-                leaves of this structure.
+            tree: the tree. This structure must be a prefix of `tree`: both have the same containers
+                above the leaves of this structure.
 
         Returns:
             A list of the subtrees of `tree`, one for each leaf of this structure.
@@ -502,7 +502,7 @@ def _interned(key: Any, entry: NodeType, aux: Any, children: tuple[PyTreeDef, ..
 
 
 def remember(table: dict[Any, PyTreeDef], key: Any, treedef: PyTreeDef) -> PyTreeDef:
-    """Add an interned structure to a table; returns it."""
+    """Add an interned structure to a table, and return the structure."""
     if treedef.interned:
         if len(table) >= CACHE_LIMIT:
             table.clear()

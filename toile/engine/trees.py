@@ -275,8 +275,8 @@ def tree_map(
         f: a function `f(leaf, *subtrees)`, called with a leaf of `tree` and the corresponding
             subtree of each tree in `rest`.
         tree: the tree, which determines the structure of the result.
-        *rest: other trees, of which `tree` is a prefix: they have the same containers above the
-            leaves of `tree`.
+        *rest: other trees. `tree` must be a prefix of each of them: they have the same containers
+            above the leaves of `tree`.
         is_leaf: a function that is called with each subtree of `tree`; subtrees for which it
             returns True are treated as leaves. By default, there is no such function.
 
@@ -371,7 +371,7 @@ def register(
     flatten_with_keys: Callable[[Any], tuple[Iterable[Any], Any]] | None = None,
     fields: tuple[str, ...] | None = None,
 ) -> None:
-    """Make values of exactly the type `cls` tree nodes."""
+    """Register a type: values whose type is exactly `cls` become tree nodes."""
     known = NODE_TYPES.get(cls)
     if known is not None and known.kind != "namedtuple":
         raise ValueError(f"Duplicate custom PyTreeDef type registration for {cls}.{here()}")

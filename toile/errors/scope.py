@@ -233,7 +233,7 @@ class ScopeVariableNotFoundError(FlaxError):
 
 
 class InvalidFilterError(FlaxError):
-    """A filter is not a bool, a collection name, a container of names or a DenyList.
+    """A filter is none of these: a bool, a collection name, a container of names, a DenyList.
 
     Broken::
 

@@ -8,7 +8,7 @@ from toile.errors.base import FlaxError
 
 
 class InvalidCheckpointError(FlaxError, ValueError):
-    """A checkpoint was saved, but a checkpoint of the same step or a later step already exists.
+    """A checkpoint cannot be saved, because one for the same or a later step already exists.
 
     The error is also a ValueError, because Flax raises a ValueError in this case if it saves with
     Orbax.
@@ -122,7 +122,7 @@ class MPARestoreDataCorruptedError(FlaxError):
 
 
 class AlreadyExistsError(FlaxError):
-    """A file was copied or renamed, but the destination already exists.
+    """A file cannot be copied or renamed, because the destination already exists.
 
     Broken::
 

@@ -215,7 +215,7 @@ def momentum(step_size: float | Schedule, mass: float) -> Rule:
 
     Args:
         step_size: learning rate, a number or a schedule.
-        mass: factor by which the velocity is multiplied before each step, between 0 and 1.
+        mass: factor, between 0 and 1, by which the velocity is multiplied before each step.
 
     Returns:
         An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
@@ -233,7 +233,7 @@ def nesterov(step_size: float | Schedule, mass: float) -> Rule:
 
     Args:
         step_size: learning rate, a number or a schedule.
-        mass: factor by which the velocity is multiplied before each step, between 0 and 1.
+        mass: factor, between 0 and 1, by which the velocity is multiplied before each step.
 
     Returns:
         An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
@@ -499,8 +499,8 @@ def piecewise_constant(boundaries: Sequence[float], values: Sequence[float]) -> 
 
     Args:
         boundaries: steps after which the rate changes, in increasing order.
-        values: learning rates before, between and after the boundaries; one more than there are
-            boundaries.
+        values: learning rates before, between and after the boundaries. There must be one more
+            value than there are boundaries.
 
     Returns:
         A schedule: a function that maps a step number, counted from 0, to the learning rate.
@@ -596,7 +596,7 @@ class JoinPoint:
 
 
 def unpack_optimizer_state(opt_state: OptimizerState) -> PyTree:
-    """Convert an optimizer's state to a tree with the structure of the parameters, to save it.
+    """Convert an optimizer's state to a tree with the structure of the parameters, for saving.
 
     Args:
         opt_state: state of an optimizer.

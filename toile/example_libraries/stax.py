@@ -3,7 +3,7 @@
 A layer is a pair `(init_fun, apply_fun)`: `init_fun(rng, input_shape)` returns the output shape and
 the parameters, and `apply_fun(params, inputs, rng=None)` returns the outputs. The same key yields
 the same parameters as in JAX. Names of layers begin with a capital letter. A function such as
-`Dense` returns a layer. The following names are layers themselves, without parameters:
+`Dense` returns a layer. The following names are themselves layers, which have no parameters:
 
 - `Tanh`, `Relu`, `Exp`, `Softplus`, `Sigmoid`, `Elu`, `LeakyRelu`, `Selu` and `Gelu` apply the
   function of that name to each element, and `Identity` returns its inputs.

@@ -146,7 +146,7 @@ init_error = Error()
 def checkify(
     f: Callable[..., Any], errors: frozenset[Any] = user_checks
 ) -> Callable[..., tuple[Error, Any]]:
-    """Turn a function with checks into one that also returns which check failed, if any.
+    """Turn a function with checks into a function that also reports which check failed, if any.
 
     A failed check does not raise an exception, so checks work on any device and in mapped
     functions.
@@ -198,7 +198,7 @@ def check(
     """Check a condition at run time, and report a failure if the condition is false.
 
     In a function that `checkify` has transformed, the failure is recorded and the function
-    continues. In other functions, a failed check raises a `JaxRuntimeError` as soon as it runs.
+    continues. In other functions, a failed check raises a `JaxRuntimeError` when the check runs.
 
     Args:
         pred: the condition, a boolean of shape ().

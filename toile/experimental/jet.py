@@ -1,11 +1,11 @@
 """Compute derivatives of high order by propagating Taylor polynomials through a function.
 
 Each value is represented by its polynomial in one variable `t`, truncated at some order. Products,
-quotients and common functions have rules for the coefficients, whose cost grows with the square of
-the order. For every other operation, the coefficients are integrated from its derivative
-`y' = jvp(x, x')`, where `x'` is known to one order less. Functions with a `custom_jvp` are treated
-in the same way. Functions with a `custom_vjp` have no forward rule and are differentiated through
-their definition.
+quotients and common functions have rules for the coefficients; the cost of these rules grows with
+the square of the order. For every other operation, the coefficients are obtained by integrating its
+derivative `y' = jvp(x, x')`, where `x'` is known to one order less. Functions with a `custom_jvp`
+are treated in the same way. Functions with a `custom_vjp` have no forward rule and are
+differentiated through their definition.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def shard_map(
         in_specs: partition specs of the arguments.
         out_specs: partition specs of the results.
         check_rep: whether to check that results are the same on all devices wherever `out_specs`
-            requires them to be.
+            requires this.
         auto: names of mesh axes along which `f` sees whole arrays.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Image resampling: `resize` resizes images, and `scale_and_translate` also shifts them.
+"""Image resampling: `resize` resizes images, and `scale_and_translate` scales and shifts them.
 
 Shifts may be fractions of a pixel. Both functions accept arrays with any number of axes and can be
 differentiated with respect to the image; `scale_and_translate` can also be differentiated with

@@ -1,9 +1,9 @@
 """Separable resampling with the kernels of `ResizeMethod`.
 
 Along each axis, output pixel i samples the input at `(i + ½)/scale - translation/scale - ½`. If the
-image shrinks and `antialias` is set, the kernels are widened by `1/scale`, which makes them
-low-pass filters. The weights of each output pixel are normalized to a sum of 1, so constant images
-stay constant at the edges.
+image shrinks and `antialias` is set, the kernels are widened by a factor of `1/scale`, which makes
+them low-pass filters. The weights of each output pixel are normalized to a sum of 1, so constant
+images stay constant at the edges.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def resize(image: ArrayLike, shape: Sequence[int], method: str | ResizeMethod,
             `lax.Precision`.
 
     Returns:
-        A floating-point array. With `NEAREST`, the array has the dtype of the image.
+        A floating-point array or, with `NEAREST`, an array with the dtype of the image.
 
     Raises:
         ValueError: the method is unknown, or `shape` does not have as many axes as the image.

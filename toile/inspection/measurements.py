@@ -1,9 +1,9 @@
 """Measuring a plan: its steps run one by one in the native runner, each timed separately.
 
 Steps run in order on the buffers of one call, so caches are in the same state as in a real call. A
-region of several kernels is timed as a whole. In other rounds it is timed kernel by kernel, to find
-how its time is divided; for a chain, these are the times of the first link, the first two links,
-and so on. One iteration of each loop is timed step by step in the same way. Times are in seconds.
+region of several kernels is timed as a whole. In other rounds, the region is timed kernel by kernel
+to find how its time is divided; for a chain, the first link, the first two links, and so on are
+timed. One iteration of each loop is timed step by step in the same way. Times are in seconds.
 """
 
 from __future__ import annotations

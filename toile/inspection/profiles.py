@@ -3,7 +3,7 @@
 On the CPU, the steps of the compiled plan run one by one in the native runner (measurements.py). On
 a GPU, events between the steps measure their times (platforms/gpu/step_times.py). The overhead of
 the call has a separate row. If a kernel contains operations of several modules, its time is divided
-among them in proportion to their estimated work.
+among the modules in proportion to their estimated work.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Row:
 
 
 class Table:
-    """A table of times, slowest row first, which is shown as text or, in notebooks, as HTML.
+    """A table of times with the slowest row first, shown as text or, in notebooks, as HTML.
 
     Args:
         rows: rows in any order.
@@ -310,8 +310,8 @@ def profile(f: Callable[..., Any], *, rounds: int | None = None) -> Callable[...
 
     Args:
         f: function to measure, jitted or not.
-        rounds: number of times that each step is timed. If `rounds` is None, it is a number between
-            3 and 60, chosen so that the measurement takes about 1.5 seconds.
+        rounds: number of times that each step is timed. If `rounds` is None, a number between 3 and
+            60 is chosen so that the measurement takes about 1.5 seconds.
 
     Returns:
         A function that accepts the arguments of `f`, runs `f`, and returns a `Profile`. Print the

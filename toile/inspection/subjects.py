@@ -120,7 +120,7 @@ def inspection_of(device: Device) -> Any:
 def _divided(
     f: Any, traced: Any, jitted: PjitFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Partition | None:
-    """Return how a call to `f` is divided over devices, or None if it is not divided."""
+    """Return how a call to `f` is divided among devices, or None if it is not divided."""
     wanted: Sequence[Any] = ()
     if isinstance(f, ShardedJit):
         args, wanted = f._laid_out(args), f._wanted(traced)

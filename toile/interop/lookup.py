@@ -1,7 +1,7 @@
 """Find the toile module that replaces a module of jax or flax.
 
-This is a module of `toile.compat.faces` if toile differs from the original, and otherwise the toile
-module with the same name.
+The replacement is a module of `toile.compat.faces` if toile differs from the original; otherwise,
+it is the toile module with the same name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def resolve(name: str) -> ModuleType:
 
 
 def fallback_to(face: str, target: str) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a face, which looks in its submodules and then in `target`."""
+    """Return a `__getattr__` that looks in the submodules of `face` and then in `target`."""
 
     def get(name: str) -> Any:
         if name.startswith("__"):

@@ -42,7 +42,7 @@ MARK = Mark()
 
 
 def fail(needed: str, got: str, hint: str = "") -> NoReturn:
-    """Raise the error that the file cannot be read."""
+    """Raise an error that says that the file cannot be read."""
     raise unreadable("torch_files.load", needed, got, hint)
 
 
@@ -198,7 +198,7 @@ def check_tree(root: Any, most: int) -> None:
     """Raise an error if a tree is too deep, has a cycle, or has too many nodes when walked.
 
     A list that occurs in two places counts twice. If each of thirty lists contains the previous one
-    twice, they need little memory, but code that walks the tree visits a billion nodes.
+    twice, the lists need little memory, but code that walks the tree visits a billion nodes.
     """
     measures: dict[int, tuple[int, int]] = {}  # by id: nodes and levels
     open_nodes: set[int] = set()

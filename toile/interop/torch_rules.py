@@ -1,10 +1,10 @@
 """Rules that say how the tensors of torch layers correspond to the variables of toile's layers.
 
 A rule is a frozen dataclass that contains the path of a layer. Its method `pairs` says which torch
-tensors correspond to which variables, what shapes they have, and which functions convert them in
-both directions. Conversions only rearrange values, except for recurrent layers: torch adds two
-biases where toile has one, so the conversion to torch needs the second bias of the torch model to
-compute the first.
+tensors correspond to which variables, what shapes the tensors have, and which functions convert the
+values in both directions. Conversions only rearrange values, except for recurrent layers: torch
+adds two biases where toile has one, so the conversion to torch needs the second bias of the torch
+model to compute the first.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def _summands(total: np.ndarray, like: Arrays | None) -> Arrays:
     """Return two biases whose sum is `total`.
 
     The second bias is that of `like`. Where the two biases of `like` add up to `total`, the first
-    is that of `like` too. Without `like`, the second bias is -0.0, because `x + -0.0` is
+    bias is also that of `like`. Without `like`, the second bias is -0.0, because `x + -0.0` is
     bit-for-bit identical to `x`, but `x + 0.0` differs if `x` is -0.0."""
     if like is None:
         return [total, np.full(total.shape, -0.0, total.dtype)]

@@ -3,9 +3,9 @@
 `load` fills the variables of a module from a torch state dict, and `export` creates a state dict
 from variables. Both have an argument `names`, which maps torch layers to toile's layers. The kind
 of a layer is inferred from its variables, or specified by a rule such as
-`ConvTranspose("decoder/up")`. One error lists all tensors and variables that have no counterpart or
-whose shapes differ. torch itself is not needed: `torch_files.load` and `safetensors.load_file` read
-state dicts from files.
+`ConvTranspose("decoder/up")`. A single error lists all tensors and variables that have no
+counterpart or whose shapes differ. torch itself is not needed: `torch_files.load` and
+`safetensors.load_file` read state dicts from files.
 """
 # ruff: noqa: F403, F405 -- the rules are names of this module too
 
@@ -60,7 +60,8 @@ def load(
 
     Raises:
         ValueError: a variable has no corresponding tensor, a tensor has no corresponding variable,
-            or their shapes differ. The message lists all such tensors and variables.
+            or the shapes of a tensor and its variable do not match. The message lists all such
+            tensors and variables.
 
     >>> import toile.linen as nn
     >>> model = nn.Sequential([nn.Dense(3), nn.relu, nn.Dense(2)])

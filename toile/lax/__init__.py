@@ -1,8 +1,8 @@
-"""The basic operations on arrays, with the names of `jax.lax`.
+"""The basic operations on arrays, with the same names as in `jax.lax`.
 
 The functions accept toile arrays, NumPy arrays and Python numbers. They are stricter than the
-functions of `toile.numpy`, which call them: operands must have the same dtype and the same shape,
-except that scalars and axes of size 1 are broadcast. This module also contains control flow
+functions of `toile.numpy`, which are built on them: operands must have the same dtype and the same
+shape, except that scalars and axes of size 1 are broadcast. This module also contains control flow
 (`scan`, `while_loop`, `cond`) and collectives (`psum`).
 """
 

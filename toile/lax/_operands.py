@@ -1,9 +1,10 @@
 """Conversion of user arguments to operands: arrays, axes, dtypes, and checked operations.
 
-An eager operation does not check shapes first, because NumPy detects most errors; the errors that
-NumPy does not detect are checked here. `prepared` creates an operation for given parameters and
-operand types, checks the types with the operation's `infer` rule, and caches the operation, so that
-a second call with the same types costs one lookup. May import the engine and primitives.
+An eager operation does not check shapes first, because NumPy detects most errors; this module
+checks for the errors that NumPy does not detect. `prepared` creates an operation for given
+parameters and operand types, checks the types with the operation's `infer` rule, and caches the
+operation, so that a second call with the same types costs one lookup. May import the engine and
+primitives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Polar decomposition by QR-based dynamically weighted Halley iterations (QDWH).
 
-After Nakatsukasa, Bai and Gygi, SIAM J. Matrix Anal. Appl. 31 (2010) 2700. The weights depend only
-on a lower bound on the smallest singular value, so they are computed before the matrix is known.
+The algorithm is described by Nakatsukasa, Bai and Gygi, SIAM J. Matrix Anal. Appl. 31 (2010) 2700.
+The weights depend only on a lower bound on the smallest singular value, so they are computed before
+the matrix is known.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def qdwh(x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None
     Args:
         x: matrix with at least as many rows as columns, of a float or complex dtype.
         is_hermitian: ignored.
-        max_iterations: maximum number of iterations; None for 10.
+        max_iterations: maximum number of iterations; None means 10.
         eps: relative precision, which determines how many iterations are needed; None for the
             machine epsilon of the dtype.
         dynamic_shape: shape of the matrix without its padding; the two sizes may be traced. Pass

@@ -106,8 +106,8 @@ def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
         x: array or number, or a tree of arrays and numbers. Bools become integers. A Python number
             stays a Python number: it is multiplied by the size of the axis, so `lax.psum(1, "i")`
             is the size of axis "i".
-        axis_name: the name of the axis, or a tuple of names to sum over all of these axes. An
-            integer refers to an axis of `x` itself.
+        axis_name: the name of the axis, or a tuple of names. If it is a tuple, the values are
+            summed over all of the named axes. An integer refers to an axis of `x` itself.
         axis_index_groups: groups of positions along the axis, such as `[[0, 1], [2, 3]]`; the sum
             is then computed within each group. If `axis_index_groups` is None, all positions form
             one group.
@@ -146,7 +146,8 @@ def pmean(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) 
 
     Args:
         x: array or number, or a tree of arrays and numbers. Integers become floats.
-        axis_name: the name of the axis, or a tuple of names to average over all of these axes.
+        axis_name: the name of the axis, or a tuple of names. If it is a tuple, the values are
+            averaged over all of the named axes.
         axis_index_groups: groups of positions along the axis, all of the same size; the mean is
             then computed within each group. If `axis_index_groups` is None, all positions form one
             group.
@@ -180,7 +181,8 @@ def pmax(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
 
     Args:
         x: array or number, or a tree of arrays and numbers.
-        axis_name: the name of the axis, or a tuple of names to reduce over all of these axes.
+        axis_name: the name of the axis, or a tuple of names. If it is a tuple, the values are
+            reduced over all of the named axes.
         axis_index_groups: groups of positions along the axis; each group is then reduced
             separately. If `axis_index_groups` is None, all positions form one group.
 
@@ -201,7 +203,8 @@ def pmin(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
 
     Args:
         x: array or number, or a tree of arrays and numbers.
-        axis_name: the name of the axis, or a tuple of names to reduce over all of these axes.
+        axis_name: the name of the axis, or a tuple of names. If it is a tuple, the values are
+            reduced over all of the named axes.
         axis_index_groups: groups of positions along the axis; each group is then reduced
             separately. If `axis_index_groups` is None, all positions form one group.
 
@@ -316,9 +319,9 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
         axis_index_groups: groups of positions along the axis, all of the same size; parts are then
             exchanged within each group. If `axis_index_groups` is None, all positions form one
             group.
-        tiled: whether the parts keep `split_axis` and are joined along an existing axis; otherwise
-            `split_axis` is removed, and the parts are stacked along a new axis at position
-            `concat_axis`.
+        tiled: if True, the parts keep `split_axis` and are joined along the existing axis
+            `concat_axis`. If False, `split_axis` is removed, and the parts are stacked along a new
+            axis at position `concat_axis`.
 
     Returns:
         A tree of arrays; part `i` along `concat_axis` comes from position `i`.
@@ -391,8 +394,8 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
         to: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        A tree of arrays, each with one more axis than in `x`. If `tiled` is True, there is no new
-        axis, and `axis` is longer.
+        A tree of arrays, each with one more axis than the corresponding array in `x`. If `tiled` is
+        True, there is no new axis; instead, the axis along which the values are joined is longer.
 
     >>> f = toile.vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")
     >>> f(jnp.array([1, 2, 3]))
@@ -424,7 +427,7 @@ def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
                  axis_index_groups: Groups = None, tiled: bool = False) -> PyTree:
     """Add the values along a named axis, and keep part `i` of the sum at position `i`.
 
-    The sum is the same as that of `psum`, but each example or device receives only its part.
+    The sum is the one that `psum` computes, but each example or device receives only its part.
     `all_gather`, called with the same axes, joins the parts again.
 
     Args:
@@ -436,7 +439,7 @@ def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
         axis_index_groups: groups of positions along the axis, all of the same size; each group
             then adds its own values and divides the sum among its positions. If `axis_index_groups`
             is None, all positions form one group.
-        tiled: whether the parts keep the divided axis; otherwise it is removed.
+        tiled: if True, the parts keep the divided axis; if False, the axis is removed.
 
     Returns:
         A tree of arrays, which are the parts of the sums.

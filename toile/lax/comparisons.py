@@ -1,4 +1,4 @@
-"""Comparisons and operations on bits, element by element.
+"""Elementwise comparisons and bitwise operations.
 
 May import the engine, primitives, `_operands` and `_elementwise`.
 """

@@ -1,7 +1,7 @@
 """Conditionals: cond, switch, platform_dependent.
 
-Each branch is traced once, and all must return the same structure, shapes and dtypes. May import
-everything below `lax`.
+Each branch is traced once, and all branches must return the same structure, shapes and dtypes. May
+import everything below `lax`.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ class DotAlgorithm(NamedTuple):
         lhs_component_count, rhs_component_count: number of parts into which each element is split;
             each part has the dtype to which the operand is rounded.
         num_primitive_operations: number of products of parts that are computed and added.
-        allow_imprecise_accumulation: whether the hardware may add less precisely than in
-            `accumulation_type`.
+        allow_imprecise_accumulation: whether the hardware may add with less precision than
+            `accumulation_type` provides.
 
     >>> algorithm = lax.DotAlgorithm(jnp.bfloat16, jnp.bfloat16, jnp.float32)
     >>> lax.dot(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]), precision=algorithm)
@@ -506,7 +506,7 @@ def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
     Raises:
         NotImplementedError: `group_offset` is given.
 
-    Compute the inner product of the first elements, and the inner product of the other two:
+    Compute two inner products, one over the first position and one over the other two positions:
 
     >>> numbers = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
     >>> x, y = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 1.0, 1.0])
@@ -609,10 +609,10 @@ def scaled_dot(lhs: ArrayLike, rhs: ArrayLike, *, lhs_scale: ArrayLike | None = 
         lhs: the first array.
         rhs: the second array.
         lhs_scale, rhs_scale: scales of the operands; None for no scales. Scales have the shape of
-            the operand, except that a contracted axis may be shorter by an integer factor. Each
-            scale then applies to that number of consecutive elements.
-        dimension_numbers: the axes to contract, as in `dot_general`; if None, the operands are
-            matrices in the last two axes, and the leading axes are batch axes.
+            the operand, except that a contracted axis may be shorter by an integer factor `n`. Each
+            scale then applies to `n` consecutive elements.
+        dimension_numbers: the axes to contract, as in `dot_general`; if None, the last two axes of
+            each operand contain matrices, and the leading axes are batch axes.
         preferred_element_type: dtype of the result; None for bfloat16.
 
     Returns:

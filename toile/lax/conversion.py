@@ -43,8 +43,8 @@ def dtype(x: ArrayLike | DTypeLike) -> np.dtype[Any]:
         x: array, Python number, NumPy scalar, or a dtype in any form.
 
     Returns:
-        A NumPy dtype. For Python numbers and types, it is the default dtype: int32 for `int` and
-        float32 for `float`, unless 64-bit types are enabled.
+        A NumPy dtype. For Python numbers and their types, it is the default dtype: int32 for `int`
+        and float32 for `float`, unless 64-bit types are enabled.
 
     >>> lax.dtype(3.5), lax.dtype("int8"), lax.dtype(jnp.array([True]))
     (dtype('float32'), dtype('int8'), dtype('bool'))

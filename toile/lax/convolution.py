@@ -150,9 +150,9 @@ def conv_general_dilated(
             sequence contains a pair `(before, after)` for each spatial axis: the numbers of zeros
             to add at its start and at its end. Negative numbers remove elements.
         lhs_dilation: distance between neighboring elements of the input along each spatial axis
-            after zeros are inserted between them; None for 1, which inserts no zeros.
+            after zeros are inserted between them; None means 1, which inserts no zeros.
         rhs_dilation: distance between neighboring elements of the kernel along each spatial axis,
-            as in atrous convolutions; None for 1.
+            as in atrous convolutions; None means 1.
         dimension_numbers: three strings that have a letter for each axis of the input, the kernel
             and the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature
             axis, I and O are the kernel's input and output feature axes, and all other letters are
@@ -251,9 +251,9 @@ def conv_with_general_padding(lhs: ArrayLike, rhs: ArrayLike, window_strides: Se
         padding: "VALID", "SAME", "SAME_LOWER" or a pair `(before, after)` for each spatial axis, as
             in `conv_general_dilated`.
         lhs_dilation: distance between neighboring elements of the input along each spatial axis
-            after zeros are inserted between them; None for 1.
+            after zeros are inserted between them; None means 1.
         rhs_dilation: distance between neighboring elements of the kernel along each spatial axis;
-            None for 1.
+            None means 1.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
 
@@ -296,7 +296,7 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
             pair `(before, after)` for each spatial axis: the numbers of zeros to add at its start
             and at its end.
         rhs_dilation: distance between neighboring elements of the kernel along each spatial axis;
-            None for 1.
+            None means 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`. The
             default is ("NHWC", "HWIO", "NHWC"), or its equivalent for one or three spatial axes.
         transpose_kernel: whether `rhs` is the kernel of the corresponding ordinary (forward)
@@ -375,9 +375,9 @@ def conv_general_dilated_patches(
         padding: "VALID", "SAME", "SAME_LOWER" or a pair `(before, after)` for each spatial axis, as
             in `conv_general_dilated`.
         lhs_dilation: distance between neighboring elements of the input along each spatial axis
-            after zeros are inserted between them; None for 1.
+            after zeros are inserted between them; None means 1.
         rhs_dilation: distance between neighboring elements of a window along each spatial axis;
-            None for 1.
+            None means 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
         precision: precision of the convolution that extracts the windows, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of `lhs`.
@@ -421,9 +421,9 @@ def conv_general_dilated_local(
             in `conv_general_dilated`.
         filter_shape: size of a window along each spatial axis.
         lhs_dilation: distance between neighboring elements of the input along each spatial axis
-            after zeros are inserted between them; None for 1.
+            after zeros are inserted between them; None means 1.
         rhs_dilation: distance between neighboring elements of a window along each spatial axis;
-            None for 1.
+            None means 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
         precision: precision of the multiplication, as in `dot_general`.
 

@@ -1,4 +1,4 @@
-"""Arithmetic, complex numbers and choices, element by element.
+"""Elementwise arithmetic, functions of complex numbers, and choices between arrays.
 
 Operands must have the same dtype and the same shape, except that operands of rank 0 and axes of
 size 1 are broadcast. Python numbers adopt the dtype of the array operand. May import the engine,

@@ -91,7 +91,7 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
     Array([[5, 6],
            [1, 2]], dtype=int32)
 
-    Read windows of three elements, the second of which is not entirely inside the array:
+    Read two windows of three elements each; the second window is not entirely inside the array:
 
     >>> numbers = lax.GatherDimensionNumbers(
     ...     offset_dims=(1,), collapsed_slice_dims=(), start_index_map=(0,))
@@ -181,8 +181,8 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
     """Replace windows of an array, at positions given by index vectors.
 
     Each index vector is the position of the first element of a window in `operand`, and `updates`
-    contains the new elements. Where windows overlap, it is undefined which of them is written. For
-    ordinary indexing, `x.at[...].set(...)` is easier to use.
+    contains the new elements. Where windows overlap, it is undefined which update an element
+    receives. For ordinary indexing, `x.at[...].set(...)` is easier to use.
 
     Args:
         operand: the array to start from; it is not modified.

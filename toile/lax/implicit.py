@@ -1,7 +1,6 @@
-"""Functions defined by an equation: custom_linear_solve and custom_root.
+"""Functions whose results solve an equation: custom_linear_solve and custom_root.
 
-Their derivatives come from the equation, not from the solver. May import everything below
-`lax`.
+The derivatives come from the equation, not from the solver. May import everything below `lax`.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
         pivoting: whether to permute columns so that the diagonal of R decreases in magnitude.
-        full_matrices: whether Q is square; otherwise it has `min(rows, columns)` columns.
+        full_matrices: if True, Q is square; if False, Q has `min(rows, columns)` columns.
         use_magma: ignored.
 
     Returns:
@@ -322,7 +322,7 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
 
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
-        full_matrices: whether U and Vᴴ are square; otherwise U has `min(rows, columns)` columns,
+        full_matrices: if True, U and Vᴴ are square; if False, U has `min(rows, columns)` columns,
             and Vᴴ has the same number of rows.
         compute_uv: whether to return U and Vᴴ.
         subset_by_index: a pair `(start, end)` to compute only the singular values at positions

@@ -248,8 +248,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
     Args:
         cond_fun: a function `cond_fun(val)` that returns a bool scalar; the loop ends when it
             returns False.
-        body_fun: a function `body_fun(val)` that returns the next value, with the same structure,
-            shapes and dtypes.
+        body_fun: a function `body_fun(val)` that returns the next value, which must have the
+            structure, shapes and dtypes of `val`.
         init_val: the first value: an array or number, or a tree of arrays and numbers.
 
     Returns:
@@ -327,12 +327,12 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
         lower: first integer; it may be traced.
         upper: end of the range, excluded; it must have the dtype of `lower` and may be traced. If
             it is not greater than `lower`, the result is `init_val`.
-        body_fun: a function `body_fun(i, val)` that returns the next value, with the same
-            structure, shapes and dtypes. `i` is a traced integer, which can be used in `x[i]` or
-            `x.at[i].set(...)`.
+        body_fun: a function `body_fun(i, val)` that returns the next value, which must have the
+            structure, shapes and dtypes of `val`. `i` is a traced integer, which can be used in
+            `x[i]` or `x.at[i].set(...)`.
         init_val: the first value: an array or number, or a tree of arrays and numbers.
         unroll: number of steps to run in each iteration of the compiled loop; True for all steps.
-            It requires bounds that are not traced.
+            If `unroll` is given, the bounds must not be traced.
 
     Returns:
         The last value.

@@ -34,7 +34,7 @@ __all__ = [
 
 
 def stop_gradient(x: PyTree) -> PyTree:
-    """Return values unchanged, but treat them as constants in differentiation.
+    """Return the given values unchanged, but treat them as constants in differentiation.
 
     Args:
         x: array or number, or a tree of arrays and numbers.
@@ -91,7 +91,7 @@ def _coefficient(c: Any, x: Any) -> Any:
 
 
 def optimization_barrier(operand: PyTree, /) -> PyTree:
-    """Return values unchanged, but keep the compiler from optimizing across this point.
+    """Return the given values unchanged, but keep the compiler from optimizing across this point.
 
     Computations before the barrier are not fused with computations after it, and no computation is
     moved across it.

@@ -228,7 +228,8 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
     The elements are combined in a balanced tree, so `computation` must be associative:
     `computation(a, computation(b, c))` must equal `computation(computation(a, b), c)`. The order of
     the elements is kept. A sum, product, maximum, minimum or bitwise operation, such as `lax.add`
-    or `lambda a, b: a + b`, is recognized and replaced with the specialized reduction.
+    or `lambda a, b: a + b`, is recognized and replaced with the specialized
+    reduction for it.
 
     Args:
         operands: an array, or a tree of arrays of the same shape that are reduced together.
@@ -319,7 +320,7 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
         index_dtype: integer dtype of the result.
 
     Returns:
-        An array of dtype `index_dtype`, without this axis.
+        An array of dtype `index_dtype`, without the searched axis.
 
     >>> lax.argmax(jnp.array([[1, 5, 2], [4, 3, 4]]), 1, jnp.int32)
     Array([1, 0], dtype=int32)
@@ -339,7 +340,7 @@ def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
         index_dtype: integer dtype of the result.
 
     Returns:
-        An array of dtype `index_dtype`, without this axis.
+        An array of dtype `index_dtype`, without the searched axis.
 
     >>> lax.argmin(jnp.array([[1, 5, 2], [4, 3, 3]]), 1, jnp.int32)
     Array([0, 1], dtype=int32)

@@ -371,7 +371,7 @@ def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Seque
         operand: array to read.
         start_indices: first position along each axis.
         limit_indices: end of the block along each axis, excluded.
-        strides: distance between elements along each axis; None for 1.
+        strides: distance between elements along each axis; None means 1.
 
     Returns:
         An array with the dtype of `operand`.

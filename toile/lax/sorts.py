@@ -124,8 +124,8 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  aggregate_to_topk: bool = True) -> list[Array]:
     """Find the `k` largest elements along an axis.
 
-    The search is exact, as in `top_k`. In JAX, this function is faster on TPUs, but may miss some
-    of the elements.
+    The search is exact, as in `top_k`. In JAX, this function is faster than `top_k` on TPUs, but
+    may miss some of the elements.
 
     Args:
         operand: array of a float dtype.
@@ -152,8 +152,8 @@ def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  aggregate_to_topk: bool = True) -> list[Array]:
     """Find the `k` smallest elements along an axis.
 
-    The search is exact. In JAX, this function is faster on TPUs, but may miss some of the
-    elements.
+    The search is exact. In JAX, this function is faster than an exact search on TPUs, but may miss
+    some of the elements.
 
     Args:
         operand: array of a float dtype.

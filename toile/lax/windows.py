@@ -1,9 +1,9 @@
 """Reductions over sliding windows, and the amount of padding that they need.
 
-Neighboring windows are `window_strides` apart on the dilated and padded operand. Gaps and padding
-do not contribute to the results. Common computations have specialized operations; all others fold
-each window in row-major order. May import the engine, primitives, `_operands`, `_computations` and
-this package's shapes.
+Neighboring windows are `window_strides` apart in the dilated and padded operand. Gaps and padding
+do not contribute to the results. Common computations have specialized operations; any other
+computation is applied to the elements of each window one after the other, in row-major order. May
+import the engine, primitives, `_operands`, `_computations` and this package's shapes.
 """
 
 from __future__ import annotations
@@ -117,15 +117,15 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
             functions are applied to the elements of a window one after the other, for all windows
             at once.
         window_dimensions: size of a window along each axis.
-        window_strides: distance between neighboring windows along each axis; None for 1.
+        window_strides: distance between neighboring windows along each axis; None means 1.
         padding: "VALID" uses only windows that are entirely inside the array. "SAME" pads so that
             there are `ceil(size / stride)` windows, with the larger half of the padding at the end.
             "SAME_LOWER" does the same with the larger half at the start. A sequence contains a pair
             `(before, after)` for each axis. Padding does not contribute to the results.
-        base_dilation: distance between neighboring elements of the array along each axis; None for
-            1. Larger distances leave gaps, which do not contribute to the results.
+        base_dilation: distance between neighboring elements of the array along each axis; None
+            means 1. Larger distances leave gaps, which do not contribute to the results.
         window_dilation: distance between neighboring elements of a window along each axis; None
-            for 1.
+            means 1.
 
     Returns:
         An array, or a tree of arrays, with one element for each window. The dtypes are those of
@@ -187,8 +187,8 @@ def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: S
         window_dimensions: size of a window along each axis.
         window_strides: distance between neighboring windows along each axis.
         padding: a pair `(before, after)` for each axis.
-        base_dilation: distance between elements of the array along each axis; None for 1.
-        window_dilation: distance between elements of a window along each axis; None for 1.
+        base_dilation: distance between elements of the array along each axis; None means 1.
+        window_dilation: distance between elements of a window along each axis; None means 1.
 
     Returns:
         The shape, a tuple with one size for each axis.

@@ -1,4 +1,4 @@
-"""Activations: those of `toile.core.nn.activation`, and PReLU, which has a parameter."""
+"""Activations: the functions of `toile.core.nn.activation`, and PReLU, which has a parameter."""
 
 from __future__ import annotations
 

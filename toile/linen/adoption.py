@@ -1,7 +1,7 @@
 """Handling the values that are assigned to attributes of modules.
 
 Containers are frozen, and the modules inside them are found. The name of a module inside a
-container consists of the attribute and the keys, such as `layers_0` or `heads_left_1`.
+container consists of the attribute's name and the keys, as in `layers_0` or `heads_left_1`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def map_leaves(fn: Callable[[str, Any], Any], value: Any) -> Any:
     """Apply `fn(suffix, leaf)` to the leaves of dicts, lists, tuples and struct dataclasses.
 
     Other mappings and subclasses of lists and tuples are leaves. Leaves are visited in the order of
-    their keys as strings. If several places contain the same module, the first place determines its
-    name."""
+    their keys, compared as strings. If several places contain the same module, the first place
+    determines the module's name."""
     return _rebuilt(value, (), {path: fn(_suffix(path), leaf) for path, leaf in _ordered(value)})
 
 

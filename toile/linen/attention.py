@@ -1,9 +1,10 @@
 """Attention: the output at each position is a weighted mean of the values at all positions.
 
-`dot_product_attention` works on projected heads. `MultiHeadDotProductAttention` is the layer with
-its four projections. With `decode=True`, the layer keeps keys and values in the collection `cache`
-and processes one position at a time. The functions for masks are in `attention_masks`, and those
-for weights in `attention_weights`. Both are also exported from here.
+`dot_product_attention` works on projected heads. `MultiHeadDotProductAttention` is the complete
+layer, including the four projections. With `decode=True`, the layer keeps keys and values in the
+collection `cache` and processes one position at a time. The functions for masks are in
+`attention_masks`, and those for weights in `attention_weights`. Both groups of functions are also
+exported from here.
 """
 
 from __future__ import annotations
@@ -282,10 +283,10 @@ def _project(module: MultiHeadDotProductAttention, *inputs: Array) -> list[Array
 def _through_cache(
     module: MultiHeadDotProductAttention, query: Array, key: Array, value: Array, mask: Any
 ) -> tuple[Array, Array, Array | None]:
-    """Store one position in the cache; return all keys and values, and a mask of later positions.
+    """Store one position in the cache, and return all keys and values and the new mask.
 
-    The first call finds no cache. It creates the cache in the size of its inputs, and returns its
-    arguments unchanged.
+    The new mask also excludes later positions. The first call finds no cache. It creates a cache
+    with the size of its inputs, and returns its arguments unchanged.
     """
     filled = module.has_variable("cache", "cached_key")
     keys = module.variable("cache", "cached_key", jnp.zeros, key.shape, key.dtype)
@@ -313,8 +314,8 @@ def _through_cache(
 class MultiHeadAttention(MultiHeadDotProductAttention):
     """`MultiHeadDotProductAttention` under a shorter name.
 
-    The two classes differ only in the names that submodules of these classes receive automatically,
-    such as `MultiHeadAttention_0`.
+    The two classes differ only in the name, such as `MultiHeadAttention_0`, that an instance
+    receives automatically when it becomes a submodule.
 
     Args:
         num_heads, dtype, param_dtype, qkv_features, out_features: as in

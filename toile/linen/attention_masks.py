@@ -1,4 +1,4 @@
-"""Attention masks, which say which positions each position may attend to.
+"""Attention masks, which determine the positions that each position may attend to.
 
 A mask has shape (*batch, heads or 1, queries, keys). It is false or zero where a query must not
 attend to a key.

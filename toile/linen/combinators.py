@@ -18,7 +18,7 @@ class Sequential(Module):
     If a layer returns a tuple, the elements of the tuple become the positional arguments of the
     next layer. If it returns a dict, the items of the dict become the keyword arguments of the next
     layer. A function in `layers` can create layers whose sizes depend on its input. The parameters
-    of `layers[i]` are stored under `layers_i`.
+    of a module `layers[i]` are stored under `layers_i`.
 
     Args:
         layers: modules or functions, in order.

@@ -60,7 +60,7 @@ context = DynamicContext()
 
 @contextlib.contextmanager
 def recording_calls(represent: Callable[[Any], Any]) -> Iterator[CallInfoContext]:
-    """Record every call to a module's method in a `with` block."""
+    """Record every call to a module's method that is made in a `with` block."""
     context.call_info_stack.append(CallInfoContext(0, [], represent))
     try:
         yield context.call_info_stack[-1]
@@ -159,8 +159,8 @@ def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
 
     Args:
         interceptor: function `f(next_fun, args, kwargs, context)` whose result becomes the result
-            of the call. `next_fun(*args, **kwargs)` calls the method, and `context` is an
-            `InterceptorContext`.
+            of the call. `next_fun(*args, **kwargs)` calls the method or, if there is one, the
+            interceptor of the next inner block. `context` is an `InterceptorContext`.
 
     Yields:
         None.

@@ -120,7 +120,7 @@ _LAX_MODES = ("SAME", "VALID", "SAME_LOWER")
 def _padded(
     inputs: Any, padding: PaddingLike, kernel_size: tuple[int, ...], dilation: tuple[int, ...]
 ) -> tuple[Any, LaxPadding]:
-    """The input after padding that `lax` does not support, and the remaining padding."""
+    """Apply padding that `lax` does not support; return the input and the remaining padding."""
     left = canonicalize_padding(padding, len(kernel_size))
     if not isinstance(left, str):
         return inputs, left
@@ -267,7 +267,7 @@ class Conv(_Conv):
         feature_group_count: number of groups into which the input and output features are divided.
             Each group of output features depends only on one group of input features.
         use_bias: whether to add a bias.
-        mask: array by which the kernel is multiplied, with the kernel's shape; None for no mask.
+        mask: array with the kernel's shape, by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the convolution (see `toile.lax.Precision`); if None, the default
@@ -313,7 +313,7 @@ class ConvLocal(_Conv):
     An input has shape (*batch, *space, n), with one spatial axis for each entry of `kernel_size`
     and any number of batch axes. The result has shape (*batch, *new space, features). The
     parameters are `kernel` of shape (*new space, prod(kernel_size) * n, features) and `bias` of
-    shape (*new space, features), so the layer accepts only inputs of one spatial size.
+    shape (*new space, features), so all inputs of a layer must have the same spatial size.
 
     Args:
         features: number of output features.
@@ -326,7 +326,7 @@ class ConvLocal(_Conv):
             for all axes; 1 by default.
         feature_group_count: must be 1.
         use_bias: whether to add a bias.
-        mask: array by which the kernel is multiplied, with the kernel's shape; None for no mask.
+        mask: array with the kernel's shape, by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the convolution (see `toile.lax.Precision`); if None, the default
@@ -377,15 +377,15 @@ class ConvTranspose(Module):
         kernel_dilation: distance between elements of the kernel along each spatial axis, or an int
             for all axes; 1 by default.
         use_bias: whether to add a bias.
-        mask: array by which the kernel is multiplied, with the kernel's shape; None for no mask.
+        mask: array with the kernel's shape, by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the convolution (see `toile.lax.Precision`); if None, the default
             precision is used.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
-        transpose_kernel: whether the kernel is that of the corresponding convolution. If True, its
-            spatial axes are flipped and its feature axes are swapped before it is used.
+        transpose_kernel: whether `kernel` is the kernel of the corresponding convolution. If True,
+            its spatial axes are flipped and its feature axes are swapped before it is used.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         preferred_element_type: dtype of the sums and of the result; if None, the dtype of the

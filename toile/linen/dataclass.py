@@ -1,9 +1,9 @@
 """How subclasses of Module become dataclasses.
 
-`dataclasses.dataclass` makes the fields, and toile makes the equality, hash and `__init__` methods.
-`__init__` writes directly into the instance's `__dict__`. Otherwise, Module's `__setattr__` would
-be called for every field of every layer, which takes a third of the time needed to construct a
-layer.
+`dataclasses.dataclass` creates the fields, and toile creates the `__init__` method and the methods
+for equality and hashing. `__init__` writes directly into the instance's `__dict__`. Otherwise,
+Module's `__setattr__` would be called for every field of every layer, which would account for a
+third of the time needed to construct a layer.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Matrix products in eight-bit floats, with scales that adapt to the data.
 
 Each operand is divided by a scale, clipped and rounded to float8 (`quantize`). The scale is
-computed from the largest absolute values in the last steps:
+computed from the largest absolute values in the most recent steps:
 `new_scale = max(amax_history) / fp8_max`, where `fp8_max` is the largest float8 number. Scales and
 histories are variables of the collection `_overwrite_with_gradient`. The "gradient" of such a
-variable is its new value, and the training step replaces the old value with it.
+variable is its new value, which the training step stores in place of the old value.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ out_qdq.defvjp(out_qdq_fwd, out_qdq_bwd)
 def in_q(
     compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any
 ) -> tuple[Any, Any]:
-    """An operand in float8, and its new scale. `quantized_dot` computes the cotangent instead."""
+    """An operand in float8, and its new scale; `quantized_dot` computes the operand's cotangent."""
     return in_q_fwd(compute_dtype, q_dtype, inp, scale, amax_history)[0]
 
 
@@ -346,7 +346,7 @@ def _operands(name: str, args: tuple[Any, ...]) -> tuple[Any, Any, Dims, DType]:
 
 
 class Fp8DotGeneralBase(Module):
-    """Base class with the scales and histories of the operands and the gradient of a product.
+    """Base class with scales and histories for the two operands and the output gradient.
 
     Args:
         amax_history_length: number of past steps whose largest absolute values determine the

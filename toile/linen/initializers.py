@@ -1,4 +1,4 @@
-"""Initializers of parameters: the names of `toile.core.nn.initializers`."""
+"""Initializers of parameters, re-exported from `toile.core.nn.initializers`."""
 
 from toile.core.nn import initializers as _initializers
 from toile.core.nn.initializers import *  # noqa: F403

@@ -1,7 +1,8 @@
 """Keyword-only fields of modules, under Flax's names, based on Python's `dataclasses`.
 
 This file adds two features to `dataclasses`. A field that a base class made keyword-only stays
-keyword-only if a subclass changes its default, and fields can be added from outside the class body.
+keyword-only if a subclass changes the field's default, and fields can be added from outside the
+class body.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Linear layers: Dense, DenseGeneral and Einsum. Convolutions and Embed are also exported here.
 
 A layer declares its parameters, promotes them and the inputs to one dtype, and calls one function
-of `toile.lax` or `toile.numpy`, which the user can replace. In files of layers, annotations are
-real types, because Module turns them into fields.
+of `toile.lax` or `toile.numpy`, which the user can replace. Module turns the annotated attributes
+of a layer into the fields of a dataclass.
 """
 
 import functools
@@ -66,10 +66,11 @@ def _normalize_axes(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 class DenseGeneral(Module):
     """Linear map that sums over some axes of the input and appends new axes at the end.
 
-    The axes in `axis` are summed over. The result has the batch axes, followed by the remaining
-    axes of the input in their original order and the new axes of sizes `features`. The shape of the
-    parameter `kernel` consists of the sizes of the batch axes, the sizes of the axes in `axis`, and
-    `features`. The shape of `bias` consists of the sizes of the batch axes and `features`.
+    The axes in `axis` are summed over. The axes of the result are the batch axes, the remaining
+    axes of the input in their original order, and the new axes, whose sizes are `features`. The
+    shape of the parameter `kernel` consists of the sizes of the batch axes, the sizes of the axes
+    in `axis`, and `features`. The shape of `bias` consists of the sizes of the batch axes and
+    `features`.
 
     Args:
         features: size of the new axis, or the sizes of several new axes.

@@ -1,7 +1,8 @@
 """Methods of modules: the decorators `compact` and `nowrap`, and the wrappers that manage state.
 
 Every method that a user defines is wrapped once, when the class is made, so that `setup` runs
-before it and submodules know their parent. Descriptors are wrapped to improve their error messages.
+before the method and submodules know their parent. Descriptors are wrapped to improve their error
+messages.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ def _marked(fun: Any, **marks: Any) -> Any:
 def compact(fun: F) -> F:
     """Mark a method as compact: submodules and parameters can be created where they are used.
 
-    In methods without this mark, submodules must be created in `setup`. A submodule without a
-    `name` is named after its class and numbered, as in `Dense_0` and `Dense_1`. The numbers start
-    from 0 in each call, so calling the method twice uses the same parameters. For the same reason,
-    submodules in two compact methods of a module share parameters. Use `compact_name_scope` to keep
-    the parameters of two methods separate.
+    A method without this mark cannot create submodules; create them in `setup` instead. A submodule
+    without a `name` is named after its class and numbered, as in `Dense_0` and `Dense_1`. The
+    numbers start from 0 in each call, so calling the method twice uses the same parameters. For the
+    same reason, submodules in two compact methods of a module share parameters. Use
+    `compact_name_scope` to keep the parameters of two methods separate.
 
     Args:
         fun: a method of a module.

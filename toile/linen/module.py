@@ -170,8 +170,8 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
     The annotated attributes of a subclass are its fields and the arguments of its constructor.
     Every module also has the fields `name` and `parent`, which are set automatically. An instance
-    contains no arrays: `init` creates and returns the variables, and `apply` calls a method with
-    the variables that are passed to it.
+    contains no arrays: `init` creates and returns the variables, and `apply` takes variables as an
+    argument and calls a method that uses them.
 
     Declare submodules in `setup`, or directly where they are used in a method marked `compact`.
 

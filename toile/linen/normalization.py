@@ -1,9 +1,9 @@
 """Normalization layers: BatchNorm, LayerNorm, RMSNorm, GroupNorm, InstanceNorm.
 
-They differ in the axes over which the statistics are computed, and share the mathematics with
-`toile.core.nn.normalization`. The statistics are computed in at least float32, unless an option of
-the layer says otherwise. SpectralNorm and WeightNorm, which normalize the parameters of another
-layer, are in `weight_normalization`.
+They differ in the axes over which the statistics are computed. The computations themselves are
+implemented in `toile.core.nn.normalization`. The statistics are computed in at least float32,
+unless an option of the layer says otherwise. SpectralNorm and WeightNorm, which normalize the
+parameters of another layer, are in `weight_normalization`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `param_with_axes` and `variable_with_axes` declare variables and store the names of their axes in a
 separate collection, such as `params_axes` for `params`. `get_axis_names` reads the names from
-there. The versions of scan and vmap in this file add the name of their axis to those names.
+there. The versions of scan and vmap in this file add the name of their axis to these names.
 """
 
 from __future__ import annotations
@@ -246,8 +246,8 @@ def get_axis_names(axes_metadata: FrozenDict | dict[str, Any]) -> FrozenDict:
         axes_metadata: collection such as `params_axes`.
 
     Returns:
-        A tree with the structure of the variables that contains, for each variable, a
-        `PartitionSpec` of logical names.
+        A tree with the structure of the variables. It contains a `PartitionSpec` of logical names
+        for each variable.
 
     >>> from toile.linen import partitioning
     >>> names = {"scale_axes": partitioning.AxisMetadata(("embed",))}
@@ -481,7 +481,7 @@ def remat(
 ) -> Any:
     """Recompute a module in the backward pass instead of storing its intermediate results.
 
-    Unlike in `nn.remat`, the positions in `static_argnums` do not count the module.
+    Unlike in `nn.remat`, the positions in `static_argnums` are counted without the module.
 
     Args:
         target: a module class, or a function whose first argument is a module.

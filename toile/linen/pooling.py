@@ -1,4 +1,4 @@
-"""Pooling functions: the names of `toile.core.nn.pooling`."""
+"""Pooling functions, re-exported from `toile.core.nn.pooling`."""
 
 from toile.core.nn import pooling as _pooling
 from toile.core.nn.pooling import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Recurrent networks: `RNN` runs a cell over a sequence, `Bidirectional` runs two networks.
+"""Recurrent networks: `RNN` runs a cell over a sequence, and `Bidirectional` runs two networks.
 
 The cells are in `recurrent_cells` and are also exported from here. Sequences of different lengths
 are padded at the end, and `seq_lengths` contains the length of each sequence without padding.
@@ -102,9 +102,9 @@ class RNN(Module):
             init_key: key for `initialize_carry`; if None, `random.key(0)` is used.
             seq_lengths: array of shape (*batch,) with the length of each sequence without padding;
                 None if there is no padding. The returned carry is the carry after each sequence's
-                last element. The outputs at padded positions are not zero.
-            return_carry, time_major, reverse, keep_order: override the fields of the same names,
-                unless they are None.
+                last element. The outputs at padded positions are not set to zero.
+            return_carry, time_major, reverse, keep_order: options that override the fields of the
+                same names; if an option is None, the field is used.
 
         Returns:
             The outputs; if `return_carry` is True, the pair `(carry, outputs)`.
@@ -205,7 +205,7 @@ def _concatenate(a: Array, b: Array) -> Array:
 
 
 class RNNBase(Protocol):
-    """The interface that `Bidirectional` requires of its networks, which is that of `RNN`."""
+    """The interface that `Bidirectional` requires of its networks: the interface of `RNN`."""
 
     def __call__(
         self,
@@ -277,7 +277,8 @@ class Bidirectional(Module):
                 carries. If `init_key` is None, the networks use their default key.
             seq_lengths: array of shape (*batch,) with the length of each sequence without padding;
                 None if there is no padding.
-            return_carry, time_major: override the fields of the same names, unless they are None.
+            return_carry, time_major: options that override the fields of the same names; if an
+                option is None, the field is used.
             reverse, keep_order: not used.
 
         Returns:

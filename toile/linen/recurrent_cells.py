@@ -1,8 +1,11 @@
 """Recurrent cells, which compute one time step: (carry, input) -> (new carry, output).
 
 In the names of the parameters, the first letter is `i` for kernels applied to the input and `h` for
-kernels applied to the hidden state, and the second letter names the gate. Where two projections are
-added, only one has a bias. `RNN` in `recurrent` runs a cell over a sequence.
+kernels applied to the hidden state. The second letter, if there is one, names the gate; only the
+kernels `ih` and `hh` of ConvLSTMCell serve all gates. Where two dense projections are added, only
+one has a bias, unless a gate multiplies one of them first (in GRUCell, and in MGUCell with
+`reset_gate`); then both have one. In ConvLSTMCell, both convolutions have a bias by default. `RNN`
+in `recurrent` runs a cell over a sequence.
 """
 
 from collections.abc import Callable, Sequence
@@ -251,7 +254,8 @@ class DenseParams(Module):
             inputs: array of shape (..., n); only `n` matters.
 
         Returns:
-            The kernel, of shape (n, features), and the bias, of shape (features,), or None.
+            The kernel, of shape (n, features), and the bias, of shape (features,). The bias is None
+            if `use_bias` is False.
         """
         return kernel_and_bias(self, (inputs.shape[-1], self.features), (self.features,))
 

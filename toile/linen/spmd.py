@@ -1,8 +1,9 @@
-"""Logical axes: names that say what an axis of an array means, and rules that map them to a mesh.
+"""Logical axes: names that say what an array axis means, and rules that map names to mesh axes.
 
 `LogicallyPartitioned` boxes store logical names in a model's variables, `logical_to_mesh` converts
-the names to mesh axes, and `with_logical_constraint` shards a value by them. The current rules are
-in `toile.core.spmd`. On one device, a constraint is checked but has no other effect.
+the names to mesh axes, and `with_logical_constraint` shards a value according to the names. The
+current rules are in `toile.core.spmd`. On one device, a constraint is checked but has no other
+effect.
 """
 
 from __future__ import annotations
@@ -223,8 +224,8 @@ def with_logical_constraint(
 
     Args:
         x: tree of arrays.
-        logical_axis_resources: logical names: a tree of tuples or `PartitionSpec` objects whose
-            structure is a prefix of that of `x`.
+        logical_axis_resources: logical names of the axes: a tree of tuples or `PartitionSpec`
+            objects. The structure of this tree must be a prefix of the structure of `x`.
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
             or None. Earlier pairs take precedence. If `rules` is None, the current rules are used.
         mesh: the mesh; None for the current mesh.

@@ -1,7 +1,7 @@
 """Summaries of modules: `tabulate`, which creates a table of calls, parameters, bytes and FLOPs.
 
 `init` runs on shapes only (`eval_shape`) while the calls to modules are recorded. Each call is a
-row, in the order in which the calls began. FLOPs are counted in the program of each call and of its
+row, in the order in which the calls began. FLOPs are counted in the programs of each call and its
 vector-Jacobian product. Module loads this file when it needs a summary. This file does not import
 Module.
 """
@@ -248,7 +248,7 @@ def module_table(
     compute_flops: bool,
     compute_vjp_flops: bool,
 ) -> Callable[..., Table]:
-    """A function with the arguments of `init` that returns the Table."""
+    """A function that takes the arguments of `init` and returns the Table."""
 
     def table(*args: Any, **kwargs: Any) -> Table:
         shapes, given = _abstract((args, kwargs))
@@ -407,7 +407,7 @@ def tabulate(
         **kwargs: other keyword arguments of `init`.
 
     Returns:
-        A function with the arguments of the module that returns the table as a string.
+        A function that takes the arguments of the module and returns the table as a string.
 
     Raises:
         ImportError: the package rich is not installed.

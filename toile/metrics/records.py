@@ -22,7 +22,7 @@ _SMALL = 2048  # below this many bytes a plain loop is faster than lanes
 
 @functools.cache
 def _table() -> np.ndarray:
-    """Return the state of the checksum after one byte, for each of the 256 bytes."""
+    """Return the state of the checksum after one byte, for each of the 256 possible bytes."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, table >> 1 ^ np.uint32(_POLYNOMIAL), table >> 1)

@@ -1,4 +1,4 @@
-"""A SummaryWriter like that of `flax.metrics.tensorboard`, which does not need TensorFlow.
+"""A SummaryWriter like the one in `flax.metrics.tensorboard`, but without TensorFlow.
 
 Every method writes the same tags, tensors and plugin data as `tf.summary`, so TensorBoard can show
 scalars, images, audio, histograms, text and hyperparameters.
@@ -94,7 +94,7 @@ class SummaryWriter:
         Args:
             tag: name of the value.
             image: one image of shape `(height, width)` or `(height, width, channels)`, or several
-                of shape `(n, height, width)` or `(n, height, width, channels)`, with 1 or 3
+                images of shape `(n, height, width)` or `(n, height, width, channels)`, with 1 or 3
                 channels. Pixels are uint8, or floats from 0 to 1.
             step: step number.
             max_outputs: maximum number of images to write.
@@ -176,8 +176,8 @@ class SummaryWriter:
         """Write the hyperparameters of this run.
 
         Args:
-            hparams: dict from names to values. The dict may be nested; nested names are joined with
-                dots.
+            hparams: dict that maps names to values. The dict may be nested; nested names are joined
+                with dots.
         """
         flat = {k: _plain(v) for k, v in _flatten_dict(hparams).items()}
         text = json.dumps(flat, sort_keys=True, separators=(",", ":"))

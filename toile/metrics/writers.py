@@ -40,7 +40,7 @@ class MetricWriter:
 
         Args:
             step: step number.
-            scalars: dict from names to numbers.
+            scalars: dict that maps names to numbers.
         """
 
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
@@ -48,8 +48,8 @@ class MetricWriter:
 
         Args:
             step: step number.
-            images: dict from names to arrays. An array is one image of shape `(height, width)` or
-                `(height, width, channels)`, or several of shape `(n, height, width)` or
+            images: dict that maps names to arrays. An array is one image of shape `(height, width)`
+                or `(height, width, channels)`, or several images of shape `(n, height, width)` or
                 `(n, height, width, channels)`. Pixels are uint8, or floats from 0 to 1.
         """
 
@@ -58,8 +58,8 @@ class MetricWriter:
 
         Args:
             step: step number.
-            audios: dict from names to arrays of shape `(clips, frames, channels)` with values from
-                -1 to 1.
+            audios: dict that maps names to arrays of shape `(clips, frames, channels)` with values
+                from -1 to 1.
             sample_rate: number of frames per second.
         """
 
@@ -68,7 +68,7 @@ class MetricWriter:
 
         Args:
             step: step number.
-            texts: dict from names to texts.
+            texts: dict that maps names to texts.
         """
 
     def write_histograms(
@@ -78,8 +78,8 @@ class MetricWriter:
 
         Args:
             step: step number.
-            arrays: dict from names to arrays.
-            num_buckets: dict from names to numbers of bins; if None, the writer chooses the
+            arrays: dict that maps names to arrays.
+            num_buckets: dict that maps names to numbers of bins; if None, the writer chooses the
                 numbers.
         """
 
@@ -87,7 +87,7 @@ class MetricWriter:
         """Write the hyperparameters of the run.
 
         Args:
-            hparams: dict from names to values.
+            hparams: dict that maps names to values.
         """
 
     def flush(self) -> None:
@@ -163,7 +163,7 @@ def _short(value: int | float) -> str:
 
 
 def _for_json(value: Any) -> Any:
-    """Return a value that JSON has, or a string. `float` reads the strings of NaN and infinity."""
+    """Return a value that JSON supports, or a string. `float` can read "nan" and "inf"."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)

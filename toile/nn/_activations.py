@@ -1,7 +1,7 @@
-"""Elementwise activation functions, with the values and gradients of `jax.nn`.
+"""Elementwise activation functions, with the same values and gradients as in `jax.nn`.
 
-Custom rules define the gradients of `relu` and `relu6`, which are 0 exactly at the kinks, and of
-`log1mexp`. All other functions are compositions.
+Custom rules define the gradients of `log1mexp`, `relu` and `relu6`. At their kinks, the gradients
+of `relu` and `relu6` are exactly 0. All other functions are compositions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Scaled dot-product attention with grouped heads, bias, masks, sequence lengths and local windows.
 
-Queries have the shape (B, T, N, H), keys and values the shape (B, S, K, H). N is a multiple of K:
+Queries have shape (B, T, N, H), and keys and values have shape (B, S, K, H). N is a multiple of K:
 in grouped-query attention, N / K query heads share each key head. Logits and softmax are computed
 in float32.
 """
@@ -69,7 +69,7 @@ def dot_product_attention(
             mask is True.
         scale: factor by which the inner products of queries and keys are multiplied; None for
             `1 / sqrt(H)`.
-        is_causal: whether query `i` attends only to keys 0 to `i`.
+        is_causal: if True, query `i` attends only to keys 0 to `i`.
         query_seq_lengths: int32 array of shape (B,) with the number of queries in each sequence.
             The results for the remaining queries are 0.
         key_value_seq_lengths: int32 array of shape (B,) with the number of keys in each sequence.
@@ -77,8 +77,9 @@ def dot_product_attention(
         local_window_size: a pair `(left, right)`: a query attends only to the key at its own
             position, the `left` keys before it and the `right` keys after it. A single number
             applies to both sides. If `local_window_size` is None, there is no such limit.
-        implementation: accepted for compatibility with JAX. It does not select a kernel, but with
-            "cudnn", an error is raised if cuDNN does not support the right side of the window.
+        implementation: accepted for compatibility with JAX. It does not select a kernel. With
+            "cudnn", however, an error is raised if `right` is not 0, unless `is_causal` is True and
+            no sequence lengths are given.
         return_residual: whether to also return, for each query and head, the logarithm of the sum
             of the exponentials of the logits.
 

@@ -1,8 +1,8 @@
 """Matrix products of block-scaled low-precision operands (MXFP8 and NVFP4).
 
-Each block of consecutive elements along the contracted axis shares one scale, which is stored in 8
-bits. To compute a product, the operands are converted back to float32. This defines what the
-formats mean, on any device.
+Each block of consecutive elements along the contracted axis has one scale, which is stored in 8
+bits. To compute a product, the operands are converted back to float32. This conversion defines the
+meaning of the formats on every device.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 An initializer is a function `init(key, shape, dtype, out_sharding=None)` that returns an array.
 `zeros` and `ones` are initializers; the other functions build initializers. The LeCun, Glorot and
 He initializers draw numbers whose variance is inversely proportional to the number of inputs or
-outputs of a layer, which they read from the shape.
+outputs of a layer. They read this number from the shape.
 """
 
 from __future__ import annotations
@@ -267,9 +267,10 @@ def variance_scaling(
     Args:
         scale: positive numerator of the variance.
         mode: the meaning of `n` (see above).
-        distribution: "truncated_normal" for a normal distribution that is truncated at two standard
-            deviations and has the variance `scale / n` after truncation, "normal", or "uniform" for
-            a uniform distribution that is symmetric around 0.
+        distribution: "normal" for a normal distribution, "truncated_normal" for a normal
+            distribution that is truncated at two standard deviations and has the variance
+            `scale / n` after truncation, or "uniform" for a uniform distribution that is symmetric
+            around 0.
         in_axis: axis or axes of the parameter that correspond to the inputs.
         out_axis: axis or axes that correspond to the outputs.
         batch_axis: axis or axes of independent copies, which count as neither inputs nor outputs.

@@ -10,7 +10,7 @@ The main differences from NumPy are:
   combined with if both are integers or both are floats.
 - 64-bit dtypes are available only if x64 is enabled
   (`toile.config.update("jax_enable_x64", True)`).
-- Division of floats by zero and overflow of floats produce infinities and NaN without a warning.
+- Floating-point division by zero and overflow produce infinities or NaN without a warning.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -1,4 +1,4 @@
-"""Conversion of the axes and shapes that users pass into tuples of Python ints.
+"""Conversion of user-supplied axes and shapes to tuples of Python ints.
 
 May import the engine and `lax`.
 """
@@ -30,7 +30,7 @@ def canonicalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def canonicalize_shape(shape: Any, name: str = "array") -> tuple[int, ...]:
-    """Convert an int, a sequence or a concrete array to a shape, a tuple of Python ints."""
+    """Convert an int, a sequence or a concrete array to a shape: a tuple of Python ints."""
     if not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0:
         shape = (shape,)
     return sizes(name, shape)

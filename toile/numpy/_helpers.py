@@ -1,7 +1,7 @@
-"""Helpers that prepare the arguments of functions on shapes, indexing and contractions.
+"""Helpers that prepare the arguments and results of functions in `toile.numpy`.
 
-They convert values to arrays and axes to nonnegative integers, and distinguish concrete values
-from traced ones. Nothing here computes on elements.
+They convert values to arrays and axes to nonnegative integers, distinguish concrete values from
+traced ones, broadcast arrays, convert indices, and wrap NumPy buffers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def as_arrays(name: str, *xs: Any) -> list[Array]:
 
 
 def is_eager() -> bool:
-    """Whether operations run at once, because nothing is being traced."""
+    """Whether operations run immediately, because nothing is being traced."""
     return tracing.state.trace is None
 
 
@@ -84,7 +84,7 @@ def with_axis(a: Array, axis: Any) -> tuple[Array, int]:
 
 
 def from_end(index: Array, n: int) -> Array:
-    """Make positions on an axis of length n nonnegative; negative ones count from its end."""
+    """Make positions on an axis of length n nonnegative; negative positions count from the end."""
     negative = lax.lt(index, lax.full_like(index, 0))
     return lax.select(negative, lax.add(index, lax.full_like(index, n)), index)
 

@@ -1,4 +1,4 @@
-"""Checks of user arguments, and their conversion to operands: arrays and Python numbers.
+"""Checking of user arguments, and conversion to operands: arrays and Python numbers.
 
 May import the engine and `lax`.
 """
@@ -84,7 +84,7 @@ def is_arraylike(x: Any) -> bool:
 
 
 def no_out(name: str, out: Any) -> None:
-    """Raise an error if `out` is given: arrays are immutable."""
+    """Raise an error if `out` is given, because arrays are immutable."""
     if out is not None:
         raise NotImplementedError(f"The 'out' argument to jnp.{name} is not supported.{here()}")
 

@@ -1,9 +1,10 @@
 """Dtype promotion and broadcasting of operands.
 
-Every function of this package goes through here, so the order of the tests matters: for arrays that
-already agree, two or three comparisons are enough. `lax` accepts operands of equal shapes or of
-rank 0, so scalars stay scalars and only arrays of different shapes are broadcast. Python numbers
-become rank-0 operands of the promoted dtype. May import the engine, `lax` and `_operands`.
+Every function of this package uses this module, so the most common cases are tested first: for
+arrays that already agree, two or three comparisons are enough. `lax` accepts operands of equal
+shapes or of rank 0, so scalars stay scalars and only arrays of different shapes are broadcast.
+Python numbers become rank-0 operands of the promoted dtype. May import the engine, `lax` and
+`_operands`.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def broadcast_shapes(*shapes: tuple[int, ...], name: str = "") -> tuple[int, ...
 
 
 def _unbroadcastable(name: str, shapes: Any) -> Exception:
-    """Make JAX's error, which names the function if all operands have the same rank."""
+    """Create the same error as JAX; it names the function if all operands have the same rank."""
     fix = (
         "(sizes must be equal or 1, aligned from the last axis: insert an axis with x[:, None], "
         f"or transpose){here()}"
@@ -87,7 +88,7 @@ def _unbroadcastable(name: str, shapes: Any) -> Exception:
 
 
 def check_rank_promotion(name: str, shapes: list[tuple[int, ...]]) -> None:
-    """Warn or raise an error if operands have different nonzero ranks, as configured."""
+    """If operands have different nonzero ranks, warn or raise an error, as configured."""
     mode = flags.numpy_rank_promotion
     if mode == "allow" or len({len(s) for s in shapes if s}) < 2:
         return

@@ -1,8 +1,9 @@
 """The methods, properties and operators of arrays, attached to the abstract Array type.
 
-`install` copies the members of `ArrayMethods` to the type once, when toile is imported; type
-checkers see the class as a base of the type. Operators accept arrays, NumPy arrays and numbers. For
-anything else they return NotImplemented, so that Python tries the other operand.
+`install` copies the members of `ArrayMethods` to the Array type once, when toile is imported; type
+checkers see `ArrayMethods` as a base class of the Array type. Operators accept arrays, NumPy arrays
+and numbers. For anything else they return NotImplemented, so that Python tries the operator of the
+other operand.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ def view(self: Any, dtype: DTypeLike | None = None, type: None = None) -> Array:
     """Reinterpret the bytes of the array as another dtype.
 
     Args:
-        dtype: dtype of the result; if None, the array is not changed. A wider dtype makes the last
-            axis shorter, and a narrower dtype makes it longer.
+        dtype: dtype of the result; if None, the array is returned unchanged. A wider dtype makes
+            the last axis shorter, and a narrower dtype makes it longer.
         type: must be None; other array types are not supported.
 
     >>> jnp.array([1.0, 2.0]).view("int32")
@@ -337,8 +338,8 @@ class ArrayMethods:
         """Return the elements of the array in another shape.
 
         Args:
-            *args: the shape, as one tuple or as several integers. One integer may be -1; it is then
-                computed from the others.
+            *args: the shape, as one tuple or as several integers. One integer may be -1; the length
+                of that axis is then computed from the others.
             order: "C" to read and write row by row, "F" to do so column by column.
             out_sharding: accepted for compatibility with JAX, and ignored.
 

@@ -36,8 +36,8 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
             differences; a number is repeated to fill one slice.
 
     Returns:
-        An array that has `n` fewer elements along the axis than `a` with `prepend` and `append`
-        joined to it. Differences of booleans are booleans, which are True where neighbors differ.
+        An array whose length along the axis is the combined length of `prepend`, `a` and `append`,
+        minus `n`. Differences of booleans are booleans, which are True where neighbors differ.
 
     >>> jnp.diff(jnp.array([1, 4, 9]), prepend=0)
     Array([1, 3, 5], dtype=int32)

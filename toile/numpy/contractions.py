@@ -162,9 +162,10 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     arrays with more axes, use `matmul`, which broadcasts the leading axes.
 
     Args:
-        a: first operand; its last axis is summed over. If it is a number, `b` is multiplied by it.
-        b: second operand; its second-to-last axis, or only axis, is summed over. If it is a number,
-            `a` is multiplied by it.
+        a: first operand; its last axis is summed over. If `a` is a number, `b` is multiplied by
+            this number.
+        b: second operand; its second-to-last axis, or only axis, is summed over. If `b` is a
+            number, `a` is multiplied by this number.
         precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
@@ -334,7 +335,7 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
 
     Args:
         a, b: the operands; their last axes must have the same length. If one operand is a number,
-            the other is multiplied by it.
+            the other operand is multiplied by this number.
         precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
@@ -375,7 +376,8 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
             length 1.
 
     Returns:
-        An array in which the length of each axis is the product of its lengths in `a` and `b`.
+        An array in which the length of each axis is the product of the lengths of that axis in `a`
+        and in `b`.
 
     >>> jnp.kron(jnp.array([1, 10]), jnp.array([1, 2]))
     Array([ 1,  2, 10, 20], dtype=int32)
@@ -392,11 +394,11 @@ def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: i
           axis: int | None = None) -> Array:
     """Compute cross products of vectors of length 2 or 3.
 
-    Vectors of length 2 lie in a plane. The product of two such vectors is a number, the component
-    perpendicular to the plane.
+    Vectors of length 2 lie in a plane. The cross product of two such vectors is returned as a
+    number: its component perpendicular to the plane.
 
     Args:
-        a, b: arrays of vectors; the axes other than those of the vectors are broadcast.
+        a, b: arrays of vectors; all axes except the ones along which the vectors lie are broadcast.
         axisa, axisb: axes of `a` and `b` along which the vectors lie.
         axisc: axis of the result along which the vectors lie.
         axis: axis to use instead of `axisa`, `axisb` and `axisc`; None to use those three.

@@ -1,8 +1,8 @@
-"""Arrays from Python and NumPy data, constants and ranges.
+"""Creation of arrays from Python and NumPy data, of constant arrays, and of ranges.
 
-Existing data becomes a concrete array at once. `zeros`, `arange`, `eye` and similar functions call
-`lax`, so inside `jit` they are staged and allocate no memory. May import the engine, `lax`,
-`api.devices` and `_promotion`.
+Existing data is converted to a concrete array immediately. `zeros`, `arange`, `eye` and similar
+functions call `lax`, so inside `jit` they are staged and allocate no memory. May import the engine,
+`lax`, `api.devices` and `_promotion`.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def _stacked(nested: Any, dtype: Any) -> Any:
 
 
 class _ComplexToReal(np.exceptions.ComplexWarning, DeprecationWarning):
-    """A warning that an imaginary part is dropped, which will become an error."""
+    """A warning that an imaginary part is dropped; it will be replaced by an error."""
 
 
 def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
@@ -354,7 +354,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
 
 
 def _eager_on_host() -> bool:
-    """Whether NumPy may create a new array at once."""
+    """Whether NumPy may create a new array immediately."""
     on_host = not registry.active or default_device() is None
     return on_host and state.trace is None and flags.default_device is None
 
@@ -464,8 +464,8 @@ def zeros_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         a: array or number, or any object with a shape and a dtype.
         dtype: dtype of the result; None for the dtype of `a`.
         shape: shape of the result; None for the shape of `a`.
-        device: device or sharding to place the result on; if None, the sharding of `a` is used if
-            it has one, and otherwise the default device.
+        device: device or sharding to place the result on; None for the sharding of `a`, or for the
+            default device if `a` has no sharding.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -483,8 +483,8 @@ def ones_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         a: array or number, or any object with a shape and a dtype.
         dtype: dtype of the result; None for the dtype of `a`.
         shape: shape of the result; None for the shape of `a`.
-        device: device or sharding to place the result on; if None, the sharding of `a` is used if
-            it has one, and otherwise the default device.
+        device: device or sharding to place the result on; None for the sharding of `a`, or for the
+            default device if `a` has no sharding.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -502,8 +502,8 @@ def empty_like(prototype: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         prototype: array or number, or any object with a shape and a dtype.
         dtype: dtype of the result; None for the dtype of `prototype`.
         shape: shape of the result; None for the shape of `prototype`.
-        device: device or sharding to place the result on; if None, the sharding of `prototype` is
-            used if it has one, and otherwise the default device.
+        device: device or sharding to place the result on; None for the sharding of `prototype`, or
+            for the default device if `prototype` has no sharding.
 
     Returns:
         The array of zeros.
@@ -525,8 +525,8 @@ def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike |
             to the dtype of the result.
         dtype: dtype of the result; None for the dtype of `a`.
         shape: shape of the result; None for the shape of `a`.
-        device: device or sharding to place the result on; if None, the sharding of `a` is used if
-            it has one, and otherwise the default device.
+        device: device or sharding to place the result on; None for the sharding of `a`, or for the
+            default device if `a` has no sharding.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:

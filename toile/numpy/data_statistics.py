@@ -32,14 +32,14 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
         x: integers or booleans, as an array of rank 1; negative integers are counted as 0.
         weights: amount that each element of `x` adds to its count; 1 by default.
         minlength: minimum length of the result; ignored if `length` is given.
-        length: length of the result; integers that are too large for it are not counted. If
-            `length` is None, it is the largest element plus 1, but at least `minlength`.
+        length: length of the result; integers that are too large for this length are not counted.
+            None for the larger of `minlength` and the largest element plus 1.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array of rank 1 whose element i is the number (or total weight) of the elements of `x`
         that equal i. Counts have the default integer dtype; weighted counts have the dtype of the
-        weights.
+        weights, or the default integer dtype if the weights are booleans.
 
     Raises:
         TypeError: `x` is neither integer nor boolean.
@@ -318,11 +318,11 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
     """Compute the covariance matrix of observed variables.
 
     Args:
-        m: observations, as an array of rank 2 with one variable in each row, or as an array of rank
-            1 for a single variable.
+        m: observations, as an array of rank 2 with one variable in each row (or in each column; see
+            `rowvar`), or as an array of rank 1 for a single variable.
         y: additional variables, in the same form as `m`; None to use only `m`.
-        rowvar: True if rows are variables and columns are observations, False if it is the other
-            way around.
+        rowvar: True if rows are variables and columns are observations; False if rows are
+            observations and columns are variables.
         bias: True to divide sums by N, the number of observations; False to divide them by N - 1.
         ddof: number to subtract from N to obtain the divisor; it overrides `bias`. If `ddof` is
             None, `bias` is used.
@@ -397,11 +397,11 @@ def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True,
     clipped separately. The coefficients of a constant variable are NaN.
 
     Args:
-        x: observations, as an array of rank 2 with one variable in each row, or as an array of rank
-            1 for a single variable.
+        x: observations, as an array of rank 2 with one variable in each row (or in each column; see
+            `rowvar`), or as an array of rank 1 for a single variable.
         y: additional variables, in the same form as `x`; None to use only `x`.
-        rowvar: True if rows are variables and columns are observations, False if it is the other
-            way around.
+        rowvar: True if rows are variables and columns are observations; False if rows are
+            observations and columns are variables.
         dtype: floating or complex dtype of the result; None for the dtype of `x`, or float32 for
             integers and booleans (float64 for 64-bit integers).
 
@@ -431,17 +431,17 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
            period: ArrayLike | None = None) -> Array:
     """Interpolate linearly between given points.
 
-    If `xp` is not in ascending order, the result is meaningless; the order is not checked. Where
-    `x` is NaN, the result is NaN.
+    If `xp` is not in ascending order and `period` is None, the result is meaningless; the order is
+    not checked. Where `x` is NaN, the result is NaN.
 
     Args:
         x: x coordinates at which to interpolate.
         xp: x coordinates of the points, in ascending order unless `period` is given.
         fp: values at the points, real or complex, as an array with the shape of `xp`.
-        left: value where `x` is less than all of `xp`; None for the first value, "extrapolate" to
-            continue the first line segment.
-        right: value where `x` is greater than all of `xp`; None for the last value, "extrapolate"
-            to continue the last line segment.
+        left: value where `x` is less than all elements of `xp`; None for the first element of `fp`,
+            "extrapolate" to continue the first line segment.
+        right: value where `x` is greater than all elements of `xp`; None for the last element of
+            `fp`, "extrapolate" to continue the last line segment.
         period: period of the function. If it is given, `x` and `xp` are reduced to one period, the
             points are sorted, and `left` and `right` are ignored.
 
@@ -536,9 +536,9 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"] 
 
     Args:
         a, v: nonempty arrays of rank 1.
-        mode: "full" returns an element for every shift at which the arrays overlap, "same" returns
-            the middle part, which has the length of the longer array, and "valid" returns the
-            elements for which the shorter array lies entirely inside the longer one.
+        mode: "full" returns an element for every shift at which the arrays overlap; "same" returns
+            the middle part, which has the length of the longer array; "valid" returns the elements
+            for which the shorter array lies entirely inside the longer one.
         precision: precision of the multiplication, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.
@@ -571,9 +571,9 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"]
 
     Args:
         a, v: nonempty arrays of rank 1.
-        mode: "full" returns an element for every shift at which the arrays overlap, "same" returns
-            the middle part, which has the length of the longer array, and "valid" returns the
-            elements for which the shorter array lies entirely inside the longer one.
+        mode: "full" returns an element for every shift at which the arrays overlap; "same" returns
+            the middle part, which has the length of the longer array; "valid" returns the elements
+            for which the shorter array lies entirely inside the longer one.
         precision: precision of the multiplication, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.

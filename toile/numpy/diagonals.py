@@ -1,8 +1,8 @@
 """Diagonals and triangles: diag, diagonal, trace, fill_diagonal, and index helpers for them.
 
 A diagonal is a strided slice of the flattened matrix: element (i, i + k) of an n x m matrix is at
-position i * (m + 1) + k. Reading a diagonal therefore needs no gather, and the transpose is an
-interior pad.
+position i * (m + 1) + k. Reading a diagonal therefore needs no gather, and the linear transpose of
+this operation is an interior pad.
 """
 
 from __future__ import annotations
@@ -124,11 +124,11 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *,
     """Replace the main diagonal of an array.
 
     Args:
-        a: matrix, or array with more than two axes of equal length. In such an array, the elements
-            whose indices are all equal are replaced.
+        a: matrix, or array with more than two axes, all of equal length. In such an array, the
+            elements whose indices are all equal are replaced.
         val: new elements, which are flattened, then repeated or truncated as needed.
-        wrap: whether, in a matrix with more rows than columns, the diagonal skips one row after its
-            end and starts again in the first column.
+        wrap: if True, the diagonal of a matrix with more rows than columns continues after its end:
+            it skips one row and starts again in the first column.
         inplace: must be False, because arrays are immutable.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Dtypes, constants and printing under their NumPy names.
+"""Dtypes, constants and printing functions under their NumPy names.
 
 The scalar types come from `engine.dtypes`, and the printing functions from NumPy. May import the
 engine and `api.devices`.
@@ -94,7 +94,7 @@ class ArrayNamespaceInfo:
         self, *, device: _Device | None = None,
         kind: _DTypeLike | tuple[_DTypeLike, ...] | None = None,
     ) -> dict[str, np.dtype]:
-        """List the dtypes in the array API standard that arrays can have.
+        """List the dtypes of the array API standard that arrays can have.
 
         Args:
             device: ignored; all devices have the same dtypes.

@@ -1,6 +1,6 @@
 """Discrete Fourier transforms, with the names and results of `jax.numpy.fft`.
 
-Results are complex64 or float32, and complex128 or float64 for 64-bit input.
+Results are complex64 or float32; for 64-bit input, they are complex128 or float64.
 """
 
 # Transforms run over the last axes: other axes are moved there and back. `lax.fft` takes up to
@@ -230,7 +230,7 @@ def irfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: Fourier coefficients, in the order in which `rfft` returns them.
-        n: number of samples; if None, it is `2 * (m - 1)`, where m is the length of the axis. For
+        n: number of samples; None for `2 * (m - 1)`, where m is the length of the axis in `a`. For
             an odd number of samples, `n` must be given.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
@@ -261,7 +261,7 @@ def hfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: first half of the signal, which determines the other half.
-        n: number of frequencies; if None, it is `2 * (m - 1)`, where m is the length of the axis.
+        n: number of frequencies; None for `2 * (m - 1)`, where m is the length of the axis in `a`.
         axis: axis to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -367,9 +367,9 @@ def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | N
 
     Args:
         a: Fourier coefficients, in the order in which `rfftn` returns them.
-        s: lengths of the transformed axes in the result. If `s` is None, the axes keep their
-            lengths in `a`, except that the last of them gets length `2 * (m - 1)`, where m is its
-            length in `a`.
+        s: lengths of the transformed axes in the result. If `s` is None, the axes keep the
+            lengths that they have in `a`, except that the last of them gets length `2 * (m - 1)`,
+            where m is its length in `a`.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by
@@ -456,9 +456,9 @@ def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (
 
     Args:
         a: Fourier coefficients, in the order in which `rfft2` returns them.
-        s: lengths of the transformed axes in the result. If `s` is None, the axes keep their
-            lengths in `a`, except that the last of them gets length `2 * (m - 1)`, where m is its
-            length in `a`.
+        s: lengths of the transformed axes in the result. If `s` is None, the axes keep the
+            lengths that they have in `a`, except that the last of them gets length `2 * (m - 1)`,
+            where m is its length in `a`.
         axes: the two axes to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by

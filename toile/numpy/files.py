@@ -1,4 +1,4 @@
-"""Conversion of buffers, strings, files and arrays of other libraries to arrays.
+"""Conversion of buffers, strings, files and other libraries' arrays to toile arrays.
 
 Results are concrete arrays. May import the engine and `creation`.
 """

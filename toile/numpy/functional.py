@@ -1,6 +1,8 @@
 """Functions that apply other functions: vectorize, apply_along_axis, apply_over_axes, piecewise.
 
-They map functions with `vmap`, so each function is called once, with single vectors or scalars.
+`vectorize` and `apply_along_axis` map their function with `vmap`, so it is called once, with
+scalars, vectors or other small arrays. `apply_over_axes` calls its function with a whole array,
+once for each axis, and `piecewise` calls each of its functions once, also with the whole array.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
     Args:
         *xi: coordinates along each axis of the grid, as one-dimensional arrays.
         copy: must be True.
-        sparse: whether each array in the result has length 1 along the axes along which it does
-            not vary.
+        sparse: if True, each array in the result has length 1 along all axes except the one whose
+            coordinates it contains.
         indexing: "ij" for results whose axes are in the order of the arguments; "xy" to swap the
             first two axes, as in images.
 
@@ -81,8 +81,8 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
     Args:
         dimensions: shape of the array that the indices refer to.
         dtype: dtype of the result; None for the default integer dtype.
-        sparse: whether each array in the result has length 1 along the axes along which it does
-            not vary.
+        sparse: if True, each array in the result has length 1 along all axes except the one whose
+            indices it contains.
 
     Returns:
         One array: the indices for each axis, stacked along a new first axis. If `sparse` is True, a
@@ -149,8 +149,8 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     Args:
         x: one-dimensional array with one number for each row.
         N: number of columns; None for the number of rows.
-        increasing: True if the exponents increase from column to column, starting at 0; False if
-            they decrease and end at 0.
+        increasing: True for exponents that increase from column to column, starting at 0; False for
+            exponents that decrease and end at 0.
 
     Returns:
         A matrix with the dtype of `x`.

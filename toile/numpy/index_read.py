@@ -180,8 +180,8 @@ def parse_index(shape, idx, lenient=False, wrap=True):
     """Parse `idx` into entries for an operand of `shape`, and list the axes to insert first.
 
     Each inserted axis has length 1 and is indexed by a scalar boolean. An integer that is out of
-    bounds raises an error, unless `lenient` is True: the user then chose a mode, which determines
-    the result. If `wrap` is False, negative integers are out of bounds.
+    bounds raises an error unless `lenient` is True, which means that the user chose a mode that
+    determines the result. If `wrap` is False, negative integers are out of bounds.
     """
     components = _expand_masks(_components(idx))
     ellipses = sum(i is Ellipsis for i in components)
@@ -374,7 +374,7 @@ def _rest_of_axes(entries):
 
 def get(x: Any, idx: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: Any = None, fill_value: Any = None, wrap_negative_indices: bool = True) -> Array:
-    """Read `x[idx]`; indices in index arrays that are out of bounds are clamped by default."""
+    """Read `x[idx]`; by default, out-of-bounds indices in index arrays are clamped."""
     if fill_value is not None and mode is None:
         mode = "fill"
     entries, inserted = parse_index(x.shape, idx, mode is not None, wrap_negative_indices)

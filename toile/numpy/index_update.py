@@ -1,8 +1,8 @@
 """Writing `x.at[index]`: functional updates, lowered to dynamic_update_slice or one scatter.
 
 The entries come from index_read.parse_index. Indices made of integers and contiguous slices are
-known to be in bounds and update one window; everything else is a scatter, which by default ignores
-indices that are out of bounds.
+known to be in bounds and update one window; all other indices result in a scatter, which by default
+ignores indices that are out of bounds.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _update_window(x, entries, window, y, op):
 def _updates_layout(entries, slices, strided, adv):
     """Describe the axes of an update.
 
-    Returns the batch shape, the position of the index columns of each part in it, the axes of the
-    update that are windows, and those of them that run backward.
+    Returns the batch shape, the position in it at which the index columns of each part start, the
+    axes of the update that are windows, and the window axes that run backward.
     """
     batch: list[Any] = []
     where, windows, flipped, position = {}, [], [], 0
@@ -339,12 +339,12 @@ class IndexUpdateRef:
         """Read `x[idx]`, with options for indices that are out of bounds.
 
         Args:
-            indices_are_sorted, unique_indices, mode: see the class.
+            indices_are_sorted, unique_indices, mode: see `IndexUpdateRef`.
             fill_value: result for elements that are out of bounds. If a fill value is given, the
                 default `mode` is "fill". The default fill value is NaN for floating and complex
                 dtypes, the lowest integer for signed dtypes, the highest integer for unsigned
                 dtypes, and True for booleans.
-            out_sharding, wrap_negative_indices: see the class.
+            out_sharding, wrap_negative_indices: see `IndexUpdateRef`.
 
         Returns:
             An array with the shape of `x[idx]`.
@@ -366,8 +366,8 @@ class IndexUpdateRef:
 
         Args:
             values: new elements, which are broadcast to the shape of `x[idx]`.
-            indices_are_sorted, unique_indices, mode: see the class.
-            out_sharding, wrap_negative_indices: see the class.
+            indices_are_sorted, unique_indices, mode: see `IndexUpdateRef`.
+            out_sharding, wrap_negative_indices: see `IndexUpdateRef`.
 
         Returns:
             A new array with the shape and dtype of `x`.
@@ -385,8 +385,8 @@ class IndexUpdateRef:
 
         Args:
             values: numbers to add, which are broadcast to the shape of `x[idx]`.
-            indices_are_sorted, unique_indices, mode: see the class.
-            out_sharding, wrap_negative_indices: see the class.
+            indices_are_sorted, unique_indices, mode: see `IndexUpdateRef`.
+            out_sharding, wrap_negative_indices: see `IndexUpdateRef`.
 
         Returns:
             A new array with the shape and dtype of `x`.
@@ -401,8 +401,8 @@ class IndexUpdateRef:
 
         Args:
             values: numbers to subtract, which are broadcast to the shape of `x[idx]`.
-            indices_are_sorted, unique_indices, mode: see the class.
-            out_sharding, wrap_negative_indices: see the class.
+            indices_are_sorted, unique_indices, mode: see `IndexUpdateRef`.
+            out_sharding, wrap_negative_indices: see `IndexUpdateRef`.
 
         Returns:
             A new array with the shape and dtype of `x`.
@@ -417,8 +417,8 @@ class IndexUpdateRef:
 
         Args:
             values: factors, which are broadcast to the shape of `x[idx]`.
-            indices_are_sorted, unique_indices, mode: see the class.
-            out_sharding, wrap_negative_indices: see the class.
+            indices_are_sorted, unique_indices, mode: see `IndexUpdateRef`.
+            out_sharding, wrap_negative_indices: see `IndexUpdateRef`.
 
         Returns:
             A new array with the shape and dtype of `x`.
@@ -435,8 +435,8 @@ class IndexUpdateRef:
 
         Args:
             values: values to compare with, which are broadcast to the shape of `x[idx]`.
-            indices_are_sorted, unique_indices, mode: see the class.
-            out_sharding, wrap_negative_indices: see the class.
+            indices_are_sorted, unique_indices, mode: see `IndexUpdateRef`.
+            out_sharding, wrap_negative_indices: see `IndexUpdateRef`.
 
         Returns:
             A new array with the shape and dtype of `x`.
@@ -454,8 +454,8 @@ class IndexUpdateRef:
 
         Args:
             values: values to compare with, which are broadcast to the shape of `x[idx]`.
-            indices_are_sorted, unique_indices, mode: see the class.
-            out_sharding, wrap_negative_indices: see the class.
+            indices_are_sorted, unique_indices, mode: see `IndexUpdateRef`.
+            out_sharding, wrap_negative_indices: see `IndexUpdateRef`.
 
         Returns:
             A new array with the shape and dtype of `x`.
@@ -476,8 +476,8 @@ class IndexUpdateRef:
 
         Args:
             values: divisors, which are broadcast to the shape of `x[idx]`.
-            indices_are_sorted, unique_indices, mode: see the class.
-            out_sharding, wrap_negative_indices: see the class.
+            indices_are_sorted, unique_indices, mode: see `IndexUpdateRef`.
+            out_sharding, wrap_negative_indices: see `IndexUpdateRef`.
 
         Returns:
             A new array with the shape of `x`; integers become floats.
@@ -492,8 +492,8 @@ class IndexUpdateRef:
 
         Args:
             values: exponents, which are broadcast to the shape of `x[idx]`.
-            indices_are_sorted, unique_indices, mode: see the class.
-            out_sharding, wrap_negative_indices: see the class.
+            indices_are_sorted, unique_indices, mode: see `IndexUpdateRef`.
+            out_sharding, wrap_negative_indices: see `IndexUpdateRef`.
 
         Returns:
             A new array with the shape and dtype of `x`.
@@ -508,8 +508,8 @@ class IndexUpdateRef:
 
         Args:
             func: elementwise function, such as `jnp.sin`.
-            indices_are_sorted, unique_indices, mode: see the class.
-            wrap_negative_indices: see the class.
+            indices_are_sorted, unique_indices, mode: see `IndexUpdateRef`.
+            wrap_negative_indices: see `IndexUpdateRef`.
 
         Returns:
             A new array with the shape and dtype of `x`; results are converted to that dtype.
@@ -556,8 +556,8 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
             end.
         v: new elements, which are flattened, then repeated or truncated as needed.
         mode: how to handle out-of-bounds positions. None or "clip" replaces them with the nearest
-            position, and "wrap" wraps them around. In mode "clip", negative positions are out of
-            bounds.
+            valid position, and "wrap" wraps them around. In mode "clip", negative positions are out
+            of bounds.
         inplace: must be False, because arrays are immutable.
 
     Returns:
@@ -603,17 +603,17 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None,
                    inplace: bool = True, *,
                    mode: str | lax.GatherScatterMode | None = None) -> Array:
-    """Replace elements along an axis, at different positions in each vector along the axis.
+    """Replace elements along an axis, at positions that are given separately for each vector.
 
     Args:
         arr: array whose elements are replaced.
-        indices: integer positions, in an array with the same number of axes as `arr`; the axes
-            other than `axis` are broadcast.
+        indices: integer positions, in an array with the same number of axes as `arr`; all axes
+            except `axis` are broadcast.
         values: new elements, which are broadcast to the shape of `indices`.
-        axis: axis along which to replace; None for the flattened array.
+        axis: axis along which to replace elements; None for the flattened array.
         inplace: must be False, because arrays are immutable.
         mode: how to handle out-of-bounds positions. None, "fill" or "drop" ignores them, "clip"
-            replaces them with the nearest position, and "promise_in_bounds" promises that all
+            replaces them with the nearest valid position, and "promise_in_bounds" promises that all
             positions are in bounds.
 
     Returns:

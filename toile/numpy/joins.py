@@ -1,6 +1,6 @@
 """Joining and splitting arrays: concatenate, stack, split, block, tile, repeat, insert, delete.
 
-Operands are promoted to one dtype, which is weak if all of them are weakly typed. Sizes and split
+Operands are promoted to one dtype, which is weak if all operands are weakly typed. Sizes and split
 points are static.
 """
 
@@ -516,7 +516,8 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
 
     Args:
         arr: array or number.
-        values: array to append; its shape must equal that of `arr` except along `axis`.
+        values: array to append. If `axis` is not None, the shapes of `values` and `arr` must be
+            equal except along `axis`.
         axis: axis to join along; None to join the flattened arrays.
 
     Returns:
@@ -552,17 +553,23 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
     Args:
         arr: array or number.
         obj: positions to remove: an integer, a slice, an array of integers or a boolean mask.
-            Out-of-bounds positions in an array are ignored. A traced array of integers requires
-            `assume_unique_indices`, and its positions must be in bounds.
+            Negative positions count from the end. In an array of rank 1 or more, out-of-bounds
+            positions are ignored, unless the array is traced: a traced array requires
+            `assume_unique_indices`, and its positions must be in bounds. If `obj` is an array of
+            rank 0 (traced or not) or a NumPy integer, an out-of-bounds position removes the first
+            or last slice, whichever is nearer. A mask must not be traced.
         axis: axis to remove from; None for the flattened array.
-        assume_unique_indices: True to promise that `obj` does not contain any position twice.
+        assume_unique_indices: True to promise that `obj` does not contain any position twice; used
+            only if `obj` is a traced array of rank 1 or more.
 
     Returns:
         The array without the removed slices.
 
     Raises:
-        ValueError: `obj` is an integer that is out of bounds, or a mask whose length differs from
-            the length of the axis.
+        ValueError: `obj` is a Python integer that is out of bounds, a mask whose length differs
+            from the length of the axis, or an array of neither integers nor booleans.
+        ConcretizationTypeError: `obj` is a traced mask, or a traced array of integers of rank 1 or
+            more without `assume_unique_indices`.
 
     >>> jnp.delete(jnp.arange(4), jnp.array([0, 2]))
     Array([1, 3], dtype=int32)
@@ -583,7 +590,7 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
 
 
 def _deleted_rows(obj, n):
-    """Convert a known index into n rows to a mask or to positions in range."""
+    """Convert a known index for n rows to a mask, or to positions that are in bounds."""
     obj = np.arange(n)[obj] if isinstance(obj, slice) else h.concrete(obj, "delete index")
     if obj.dtype == np.bool_:
         if obj.shape != (n,):

@@ -1,7 +1,7 @@
 """Linear algebra, with the names and results of `jax.numpy.linalg`.
 
-Matrices are in the last two axes; leading axes are batches. If a matrix is singular in `solve`, or
-not positive definite in `cholesky`, the result is not finite, whereas NumPy raises an error.
+Matrices are in the last two axes; leading axes are batch axes. If a matrix is singular in `solve`,
+or not positive definite in `cholesky`, the result is not finite, whereas NumPy raises an error.
 """
 
 # Factorizations come from `lax.linalg`. `solve` and `inv` factor once and are differentiated
@@ -398,7 +398,8 @@ def inv(a: ArrayLike) -> Array:
         a: square matrices in the last two axes.
 
     Returns:
-        An array with the shape of `a`. If a matrix is singular, its inverse is not finite.
+        An array with the shape of `a`. If a matrix is singular, the corresponding part of the
+        result is not finite.
 
     Differences:
         NumPy raises an error for singular matrices.
@@ -604,8 +605,8 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *,
         rcond: relative tolerance; singular values less than `rcond` times the largest singular
             value count as 0. The default is `max(m, n)` times the machine epsilon of the dtype; if
             `rcond` is negative, the machine epsilon itself is used.
-        numpy_resid: whether to return an empty array of residuals, as NumPy does, if the rank is
-            less than n or if `m <= n`; True is not supported under `jit`.
+        numpy_resid: if True, the array of residuals is empty, as in NumPy, when the rank is less
+            than n or when `m <= n`; True is not supported under `jit`.
 
     Returns:
         A tuple of the solution, the residuals (the sum of squared errors for each right-hand side),
@@ -754,7 +755,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
         a: array of coefficients. Its first axes are the axes of `b`, and its other axes are the
             axes of x; both groups have the same number of elements.
         b: right-hand side.
-        axes: axes of `a` to move to the end before solving; if None, the order stays the same.
+        axes: axes of `a` to move to the end before solving; None to leave the axes in place.
 
     Returns:
         The solution, of shape `a.shape[b.ndim:]`.

@@ -1,7 +1,7 @@
-"""Functions that change the shape or the order of axes and elements: reshape, transpose, roll.
+"""Functions that change shapes or the order of axes and elements: reshape, transpose, roll, etc.
 
-Each is one or two `lax` operations after its arguments are checked; arrays that already have the
-requested form are returned unchanged. Joining and splitting are in joins.py.
+Each function checks its arguments and then applies one or two `lax` operations; arrays that already
+have the requested form are returned unchanged. Joining and splitting are in joins.py.
 """
 
 from __future__ import annotations
@@ -140,16 +140,20 @@ def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C", *,
         shape: the new shape, which must have the same number of elements as `a`; one size may be
             -1, in which case it is computed from the others.
         order: "C" to read and write row by row, "F" to do so column by column.
-        copy: None or True; False raises a ValueError, because the result is always a new array.
+        copy: None or True, which have the same effect: arrays are immutable, so the result may
+            share memory with `a`, and may be `a` itself if the shape does not change. False is not
+            supported.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
         An array of the new shape.
 
     Raises:
-        TypeError: more than one size is -1.
+        TypeError: more than one size is -1, or a size is less than -1.
         ShapeError: the new shape has a different number of elements. The error is both a TypeError
             and a ValueError.
+        ValueError: `copy` is False, or `order` is unknown.
+        NotImplementedError: `order` is "A".
 
     Differences:
         NumPy also has order "A".

@@ -1,7 +1,7 @@
 """`pad` in all its modes.
 
-All modes except the constant ones work axis by axis, as in NumPy, so corners repeat elements of
-earlier padding. Widths are static.
+All modes except the constant ones work axis by axis, as in NumPy, so the corners are computed from
+the padding of earlier axes. Widths are static.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def pad(array: ArrayLike,
     - "edge": copies of the outermost element.
     - "linear_ramp": evenly spaced numbers from the outermost element to `end_values`, 0 by default.
     - "maximum", "minimum", "mean", "median": the named statistic of the vector along the axis, or
-      of only the `stat_length` elements next to the end.
+      of only the `stat_length` elements nearest to the padded end.
     - "reflect", "symmetric": the vector in reverse; only "symmetric" repeats the outermost element.
       `reflect_type="odd"` also negates the differences from that element.
     - "wrap": the elements from the opposite end.
@@ -237,8 +237,8 @@ def pad(array: ArrayLike,
         NotImplementedError: the mode is unknown.
 
     Differences:
-        In mode "empty", NumPy leaves new elements uninitialized. NumPy expects a function to change
-        the vector in place instead of returning it.
+        In mode "empty", NumPy leaves new elements uninitialized. If `mode` is a function, NumPy
+        expects it to change the vector in place instead of returning it.
 
     >>> jnp.pad(jnp.array([1, 2, 3]), (1, 2))
     Array([0, 1, 2, 3, 0, 0], dtype=int32)

@@ -305,8 +305,8 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
 
     Args:
         x: positions of the points, as a one-dimensional array.
-        y: values at the points: a one-dimensional array, or a matrix to fit one polynomial to each
-            column.
+        y: values at the points: a one-dimensional array, or a matrix, in which case one polynomial
+            is fitted to each column.
         deg: degree of the polynomial; it cannot be traced.
         rcond: relative tolerance; singular values less than `rcond` times the largest singular
             value count as 0. The default is the number of points times the machine epsilon of the

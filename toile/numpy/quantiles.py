@@ -1,4 +1,4 @@
-"""Quantiles, percentiles and medians, with and without NaN.
+"""Quantiles, percentiles and medians, and versions of them that ignore NaN.
 
 The array is first reshaped to a matrix, whose columns are then sorted. Positions are looked up with
 one gather for each neighbor. May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
@@ -182,11 +182,11 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
         axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        method: "linear" interpolates between the two neighbors of the position. "lower" and
-            "higher" return one of these neighbors, "midpoint" returns their mean, and "nearest"
-            returns the nearer neighbor, or the lower one if both are equally near. "inverted_cdf"
-            returns the smallest element for which the fraction of elements up to and including it
-            reaches `q`.
+        method: "linear" interpolates between the two neighbors of the position. "lower" returns the
+            lower neighbor, "higher" returns the higher neighbor, "midpoint" returns their mean, and
+            "nearest" returns the nearer neighbor, or the lower one if both are equally near.
+            "inverted_cdf" returns the smallest element for which the fraction of elements up to and
+            including it reaches `q`.
         keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
             "inverted_cdf"; if None, all elements have the same weight.

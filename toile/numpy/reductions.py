@@ -189,9 +189,9 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         initial: number to add to the sum; 0 by default.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
-        promote_integers: whether integers narrower than the default integer dtype (int32, or int64
-            with x64 enabled) are summed in that dtype if `dtype` is None. Unsigned integers are
-            summed in the unsigned dtype of that width.
+        promote_integers: if True and `dtype` is None, integers narrower than the default integer
+            dtype (int32, or int64 with x64 enabled) are summed in that dtype; if they are unsigned,
+            they are summed in the unsigned dtype of the same width.
 
     Returns:
         An array with the remaining axes. Booleans are summed in the default integer dtype.
@@ -234,9 +234,9 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
         initial: number to multiply the product by; 1 by default.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
-        promote_integers: whether integers narrower than the default integer dtype (int32, or int64
-            with x64 enabled) are multiplied in that dtype if `dtype` is None. Unsigned integers are
-            multiplied in the unsigned dtype of that width.
+        promote_integers: if True and `dtype` is None, integers narrower than the default integer
+            dtype (int32, or int64 with x64 enabled) are multiplied in that dtype; if they are
+            unsigned, they are multiplied in the unsigned dtype of the same width.
 
     Returns:
         An array with the remaining axes. Booleans are multiplied in the default integer dtype.

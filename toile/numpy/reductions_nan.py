@@ -1,6 +1,6 @@
-"""Reductions that ignore NaN: each replaces NaN with the identity before it reduces.
+"""Reductions that ignore NaN: each first replaces NaN with the identity of the reduction.
 
-May import the engine, `lax`, `reductions` and its imports.
+May import the engine, `lax`, `reductions` and the modules that `reductions` imports.
 """
 
 from __future__ import annotations

@@ -207,8 +207,8 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
         axis: axis to take from; None for the flattened array.
         out: must be None.
         mode: how to handle out-of-bounds positions. None or "fill" returns `fill_value`, "wrap"
-            wraps them around, "clip" takes the nearest position, and "promise_in_bounds" promises
-            that all positions are in bounds.
+            wraps them around, "clip" uses the nearest valid position, and "promise_in_bounds"
+            promises that all positions are in bounds.
         unique_indices: True to promise that no position occurs twice.
         indices_are_sorted: True to promise that positions are in increasing order.
         fill_value: result for out-of-bounds positions; by default, NaN for floating and complex
@@ -277,17 +277,17 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
                     mode: str | lax.GatherScatterMode | None = None,
                     fill_value: ArrayLike | None = None, *,
                     wrap_negative_indices: bool | None = None) -> Array:
-    """Take elements along an axis, at different positions in each vector along the axis.
+    """Take elements along an axis, at positions that are given separately for each vector.
 
     Args:
         arr: array to take from.
-        indices: integer positions, in an array with the same number of axes as `arr`; the axes
-            other than `axis` are broadcast.
+        indices: integer positions, in an array with the same number of axes as `arr`; all axes
+            except `axis` are broadcast.
         axis: axis to take from; None for the flattened array, which requires one-dimensional
             `indices`.
         mode: how to handle out-of-bounds positions. None or "fill" returns `fill_value`, "clip"
-            takes the nearest position, and "promise_in_bounds" promises that all positions are in
-            bounds.
+            uses the nearest valid position, and "promise_in_bounds" promises that all positions are
+            in bounds.
         fill_value: result for out-of-bounds positions; by default, NaN for floating and complex
             dtypes, the lowest integer for signed dtypes, the highest integer for unsigned dtypes,
             and True for booleans.
@@ -407,7 +407,7 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
 
 
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
-    """Replace the elements of an array where a mask is true with given values, in order.
+    """Put given values, in order, at the positions of an array where a mask is true.
 
     Args:
         arr: array whose elements are replaced.

@@ -1,7 +1,7 @@
-"""Sets as sorted arrays: unique and its relatives, unions, differences, membership.
+"""Sets as sorted arrays: unique and related functions, unions, differences, membership tests.
 
 With a static `size`, everything works under `jit`: the results are truncated, or padded with
-`fill_value`. Without it, the number of distinct elements must be known, so the values must be
+`fill_value`. Without a `size`, the number of distinct elements must be known, so the values must be
 concrete.
 """
 
@@ -161,8 +161,8 @@ def unique_all(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: number of elements in the result; required under `jit`. If `size` is None, all of them
-            are returned.
+        size: number of elements in the result; required under `jit`. If `size` is None, all
+            elements that are found are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
@@ -182,8 +182,8 @@ def unique_counts(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: number of elements in the result; required under `jit`. If `size` is None, all of them
-            are returned.
+        size: number of elements in the result; required under `jit`. If `size` is None, all
+            elements that are found are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
@@ -202,8 +202,8 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: number of elements in `values`; required under `jit`. If `size` is None, all of them
-            are returned.
+        size: number of elements in `values`; required under `jit`. If `size` is None, all
+            elements that are found are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
@@ -222,8 +222,8 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: number of elements in the result; required under `jit`. If `size` is None, all of them
-            are returned.
+        size: number of elements in the result; required under `jit`. If `size` is None, all
+            elements that are found are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
@@ -277,12 +277,12 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
 
 def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
             fill_value: ArrayLike | None = None) -> Array:
-    """Find the distinct elements that occur in either of two arrays.
+    """Find the distinct elements that occur in at least one of two arrays.
 
     Args:
         ar1, ar2: the arrays, which are flattened.
-        size: number of elements in the result; required under `jit`. If `size` is None, all of them
-            are returned.
+        size: number of elements in the result; required under `jit`. If `size` is None, all
+            elements that are found are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
@@ -333,8 +333,8 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
         ar2: array of the elements to leave out.
         assume_unique: True to promise that no element of `ar1` occurs twice; the result is then in
             the order of `ar1`.
-        size: number of elements in the result; required under `jit`. If `size` is None, all of them
-            are returned.
+        size: number of elements in the result; required under `jit`. If `size` is None, all
+            elements that are found are returned.
         fill_value: value with which the result is padded to `size`; 0 by default.
 
     Returns:
@@ -373,8 +373,8 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     Args:
         ar1, ar2: the arrays, which are flattened.
         assume_unique: True to promise that no element occurs twice in the same array.
-        size: number of elements in the result; required under `jit`. If `size` is None, all of them
-            are returned.
+        size: number of elements in the result; required under `jit`. If `size` is None, all
+            elements that are found are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element
             found, or 0 if there is none.
 
@@ -413,15 +413,16 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
         assume_unique: True to promise that no element occurs twice in the same array.
         return_indices: whether to also return the indices at which the elements first occur in the
             two arrays.
-        size: number of elements in the result; required under `jit`. If `size` is None, all of them
-            are returned.
+        size: number of elements in the result; required under `jit`. If `size` is None, all
+            elements that are found are returned.
         fill_value: value with which the result is padded to `size`; None for the smallest element
             found, or 0 if there is none.
 
     Returns:
         A one-dimensional array in increasing order. If `return_indices` is True, a tuple of that
         array, the indices of its elements in the flattened `ar1`, and their indices in the
-        flattened `ar2`. Indices are padded with the size of the array that they refer to.
+        flattened `ar2`. Indices are padded with the size of the array that they refer to; if one of
+        the arrays is empty, the indices in both are padded with 0.
 
     >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 5]))
     Array([2, 3], dtype=int32)

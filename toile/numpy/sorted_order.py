@@ -1,6 +1,6 @@
-"""Sorting: sort, argsort, lexsort, partition and searching in sorted arrays.
+"""Sorting (sort, argsort, lexsort, partition), and searching in sorted arrays.
 
-Sorting uses `lax.sort`, which puts NaN last. In descending order, `argsort` reverses the array
+Sorting uses `lax.sort`, which puts NaN last. For descending order, `argsort` reverses the array
 before and after sorting, so that equal elements keep their order.
 """
 
@@ -75,7 +75,7 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
         dtype: dtype of the indices; None for the default integer dtype.
 
     Returns:
-        An array of indices along the axis; to sort `a`, pass it to `take_along_axis`.
+        An array of indices along the axis; to sort `a`, pass these indices to `take_along_axis`.
 
     Raises:
         TypeError: `kind` or `order` is given.

@@ -1,7 +1,8 @@
 """`einsum`, which parses its subscripts and contracts operands in pairs with `dot_general`.
 
-The order of contraction comes from NumPy's einsum_path. Plans are cached, so that a repeated call
-costs only a dictionary lookup. Labels are characters; an ellipsis becomes separate labels.
+The order of contraction comes from NumPy's einsum_path. Plans are cached, so that planning a
+repeated call costs only a dictionary lookup. Labels are characters; an ellipsis is replaced by one
+label for each axis that it stands for.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ def _plan(subscripts, shapes, optimize):
 def _simple(subscripts, shapes):
     """Return (dimension numbers, permutation or None) if one dot_general is enough, else None.
 
-    It is enough for two operands if no label repeats within an operand, no label of only one
-    operand is summed, and sizes agree.
+    One dot_general is enough if no label repeats within an operand, no label that occurs in only
+    one of the two operands is summed over, and the sizes agree.
     """
     (xs, ys), out, _ = _plan(subscripts, shapes, "auto")
     sizes = _sizes((xs, ys), shapes, subscripts)
@@ -209,8 +210,8 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
     "..." represents all remaining axes, which are broadcast.
 
     Args:
-        subscripts: letters of each operand and of the result. Alternatively, pass arrays and lists
-            of integers in turn, optionally followed by a list for the result:
+        subscripts: letters of each operand and of the result. Alternatively, follow each array with
+            a list of integers that name its axes, and optionally end with a list for the result:
             `einsum(x, [0, 1], y, [1, 2], [0, 2])`.
         operands: arrays or numbers, one for each part of `subscripts`.
         out: not supported; must be None.

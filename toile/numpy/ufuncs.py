@@ -2,7 +2,7 @@
 
 Each is a plain function of a few lines: the fast path of `_promotion` and then the operation, so
 that an eager call costs little more than the operation itself. Functions that combine several
-operations are in `ufuncs_numeric`; the methods `add.reduce`, `add.at` ... are attached in
+operations are in `ufuncs_numeric`; methods such as `add.reduce` and `add.at` are attached in
 `ufunc_api`.
 """
 
@@ -605,9 +605,9 @@ def arctanh(x: ArrayLike, /) -> Array:
 def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Compute the angle of the point with x coordinate `x2` and y coordinate `x1`, in radians.
 
-    The angle is measured from the positive x axis and lies in [-pi, pi]. At the origin, the angle
-    is 0. On the negative x axis, the sign of the zero `x1` determines whether the angle is pi or
-    -pi.
+    The angle is measured from the positive x axis and lies in [-pi, pi]. On the negative x axis,
+    the sign of the zero `x1` determines whether the angle is pi or -pi. At the origin, the angle is
+    0 if `x2` is 0.0; if `x2` is -0.0, the origin counts as part of the negative x axis.
 
     Args:
         x1: y coordinate of the point.
@@ -788,7 +788,7 @@ def imag(val: ArrayLike, /) -> Array:
 
 
 def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where `x == y`, element by element.
+    """Test whether `x == y`, element by element.
 
     NaN equals nothing, not even NaN.
 
@@ -802,7 +802,7 @@ def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where `x != y`, element by element.
+    """Test whether `x != y`, element by element.
 
     NaN differs from everything, including NaN.
 
@@ -826,7 +826,7 @@ def _ordered(name: str, op: Any, x: Any, y: Any) -> Any:
 
 
 def less(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where `x < y`, element by element.
+    """Test whether `x < y`, element by element.
 
     A comparison with NaN is false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
@@ -841,7 +841,7 @@ def less(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where `x <= y`, element by element.
+    """Test whether `x <= y`, element by element.
 
     A comparison with NaN is false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
@@ -856,7 +856,7 @@ def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where `x > y`, element by element.
+    """Test whether `x > y`, element by element.
 
     A comparison with NaN is false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
@@ -871,7 +871,7 @@ def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where `x >= y`, element by element.
+    """Test whether `x >= y`, element by element.
 
     A comparison with NaN is false. Complex numbers are compared by their real parts, then by their
     imaginary parts.

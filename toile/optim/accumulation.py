@@ -27,7 +27,7 @@ class TraceState(NamedTuple):
     """State of `trace`.
 
     Args:
-        trace: decaying sum of updates, a tree like the parameters.
+        trace: decaying sum of updates, with the structure of the parameters.
 
     >>> from toile import optim
     >>> optim.trace(0.9).init(jnp.zeros(2))
@@ -42,8 +42,8 @@ def trace(
 ) -> base.GradientTransformation:
     """Replace updates with a decaying sum of all updates so far (momentum).
 
-    For an update `g`, the sum becomes `t = g + decay * t` and is returned. If `nesterov` is True,
-    `g + decay * t` is returned, computed from the new `t`.
+    For an update `g`, the sum becomes `t = g + decay * t`. The result is the new `t` or, if
+    `nesterov` is True, `g + decay * t` with the new `t`.
 
     Args:
         decay: decay rate of the sum, usually 0.9.
@@ -152,7 +152,7 @@ class ApplyEvery(NamedTuple):
 
 
 def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
-    """Return the sum of `k` updates in every `k`-th step, and zeros in the other steps.
+    """Sum updates over `k` steps; return the sum in every `k`-th step and zeros in the others.
 
     The parameters change only in every `k`-th step. Unlike with `MultiSteps`, the other
     transformations in a chain still run in every step.
@@ -188,8 +188,8 @@ def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
 class ShouldSkipUpdateFunction(Protocol):
     """The type of functions that tell `MultiSteps` which gradients to skip.
 
-    `skip_not_finite` is an example. `skip_large_updates` becomes such a function when
-    `functools.partial` binds its argument `max_squared_norm`.
+    `skip_not_finite` is an example. `skip_large_updates` becomes such a function when its argument
+    `max_squared_norm` is bound with `functools.partial`.
 
     >>> from toile import optim
     >>> skip: optim.ShouldSkipUpdateFunction = optim.skip_not_finite
@@ -423,10 +423,14 @@ class MultiSteps:
         )
 
     def has_updated(self, state: MultiStepsState | base.ArrayTree) -> Array:
-        """Return whether the last call to `update` made an update, as a boolean scalar.
+        """Return whether an update was made and no gradient accumulated since, as a boolean scalar.
+
+        If no gradients are skipped, the result says whether the last call to `update` made an
+        update. A call whose gradients are skipped does not change the result: after an update, it
+        stays True until the next gradient is accumulated.
 
         Args:
-            state: state that the last call returned.
+            state: state that the last call to `update` returned.
         """
         return jnp.logical_and(state.mini_step == 0, state.gradient_step > 0)
 

@@ -37,7 +37,7 @@ class ScaleByRssState(NamedTuple):
     """State of `scale_by_rss`.
 
     Args:
-        sum_of_squares: sum of all squared gradients so far, a tree like the parameters.
+        sum_of_squares: sum of all squared gradients so far, with the structure of the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_rss().init(jnp.zeros(2))
@@ -86,7 +86,7 @@ class ScaleByRmsState(NamedTuple):
     """State of `scale_by_rms` if `bias_correction` is False.
 
     Args:
-        nu: average of squared gradients, a tree like the parameters.
+        nu: average of squared gradients, with the structure of the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_rms().init(jnp.zeros(2))
@@ -101,7 +101,7 @@ class ScaleByRmsWithCountState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        nu: average of squared gradients, a tree like the parameters.
+        nu: average of squared gradients, with the structure of the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_rms(bias_correction=True).init(jnp.zeros(2))
@@ -179,8 +179,8 @@ class ScaleByRStdDevState(NamedTuple):
     """State of `scale_by_stddev` if `bias_correction` is False.
 
     Args:
-        mu: average of gradients, a tree like the parameters.
-        nu: average of squared gradients, a tree like the parameters.
+        mu: average of gradients, with the structure of the parameters.
+        nu: average of squared gradients, with the structure of the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_stddev().init(jnp.zeros(1))
@@ -196,8 +196,8 @@ class ScaleByRStdDevWithCountState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        mu: average of gradients, a tree like the parameters.
-        nu: average of squared gradients, a tree like the parameters.
+        mu: average of gradients, with the structure of the parameters.
+        nu: average of squared gradients, with the structure of the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_stddev(bias_correction=True).init(jnp.zeros(1)).count
@@ -246,8 +246,8 @@ class ScaleByAdaDeltaState(NamedTuple):
     """State of `scale_by_adadelta`.
 
     Args:
-        e_g: average of squared gradients, a tree like the parameters.
-        e_x: average of squared steps, a tree like the parameters.
+        e_g: average of squared gradients, with the structure of the parameters.
+        e_x: average of squared steps, with the structure of the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_adadelta().init(jnp.zeros(1))
@@ -261,9 +261,9 @@ class ScaleByAdaDeltaState(NamedTuple):
 def scale_by_adadelta(rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6) -> base.GradientTransformation:
     """Scale updates so that steps are proportional to the size of earlier steps.
 
-    The result is `u = sqrt(d + eps) / sqrt(v + eps) * g`. Here `v` is the moving average of `g²`,
-    where `g` is the update, and `d` is the moving average of `u²` over the earlier steps.
-    `adadelta` adds a learning rate to this transformation.
+    The result is `u = sqrt(d + eps) / sqrt(v + eps) * g`. Here `g` is the update, `v` is the moving
+    average of `g²`, and `d` is the moving average of `u²` over the earlier steps. `adadelta` adds a
+    learning rate to this transformation.
 
     Args:
         rho: decay rate of both averages.
@@ -293,9 +293,10 @@ class ScaleByRpropState(NamedTuple):
     """State of `scale_by_rprop`.
 
     Args:
-        step_sizes: step size of each element, a tree like the parameters.
-        prev_updates: steps computed by the last update, a tree like the parameters. The next update
-            returns them.
+        step_sizes: step size of each element, with the structure of the parameters.
+        prev_updates: steps computed by the last update, with the structure of the parameters. They
+            are 0 where the sign changed in that update. The next update returns them, except that
+            it returns 0 where the sign changes in the next update.
 
     >>> from toile import optim
     >>> optim.scale_by_rprop(0.1).init(jnp.zeros(1))
@@ -314,12 +315,13 @@ def scale_by_rprop(
     """Replace updates with their signs, multiplied by a step size that is adapted for each element.
 
     The step size of an element is multiplied by `eta_plus` while the sign of its update stays the
-    same, and by `eta_minus` when the sign changes. When the sign changes, the step of that element
-    is zero. As in Optax, `update` returns the step computed in the previous call, so the first
-    result is zero. `rprop` is this transformation with the sign flipped.
+    same, and by `eta_minus` when the sign changes. As in Optax, `update` returns the step computed
+    in the previous call, so the first result is zero. When the sign of an element changes, `update`
+    returns 0 for that element, in this call and in the next one; the next call does not change its
+    step size. `rprop` is this transformation with the sign flipped.
 
     Args:
-        learning_rate: initial step size of all elements.
+        learning_rate: initial step size of each element.
         eta_minus: factor by which the step size is multiplied when the sign changes; less than 1.
         eta_plus: factor by which the step size is multiplied when the sign stays the same; greater
             than 1.
@@ -369,7 +371,7 @@ class ScaleBySM3State(NamedTuple):
     Args:
         mu: for each leaf, a list with one vector per axis. Each vector contains the maxima of the
             accumulated squares over the other axes.
-        nu: average of steps, a tree like the parameters.
+        nu: average of steps, with the structure of the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_sm3().init(jnp.zeros((1, 2))).mu
@@ -395,8 +397,8 @@ def scale_by_sm3(
 
     Args:
         b1: decay rate of the average of steps.
-        b2: decay rate of the accumulated squares. 1 means a plain sum, as in the paper by Anil et
-            al. (2019).
+        b2: decay rate of the accumulated squares. The value 1 means a plain sum, as in the paper by
+            Anil et al. (2019).
         eps: small number added to the accumulated squares to avoid division by zero.
 
     Returns:
@@ -446,7 +448,7 @@ class ScaleByNovogradState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        mu: momentum, a tree like the parameters.
+        mu: momentum, with the structure of the parameters.
         nu: average squared norm of each leaf, a tree of scalars.
 
     >>> from toile import optim
@@ -464,12 +466,12 @@ def scale_by_novograd(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.25, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     weight_decay: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
 ) -> base.GradientTransformation:
-    """Divide each leaf of the updates by its average norm, and apply momentum.
+    """Divide each leaf of the updates by the leaf's average norm, and apply momentum.
 
     For a leaf with update `g` and parameter `p`, the result is the momentum
     `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, where `v` is the moving
-    average of `norm(g)**2`. In the first step, `v` is `norm(g)**2`, and `m` has no term `b1 * m`.
-    `novograd` adds a learning rate to this transformation.
+    average of `norm(g)**2`. In the first step, `v` is `norm(g)**2`, and the term `b1 * m` is
+    omitted. `novograd` adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the momentum.

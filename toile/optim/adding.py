@@ -45,12 +45,12 @@ def add_decayed_weights(
 
     For an update `g` and a parameter `p`, the result is `g + weight_decay * p`. If
     `add_decayed_weights` comes after a transformation that scales gradients, the weight decay is
-    decoupled, as in `adamw`. If it comes before such a transformation, the effect is that of a
-    penalty on the squared norm of the parameters.
+    decoupled, as in `adamw`. If `add_decayed_weights` comes before such a transformation, it has
+    the effect of a penalty on the squared norm of the parameters.
 
     Args:
-        weight_decay: factor by which the parameters are multiplied, a number or a schedule; 1e-4 to
-            0.1 are typical values.
+        weight_decay: factor by which the parameters are multiplied, a number or a schedule;
+            typical values are 1e-4 to 0.1.
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
             parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
@@ -89,7 +89,7 @@ class AddNoiseState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        rng_key: random key for the next noise.
+        rng_key: random key for the noise in the next step.
 
     >>> from toile import optim
     >>> optim.add_noise(0.01, 0.55, key=0).init(jnp.zeros(2)).count
@@ -108,7 +108,7 @@ def canonical_key(key_or_seed: Array | int) -> Array:
 
 
 def key_or_seed(who: str, key: Array | int | None, seed: int | None) -> Array | int:
-    """Return the key or seed, given by the current or the deprecated keyword; the default is 0."""
+    """Return the value of `key` or of the deprecated keyword `seed`; the default is 0."""
     if seed is not None:
         warnings.warn(f"{who}: `seed` is deprecated, use `key`", DeprecationWarning, stacklevel=3)
         if key is not None:

@@ -27,8 +27,8 @@ def hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
     paired.
 
     Args:
-        cost_matrix: cost matrix, which need not be square. The number of pairs is the smaller of
-            its two sizes.
+        cost_matrix: cost matrix, which need not be square. The number of pairs is the number of
+            rows or the number of columns, whichever is smaller.
 
     Returns:
         The row indices `i` and the column indices `j` of the pairs. Their total cost is
@@ -99,8 +99,8 @@ def base_hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
     rows than columns, some rows are not paired.
 
     Args:
-        cost_matrix: cost matrix, which need not be square. The number of pairs is the smaller of
-            its two sizes.
+        cost_matrix: cost matrix, which need not be square. The number of pairs is the number of
+            rows or the number of columns, whichever is smaller.
 
     Returns:
         The row indices `i` and the column indices `j` of the pairs. Their total cost is

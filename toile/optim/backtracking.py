@@ -79,7 +79,7 @@ def real_dtype(params: base.Params) -> Any:
 
 
 def keywords_of(who: str, value_fn: Callable, extra_args: dict[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments for the loss, or raise an error if it does not accept them."""
+    """Return the keyword arguments for the loss, or raise an error if the loss rejects them."""
     known = inspect.signature(value_fn).parameters
     unknown = sorted(name for name in extra_args if name not in known)
     if unknown:
@@ -124,7 +124,7 @@ class _Backtracking:
         return jnp.maximum(jnp.where(jnp.isnan(error), jnp.inf, error), 0.0)
 
     def attempt(self, search, loss, value, slope, params, updates):
-        """Try one more step size, and compute the gradient if it is accepted or the last one."""
+        """Try one more step size; compute the gradient if this size is accepted or is the last."""
         shrunk = self.decrease_factor * search.learning_rate
         size = jnp.where(search.count > 0, shrunk, search.learning_rate)
         point, grad = tree.add_scale(params, size, updates), search.grad
@@ -243,8 +243,8 @@ def value_and_grad_from_state(
 ) -> Callable[..., tuple[Array, base.Updates]]:
     """Compute a loss and its gradient, or read both from the state of a line search.
 
-    A line search computes the loss at the new point and often its gradient, so the next step need
-    not compute them again. The state must contain `value` and `grad`, as do the states of
+    At the new point, a line search computes the loss and often also the gradient, so the next step
+    need not compute them again. The state must contain `value` and `grad`, as do the states of
     `scale_by_zoom_linesearch`, of `lbfgs`, and of `scale_by_backtracking_linesearch` with
     `store_grad=True`.
 

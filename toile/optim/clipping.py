@@ -41,7 +41,7 @@ def clip(max_delta: ArrayLike) -> base.GradientTransformation:
 
 
 def clip_by_block_rms(threshold: ArrayLike) -> base.GradientTransformation:
-    """Scale down each leaf so that its root mean square is at most a threshold.
+    """Scale down each leaf so that its root mean square does not exceed a threshold.
 
     Args:
         threshold: maximum root mean square of a leaf.
@@ -64,7 +64,7 @@ def clip_by_block_rms(threshold: ArrayLike) -> base.GradientTransformation:
 
 
 def clip_by_global_norm(max_norm: ArrayLike) -> base.GradientTransformation:
-    """Scale down all leaves together so that their norm is at most a limit.
+    """Scale down all leaves by the same factor so that their joint norm does not exceed a limit.
 
     The direction of the updates is preserved. Updates whose norm is below the limit stay unchanged
     (Pascanu et al., 2012).
@@ -184,9 +184,9 @@ def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Ar
     """Compute the Euclidean norm of each unit's weights, broadcast to the shape of the array.
 
     If `axis` is None, the axes to reduce depend on the shape of the array. If at most one axis is
-    longer than 1, the array has a single norm. Otherwise, arrays with 2 or 3 axes are reduced over
-    the first axis, and arrays with 4 or 5 axes, such as convolution kernels, over all axes except
-    the last.
+    longer than 1, the norm of the whole array is computed. Otherwise, arrays with 2 or 3 axes are
+    reduced over the first axis, and arrays with 4 or 5 axes, such as convolution kernels, over all
+    axes except the last.
 
     Args:
         x: array of weights or of their gradients.
@@ -196,7 +196,8 @@ def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Ar
         An array with the shape of `x`.
 
     Raises:
-        ValueError: `axis` is None and `x` has more than 5 axes.
+        ValueError: `axis` is None, and `x` has more than 5 axes, at least two of which are longer
+            than 1.
 
     >>> from toile import optim
     >>> optim.unitwise_norm(jnp.array([[3.0, 1.0], [4.0, 0.0]]))

@@ -1,4 +1,4 @@
-"""Combinations of transformations, applied one after another or to different leaves."""
+"""Functions that apply several transformations, one after another or to different leaves."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ MultiTransformState = PartitionState
 def freeze(
     mask: base.PyTree | str | Sequence[str] | Callable[[base.Params], base.PyTree]
 ) -> base.GradientTransformation:
-    """Replace updates with zeros where a mask is True, so that these parameters stay unchanged.
+    """Freeze the parameters where a mask is True by replacing their updates with zeros.
 
     Args:
         mask: selects the parameters that stay unchanged: a tree of bools with the structure of the

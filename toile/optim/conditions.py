@@ -26,7 +26,7 @@ class ConditionFn(Protocol):
     """
 
     def __call__(self, step: ArrayLike, **extra_args: Any) -> ArrayLike:
-        """Return a boolean scalar, True if the transformation acts in this step.
+        """Return a boolean scalar that is True if the transformation acts in this step.
 
         Args:
             step: number of earlier calls to `update`.
@@ -101,10 +101,10 @@ def conditionally_transform(
 
     Args:
         inner: transformation to apply.
-        should_transform_fn: function that maps the number of steps taken to a boolean scalar, True
-            if `inner` is applied.
-        forward_extra_args: whether to pass the keyword arguments of `update` to
-            `should_transform_fn` too.
+        should_transform_fn: function that maps the number of steps taken to a boolean scalar. If
+            the scalar is True, `inner` is applied.
+        forward_extra_args: whether `should_transform_fn` also receives the keyword arguments of
+            `update`.
 
     Returns:
         A gradient transformation.
@@ -128,14 +128,14 @@ def conditionally_mask(
 ) -> base.GradientTransformationExtraArgs:
     """Apply a transformation in steps where a condition holds, and return zeros in all other steps.
 
-    In steps that return zeros, the inner state stays unchanged.
+    In those other steps, the inner state stays unchanged.
 
     Args:
         inner: transformation to apply.
-        should_transform_fn: function that maps the number of steps taken to a boolean scalar, True
-            if `inner` is applied.
-        forward_extra_args: whether to pass the keyword arguments of `update` to
-            `should_transform_fn` too.
+        should_transform_fn: function that maps the number of steps taken to a boolean scalar. If
+            the scalar is True, `inner` is applied.
+        forward_extra_args: whether `should_transform_fn` also receives the keyword arguments of
+            `update`.
 
     Returns:
         A gradient transformation.
@@ -157,8 +157,8 @@ class ApplyIfFiniteState(NamedTuple):
     """State of `apply_if_finite`.
 
     Args:
-        notfinite_count: number of most recent consecutive gradients that were not finite.
-        last_finite: boolean scalar, True if the last gradient was finite.
+        notfinite_count: number of consecutive gradients, up to the last one, that were not finite.
+        last_finite: boolean scalar that is True if the last gradient was finite.
         total_notfinite: total number of gradients that were not finite.
         inner_state: state of the inner transformation.
 

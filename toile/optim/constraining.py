@@ -1,4 +1,4 @@
-"""Transformations that keep parameters valid: no negative values, no NaN."""
+"""Transformations that keep parameters valid by preventing negative values and NaN."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class ZeroNansState(NamedTuple):
     """State of `zero_nans`.
 
     Args:
-        found_nan: tree with one boolean scalar per leaf of the parameters, True if the last update
-            for that leaf contained NaN.
+        found_nan: tree with one boolean scalar per leaf of the parameters. The scalar is True if
+            the last update for that leaf contained NaN.
 
     >>> from toile import optim
     >>> optim.zero_nans().init({"w": jnp.zeros(2)})

@@ -34,12 +34,12 @@ def sgd(
 ) -> GradientTransformationExtraArgs:
     """Gradient descent, optionally with momentum.
 
-    A parameter with gradient `g` moves by `-learning_rate * g`. With momentum, it moves by
-    `-learning_rate * v`, where `v = momentum * v + g`, and with Nesterov momentum, it moves by
-    `-learning_rate * (g + momentum * v)`.
+    A parameter with gradient `g` moves by `-learning_rate * g`. With momentum, the accumulated
+    update becomes `v = momentum * v + g`, and the parameter moves by `-learning_rate * v`. With
+    Nesterov momentum, the parameter moves by `-learning_rate * (g + momentum * v)`.
 
     Args:
-        learning_rate: step size, a number or a schedule; 0.01 to 0.1 are typical values.
+        learning_rate: step size, a number or a schedule; typical values are 0.01 to 0.1.
         momentum: decay rate of the accumulated updates, usually 0.9. If None, there is no momentum.
         nesterov: whether to use Nesterov momentum, which looks one step ahead.
         accumulator_dtype: dtype in which the accumulated values are stored. If `accumulator_dtype`
@@ -161,10 +161,11 @@ def rprop(
     The step size of an element is multiplied by `eta_plus` while the sign of its gradient stays the
     same, and by `eta_minus` when the sign changes. Compute gradients on the whole data set, not on
     small batches (Riedmiller and Braun, 1993). `update` returns the step computed in the previous
-    call, so the first result is zero.
+    call, so the first result is zero. When the sign of an element changes, `update` returns 0 for
+    that element, in this call and in the next one; the next call does not change its step size.
 
     Args:
-        learning_rate: initial step size of all elements.
+        learning_rate: initial step size of each element.
         eta_minus: factor by which the step size is multiplied when the sign changes; less than 1.
         eta_plus: factor by which the step size is multiplied when the sign stays the same; greater
             than 1.
@@ -267,9 +268,10 @@ def lbfgs(
 
     The direction is `-H @ g`, where `g` is the gradient and `H` is the estimate of the inverse
     Hessian, computed from the changes in parameters and gradients over the last `memory_size` steps
-    (Liu and Nocedal, 1989). The line search finds the step size. L-BFGS suits losses that are
-    computed from all data, without noise. For the line search, pass the loss, its gradient and the
-    loss function to `update` as the keyword arguments `value`, `grad` and `value_fn`.
+    (Liu and Nocedal, 1989). The line search finds the step size. L-BFGS is suited to losses
+    that are computed from all the data, without noise. For the line search, pass the loss, its
+    gradient and the loss function to `update` as the keyword arguments `value`, `grad` and
+    `value_fn`.
 
     Args:
         learning_rate: factor by which the direction is multiplied before the line search, a number

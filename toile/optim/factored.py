@@ -63,12 +63,13 @@ def scale_by_factored_rms(
     min_dim_size_to_factor: int = 128, epsilon: ArrayLike = 1e-30,
     decay_rate_fn: Callable[[ArrayLike, ArrayLike], ArrayLike] = _power_decay,
 ) -> base.GradientTransformation:
-    """Divide updates by the square root of their average square, factored for large matrices.
+    """Divide updates by the root of their average square, which is factored for large matrices.
 
     For an array whose two largest axes are long enough, only the averages of the squared updates
-    over each of these axes are stored. The average square of an element is estimated as the outer
-    product of the two averages, divided by their common mean (Adafactor; Shazeer and Stern, 2018).
-    At step `t`, counted from 1, the decay rate of the averages is `1 - t**-decay_rate`.
+    over each of these axes are stored. The average squares of the elements are estimated as the
+    outer product of the two stored averages, divided by their common mean (Adafactor; Shazeer and
+    Stern, 2018). At step `t`, counted from 1, the decay rate of the averages is
+    `1 - t**-decay_rate`.
 
     Args:
         factored: whether to factor the average squares. If False, the average squares are stored in

@@ -20,7 +20,8 @@ def flatten(inner: base.GradientTransformation) -> base.GradientTransformationEx
     concatenated.
 
     Args:
-        inner: transformation to apply to the vector. Its state also contains vectors.
+        inner: transformation to apply to the vector. Its state, too, contains vectors instead of
+            trees.
 
     Returns:
         A gradient transformation that accepts and returns trees.

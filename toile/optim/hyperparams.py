@@ -1,8 +1,9 @@
 """Hyperparameters stored in the state, where they can be read and changed during training.
 
 `inject_hyperparams(adam)(learning_rate=1e-3)` stores the numeric arguments in `state.hyperparams`
-as arrays with the dtype of the parameters. They are passed to a jitted step as arguments, and
-`set_hyperparams` preserves their dtypes, so a new value does not cause the step to be traced again.
+as arrays with the dtype of the parameters. These arrays are passed to a jitted step as arguments,
+and `set_hyperparams` preserves their dtypes, so a new value does not cause the step to be traced
+again.
 """
 
 from __future__ import annotations
@@ -162,8 +163,9 @@ def inject_hyperparams(
     Args:
         inner_factory: function, such as `adam`, that returns a transformation.
         static_args: name or names of arguments that are passed to the factory unchanged.
-        hyperparam_dtype: dtype of floating-point hyperparameters; if None, the parameters' dtype is
-            used or, if the dtypes differ, the one to which all others promote.
+        hyperparam_dtype: dtype of floating-point hyperparameters. If None, the dtype of the
+            parameters is used; if the parameters have different dtypes, the one to which all others
+            promote is used.
 
     Returns:
         A function that accepts the arguments of `inner_factory` and returns the transformation.
@@ -231,8 +233,9 @@ def inject_stateful_hyperparams(
     Args:
         inner_factory: function, such as `adam`, that returns a transformation.
         static_args: name or names of arguments that are passed to the factory unchanged.
-        hyperparam_dtype: dtype of floating-point hyperparameters; if None, the parameters' dtype is
-            used or, if the dtypes differ, the one to which all others promote.
+        hyperparam_dtype: dtype of floating-point hyperparameters. If None, the dtype of the
+            parameters is used; if the parameters have different dtypes, the one to which all others
+            promote is used.
 
     Returns:
         A function that accepts the arguments of `inner_factory` and returns the transformation.
@@ -304,7 +307,7 @@ def set_hyperparams(state: base.OptState, **values: ArrayLike) -> base.OptState:
         The new state.
 
     Raises:
-        KeyError: the state does not contain one of the names.
+        KeyError: one of the names does not occur in the state.
 
     Differences:
         Optax does not have this function.

@@ -44,8 +44,8 @@ def power_iteration(
     Args:
         matrix: square matrix, or a function that multiplies a vector by the matrix. The vector may
             be a tree.
-        v0: initial vector, which is required if `matrix` is a function; if None, a random vector is
-            used.
+        v0: initial vector, which is required if `matrix` is a function. Otherwise, `v0` may be
+            None, in which case a random vector is used.
         num_iters: maximum number of iterations.
         error_tolerance: the iteration ends when the norm of the residual, relative to the
             eigenvalue, is smaller than this number.
@@ -120,15 +120,15 @@ def matrix_inverse_pth_root(
         matrix: symmetric matrix without negative eigenvalues.
         p: order of the root: 1, 2, 4 or 8.
         num_iters: maximum number of iterations.
-        ridge_epsilon: multiple of the identity that is added to the matrix, relative to the largest
-            eigenvalue.
+        ridge_epsilon: small number. The identity, multiplied by this number and by the largest
+            eigenvalue, is added to the matrix.
         error_tolerance: the iteration ends when no element of `M` differs from the identity by more
             than this number.
         precision: precision of matrix products.
 
     Returns:
-        The inverse root, with the dtype of `matrix`, and the largest absolute difference between
-        the elements of `M` and of the identity.
+        The inverse root, with the dtype of `matrix`, and the largest absolute difference between an
+        element of `M` and the corresponding element of the identity.
 
     >>> from toile import optim
     >>> root, error = optim.matrix_inverse_pth_root(jnp.diag(jnp.array([4.0, 16.0])), 2)

@@ -1,8 +1,8 @@
 """Functions that process a large batch in small pieces and combine the results.
 
-A loop over the pieces keeps the intermediate values of only one piece in memory. Of `n` pieces,
-piece `i` contains the examples `i`, `i + n`, `i + 2n` and so on. Concatenated results are in the
-original order.
+A loop over the pieces keeps the intermediate values of only one piece in memory. If there are `n`
+pieces, piece `i` contains the examples `i`, `i + n`, `i + 2n` and so on. Concatenated results are
+in the original order.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class AccumulationType(enum.Enum):
 def reshape_batch_axis(tree: base.ArrayTree, microbatch_size: int, axis: int = 0) -> base.ArrayTree:
     """Split the batch axis of each leaf into two axes of sizes (pieces, `microbatch_size`).
 
-    Of `n` pieces, piece `i` contains the examples `i`, `i + n`, `i + 2n` and so on.
+    If there are `n` pieces, piece `i` contains the examples `i`, `i + n`, `i + 2n` and so on.
 
     Args:
         tree: tree of arrays.
@@ -153,7 +153,7 @@ def _over_leaves(acc: Accumulator) -> Accumulator:
 
 
 def _tree_accumulator(tree: Any, pieces: int) -> Accumulator:
-    """Make one accumulator from a tree of accumulators or types, a prefix of the results."""
+    """Make one accumulator from a tree of accumulators or types that is a prefix of the results."""
 
     def of(acc):
         if isinstance(acc, Accumulator):
@@ -189,11 +189,11 @@ def microbatch(
 ) -> Function:
     """Run a function on pieces of its batched arguments in a loop, and combine the results.
 
-    Only the intermediate values of one piece are in memory at a time. Of `n` pieces, piece `i`
-    contains the examples `i`, `i + n`, `i + 2n` and so on.
+    Only the intermediate values of one piece are in memory at a time. If there are `n` pieces,
+    piece `i` contains the examples `i`, `i + n`, `i + 2n` and so on.
 
     Args:
-        fun: function whose result for a batch can be combined from its results for the pieces, for
+        fun: function whose result for a batch can be computed from its results for the pieces, for
             instance by a sum or a mean.
         argnums: positions of the arguments that have a batch axis.
         microbatch_size: number of examples in a piece, a divisor of the batch size. If None, `fun`
@@ -201,8 +201,8 @@ def microbatch(
         accumulator: how to combine the results: an `AccumulationType`, an `Accumulator`, or a tree
             of such objects with the structure of the results or a prefix of that structure.
         argnames: names of the keyword arguments that have a batch axis.
-        in_axes: batch axis of each of these arguments, positional arguments first, or one axis for
-            all of them.
+        in_axes: one batch axis for all arguments in `argnums` and `argnames`, or the batch axis of
+            each of these arguments, positional arguments first.
         num_real_microbatches: number of pieces to process. It may be traced, so it can vary without
             recompilation. If `num_real_microbatches` is None, all pieces are processed.
 
@@ -257,9 +257,9 @@ def micro_vmap(
 
     Args:
         fun: function of one example.
-        in_axes: tuple that contains the batch axis of each positional argument, or None for an
-            argument without a batch axis. An int is allowed for a function of a single argument.
-            The batch axis of keyword arguments is 0.
+        in_axes: tuple with one entry per positional argument: the argument's batch axis, or None if
+            the argument has no batch axis. For a function of a single argument, an int is also
+            allowed. The batch axis of keyword arguments is 0.
         out_axes: batch axis of the results, which must be 0.
         microbatch_size: number of examples that are mapped at once. If `microbatch_size` is None,
             all examples are processed at once.

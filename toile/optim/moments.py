@@ -59,9 +59,9 @@ class ScaleByAdamState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        mu: average of gradients, a tree like the parameters.
-        nu: average of squared gradients, a tree like the parameters. In `scale_by_adamax`, it is
-            the decaying maximum of absolute gradients.
+        mu: average of gradients, with the structure of the parameters.
+        nu: average of squared gradients, with the structure of the parameters. In
+            `scale_by_adamax`, it is the decaying maximum of absolute gradients.
 
     >>> from toile import optim
     >>> optim.scale_by_adam().init(jnp.zeros(2))
@@ -123,10 +123,10 @@ class ScaleByAmsgradState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        mu: average of gradients, a tree like the parameters.
-        nu: average of squared gradients, a tree like the parameters.
-        nu_max: largest average of squared gradients so far, a tree like the parameters. The
-            averages are bias-corrected unless `bias_correction_nu` is False.
+        mu: average of gradients, with the structure of the parameters.
+        nu: average of squared gradients, with the structure of the parameters.
+        nu_max: largest average of squared gradients so far, with the structure of the parameters.
+            The averages are bias-corrected unless `bias_correction_nu` is False.
 
     >>> from toile import optim
     >>> optim.scale_by_amsgrad().init(jnp.zeros(1)).nu_max
@@ -232,7 +232,7 @@ class ScaleByLionState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        mu: average of gradients, a tree like the parameters.
+        mu: average of gradients, with the structure of the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_lion().init(jnp.zeros(2))
@@ -259,8 +259,9 @@ def scale_by_lion(
 ) -> base.GradientTransformation:
     """Replace each update with the sign of a weighted sum of the update and its average.
 
-    The result is `sign(c)` with `c = b1 * m + (1 - b1) * g`, where `g` is the update. Then the
-    average becomes `m = b2 * m + (1 - b2) * g`. `lion` adds a learning rate to this transformation.
+    The result is `sign(c)` with `c = b1 * m + (1 - b1) * g`, where `g` is the update and `m` is the
+    average of the updates so far. Then the average becomes `m = b2 * m + (1 - b2) * g`. `lion` adds
+    a learning rate to this transformation.
 
     Args:
         b1: weight of the average `m` in `c`; the weight of the update is `1 - b1`.
@@ -301,10 +302,12 @@ class ScaleByAdanState(NamedTuple):
     """State of `scale_by_adan`.
 
     Args:
-        m: average of gradients, a tree like the parameters.
-        v: average of the differences between successive gradients, a tree like the parameters.
-        n: average of the squares of the extrapolated gradients, a tree like the parameters.
-        g: previous gradient, a tree like the parameters.
+        m: average of gradients, with the structure of the parameters.
+        v: average of the differences between successive gradients, with the structure of the
+            parameters.
+        n: average of the squares of the extrapolated gradients, with the structure of the
+            parameters.
+        g: previous gradient, with the structure of the parameters.
         t: number of updates made so far.
 
     >>> from toile import optim
@@ -325,10 +328,11 @@ def scale_by_adan(
 ) -> base.GradientTransformation:
     """Add the average update and its average change, and divide by the root of an average square.
 
-    The result is `(m + (1 - b2) * v) / (sqrt(n + eps_root) + eps)`. Here `d` is the change in the
-    update `g` since the previous step (0 in the first step). `m`, `v` and `n` are the moving
-    averages of `g`, `d` and `|g + (1 - b2) * d|**2`, corrected for the bias caused by initializing
-    them to zero. `adan` adds a learning rate to this transformation.
+    Let `d` be the change in the update `g` since the previous step (0 in the first step), and let
+    `m`, `v` and `n` be the moving averages of `g`, `d` and `|g + (1 - b2) * d|**2`, corrected for
+    the bias caused by initializing them to zero. The result is
+    `(m + (1 - b2) * v) / (sqrt(n + eps_root) + eps)`. `adan` adds a learning rate to this
+    transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
@@ -374,7 +378,7 @@ class ScaleByBeliefState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        mu: average of gradients, a tree like the parameters.
+        mu: average of gradients, with the structure of the parameters.
         nu: average of the squared differences between the gradients and `mu`, a tree like the
             parameters.
 
@@ -393,12 +397,13 @@ def scale_by_belief(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-16, eps_root: ArrayLike = 1e-16,
     *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Divide the average update by the square root of the average squared deviation from it.
+    """Divide the average update by the root of the average squared deviation from that average.
 
     The result is `m / (sqrt(s) + eps)`, where `m` is the moving average of the update `g` and `s`
-    is the moving average of `|g - m|**2`. Both averages are corrected for the bias caused by
-    initializing them to zero. Steps are large where updates are close to their average. `adabelief`
-    adds a learning rate to this transformation.
+    is the moving average of `|g - m|**2`. In the result, both averages are corrected for the bias
+    caused by initializing them to zero; the deviation `g - m` is computed with the uncorrected
+    average. Steps are large where updates are close to their average. `adabelief` adds a learning
+    rate to this transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
@@ -480,11 +485,12 @@ def scale_by_radam(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     threshold: ArrayLike = 5.0, *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Average updates, and divide by the root of the average square once that average is reliable.
+    """Average updates, and divide the average as Adam does once enough steps have been taken.
 
-    While the average square `v` covers fewer than `threshold` steps, the result is `m`. After that,
-    it is `r * m / (sqrt(v + eps_root) + eps)`, where `r` approaches 1. The averages `m` and `v`
-    are those that `scale_by_adam` computes. `radam` adds a learning rate to this transformation.
+    Let `m` and `v` be the averages of updates and of squared updates that `scale_by_adam` computes.
+    While `v` covers fewer than `threshold` steps, the result is `m`. After that, it is
+    `r * m / (sqrt(v + eps_root) + eps)`, where `r` approaches 1. `radam` adds a learning rate to
+    this transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.

@@ -63,7 +63,7 @@ class MonitorState(NamedTuple):
 
     Args:
         measurements: dict from names to measurements; empty before the first update.
-        measure_states: states of the measures, in the order of the dict.
+        measure_states: states of the measures, in the order of the dict passed to `monitor`.
 
     >>> from toile import optim
     >>> optim.monitor({"norm": optim.global_norm}).init(jnp.zeros(2))

@@ -109,8 +109,8 @@ def adamw(
             a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
             save memory. If `mu_dtype` is None, the dtype of the parameters is used.
-        weight_decay: strength of the weight decay, a number or a schedule; 1e-4 to 0.1 are typical
-            values. The weight decay is multiplied by the learning rate.
+        weight_decay: strength of the weight decay, a number or a schedule; typical values are 1e-4
+            to 0.1. The weight decay is multiplied by the learning rate.
         mask: selects the parameters that decay: a tree of bools with the structure of the
             parameters or a prefix of that structure, a function that returns such a tree for the
             parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
@@ -309,8 +309,9 @@ def adabelief(
     """AdaBelief: a variant of Adam that takes larger steps where gradients are near their mean.
 
     A parameter moves by `-learning_rate * m / (sqrt(s) + eps)`, where `m` is the moving average of
-    the gradient `g` and `s` is the moving average of `(g - m)**2`. Both averages are corrected for
-    the bias caused by initializing them to zero (Zhuang et al., 2020).
+    the gradient `g` and `s` is the moving average of `(g - m)**2`. In the step, both averages are
+    corrected for the bias caused by initializing them to zero; the deviation `g - m` is computed
+    with the uncorrected average (Zhuang et al., 2020).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -387,8 +388,9 @@ def lion(
     """Lion, which moves every element by the same amount, with a sign taken from an average.
 
     A parameter `p` with gradient `g` moves by
-    `-learning_rate * (sign(b1 * m + (1 - b1) * g) + weight_decay * p)`. Then the average becomes
-    `m = b2 * m + (1 - b2) * g` (Chen et al., 2023). Lion stores one average; Adam stores two.
+    `-learning_rate * (sign(b1 * m + (1 - b1) * g) + weight_decay * p)`, where `m` is the average of
+    the gradients so far. Then the average becomes `m = b2 * m + (1 - b2) * g` (Chen et al., 2023).
+    Lion stores one average; Adam stores two.
 
     Args:
         learning_rate: step size, a number or a schedule; usually 3 to 10 times smaller than for
@@ -571,12 +573,12 @@ def novograd(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.25,
     eps: ArrayLike = 1e-6, eps_root: ArrayLike = 0.0, weight_decay: ArrayLike = 0.0,
 ) -> GradientTransformationExtraArgs:
-    """NovoGrad, which divides each array's gradient by its average norm and applies momentum.
+    """NovoGrad, which divides each gradient array by the array's average norm and applies momentum.
 
     For an array `p` with gradient `g`, let the number `v` be the moving average of `norm(g)**2`.
     The momentum becomes `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, and the
-    array moves by `-learning_rate * m`. In the first step, `v` is `norm(g)**2`, and `m` has no
-    term `b1 * m` (Ginsburg et al., 2019).
+    array moves by `-learning_rate * m`. In the first step, `v` is `norm(g)**2`, and the term
+    `b1 * m` is omitted (Ginsburg et al., 2019).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -609,11 +611,11 @@ def adagrad(
     """Adagrad, which divides gradients by the square root of the sum of their squares so far.
 
     For a gradient `g`, the sum becomes `s = s + g²`, and the parameter moves by
-    `-learning_rate * g / sqrt(s + eps)`, so steps become smaller and smaller. Adagrad suits sparse
-    gradients (Duchi et al., 2011).
+    `-learning_rate * g / sqrt(s + eps)`, so steps become smaller and smaller. Adagrad is well
+    suited to sparse gradients (Duchi et al., 2011).
 
     Args:
-        learning_rate: step size, a number or a schedule; 0.01 to 0.1 are typical values.
+        learning_rate: step size, a number or a schedule; typical values are 0.01 to 0.1.
         initial_accumulator_value: initial value of the sum.
         eps: small number added to the sum to avoid division by zero.
 
@@ -640,13 +642,13 @@ def adadelta(
 ) -> GradientTransformationExtraArgs:
     """Adadelta, whose steps are proportional to the size of earlier steps.
 
-    Let `v` be the moving average of `g²`, where `g` is the gradient, and let `d` be the moving
-    average of `u²` over the earlier steps. The step is `u = sqrt(d + eps) / sqrt(v + eps) * g`
-    (Zeiler, 2012), and a parameter moves by `-learning_rate * u`. Weight decay is added to the
-    gradient `g` before this rule applies.
+    For a gradient `g`, the step is `u = sqrt(d + eps) / sqrt(v + eps) * g`, where `v` is the moving
+    average of `g²` and `d` is the moving average of `u²` over the earlier steps (Zeiler, 2012). The
+    parameter moves by `-learning_rate * u`. Weight decay is added to the gradient `g` before this
+    rule is applied.
 
     Args:
-        learning_rate: factor by which steps are multiplied, a number or a schedule; 1.0 is the
+        learning_rate: factor by which steps are multiplied, a number or a schedule; 1.0 gives the
             published rule. If None, updates are multiplied neither by a learning rate nor by -1, so
             they point uphill.
         rho: decay rate of both averages.
@@ -681,7 +683,7 @@ def adafactor(
 ) -> GradientTransformationExtraArgs:
     """Adafactor, which stores only row and column averages of a matrix's squared gradients.
 
-    A parameter's gradient is divided by the square root of its average square (see
+    A parameter's gradient is divided by the square root of the average squared gradient (see
     `scale_by_factored_rms`). The quotient is scaled down if its root mean square exceeds
     `clipping_threshold`, and is then multiplied by the learning rate and by the root mean square
     of the parameter. Finally, momentum and weight decay are applied, if requested. Large matrices

@@ -149,7 +149,7 @@ def mask_tree(globs: str | Sequence[str], tree: PyTree, who: str = "mask") -> Py
     Args:
         globs: one or more globs that match paths.
         tree: tree of parameters.
-        who: name of the function with which error messages begin.
+        who: function name with which error messages begin.
 
     Returns:
         A tree with the structure of `tree`.
@@ -169,7 +169,7 @@ def mask_tree(globs: str | Sequence[str], tree: PyTree, who: str = "mask") -> Py
 def is_labels(labels: PyTree, params: PyTree) -> bool:
     """Return whether labels are given as a dict from globs to labels.
 
-    A dict with the same keys as the parameters is an ordinary tree of labels.
+    A dict with the same keys as the parameters counts as an ordinary tree of labels.
 
     Args:
         labels: labels in any form.
@@ -194,12 +194,12 @@ def is_labels(labels: PyTree, params: PyTree) -> bool:
 
 
 def label_tree(labels: Mapping[str, Hashable], tree: PyTree, who: str = "partition") -> PyTree:
-    """Create a tree of labels; the first glob that matches a leaf's path determines its label.
+    """Create a tree of labels, each determined by the first glob that matches the leaf's path.
 
     Args:
         labels: dict from globs to labels.
         tree: tree of parameters.
-        who: name of the function with which error messages begin.
+        who: function name with which error messages begin.
 
     Returns:
         A tree with the structure of `tree`.

@@ -51,7 +51,7 @@ class Normal:
 class Gumbel:
     """Gumbel noise for `make_perturbed_fun`.
 
-    The argmax of logits to which this noise is added is a sample from the distribution
+    If this noise is added to logits, the argmax of the sum is a sample from the distribution
     `softmax(logits)`.
 
     >>> from toile.optim import perturbations
@@ -94,7 +94,7 @@ def make_perturbed_fun(
     Args:
         fun: function that maps a tree to a tree.
         num_samples: number of samples; with more samples, the estimate is more precise.
-        sigma: scale of the noise; larger values smooth more.
+        sigma: scale of the noise; with larger values, the result is smoother.
         noise: distribution of the noise, an object with methods `sample(key, shape, dtype)` and
             `log_prob(z)`, such as `Normal()`. The default is `Gumbel()`.
         use_baseline: whether to subtract `fun(x)` when derivatives are estimated, which makes the

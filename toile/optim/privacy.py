@@ -22,7 +22,7 @@ class DifferentiallyPrivateAggregateState(NamedTuple):
     """State of `differentially_private_aggregate`.
 
     Args:
-        rng_key: random key for the next noise.
+        rng_key: random key for the noise in the next step.
 
     >>> from toile import optim
     >>> tx = optim.differentially_private_aggregate(1.0, 0.1, key=0)

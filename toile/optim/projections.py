@@ -91,7 +91,7 @@ def _unit_simplex(x: Any) -> Any:
 
 @_unit_simplex.defjvp
 def _unit_simplex_jvp(primals: Any, tangents: Any) -> Any:
-    """Subtract from the tangent its mean, both over the elements where the result is positive."""
+    """Where the result is positive, subtract the tangent's mean over these elements; else use 0."""
     (x,), (dx,) = primals, tangents
     out = _unit_simplex(x)
     support = out > 0

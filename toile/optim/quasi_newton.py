@@ -47,8 +47,8 @@ def _inner(x, y):
 def _two_loops(updates, steps, changes, weights, start, oldest):
     """Multiply updates by the inverse Hessian, from rings of steps, gradient changes and weights.
 
-    The first loop goes from the newest step to the oldest, the second loop back. `start` is the
-    multiple of the identity from which the estimate starts.
+    The first loop goes from the newest step to the oldest, and the second loop goes back. The
+    estimate starts from `start` times the identity.
     """
     size = weights.shape[0]
     order = (oldest + jnp.arange(size)) % size
@@ -116,7 +116,7 @@ def scale_by_lbfgs(
         )
 
     def identity_scale(updates, state, step, change):
-        """Return `<dg, dw> / <dg, dg>` of the last step, or at most `1 / |g|` in the first step."""
+        """Return `<dg, dw> / <dg, dg>` of the last step; in the first step, `min(1, 1 / |g|)`."""
         if not scale_init_precond:
             return 1.0
         above, below = _inner(change, step), tree.norm(change, squared=True)

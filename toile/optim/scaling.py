@@ -202,7 +202,7 @@ def scale_by_trust_ratio(
 def normalize_by_update_norm(
     scale_factor: ArrayLike = 1.0, eps: ArrayLike = 1e-6
 ) -> base.GradientTransformation:
-    """Divide all updates by their global norm, so that their global norm becomes a fixed number.
+    """Multiply all updates by one factor, so that their global norm becomes a fixed number.
 
     Updates are multiplied by `scale_factor / (norm + eps)`, where the norm is computed over all
     leaves.
@@ -230,7 +230,7 @@ def normalize_by_update_norm(
 
 
 def centralize() -> base.GradientTransformation:
-    """Subtract the mean over all axes except the first from each leaf.
+    """Subtract from each leaf its mean over all axes except the first.
 
     Leaves with fewer than two axes stay unchanged. This method is called gradient centralization
     (Yong et al., 2020).
@@ -257,7 +257,7 @@ class ScaleByOptimisticGradientState(NamedTuple):
     """State of `scale_by_optimistic_gradient`.
 
     Args:
-        is_initial_step: boolean scalar, True before the first update.
+        is_initial_step: boolean scalar that is True before the first update.
         previous_gradient: updates in the last step.
 
     >>> from toile import optim
@@ -273,7 +273,7 @@ class ScaleByOptimisticGradientState(NamedTuple):
 def scale_by_optimistic_gradient(
     alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> base.GradientTransformation:
-    """Add the change since the previous step to the updates.
+    """Add to the updates their change since the previous step.
 
     The result is `(alpha + beta) * g - beta * g'`, where `g` is the update and `g'` is the update
     in the previous step. In the first step, `g'` is `g`.

@@ -1,9 +1,10 @@
 """Zoom line search, which finds a step size that satisfies the strong Wolfe conditions.
 
-The step size is increased until an interval is found that contains a good step size. Then cubic or
-quadratic interpolation or bisection makes the interval smaller (Nocedal and Wright, Numerical
-Optimization, algorithms 3.5 and 3.6, with the approximate decrease condition of Hager and Zhang).
-If no good step size is found, the search uses the best step size that decreased the loss enough.
+The step size is increased until an interval is found that contains a good step size. The interval
+is then narrowed by cubic interpolation, quadratic interpolation or bisection (Nocedal and Wright,
+Numerical Optimization, algorithms 3.5 and 3.6, with the approximate decrease condition of Hager and
+Zhang). If no good step size is found, the search uses the best step size that decreased the loss
+enough.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def _quadratic_minimum(low: _Point, high: _Point) -> ArrayLike:
 
 @dataclass(frozen=True)
 class _Zoom:
-    """The settings of the search; its methods get the line to search as an argument."""
+    """The settings of the search; the methods receive the line to search as an argument."""
 
     max_steps: ArrayLike
     max_size: ArrayLike | None
@@ -130,7 +131,7 @@ class _Zoom:
     verbose: bool
 
     def errors(self, point: _Point, start: _Point) -> tuple[ArrayLike, ArrayLike]:
-        """Return by how much a point misses the required decrease and the required slope."""
+        """Return the amounts by which a point misses the required decrease and slope."""
         decrease = point.value - start.value - self.slope_rtol * point.size * start.slope
         if self.approx_dec_rtol is not None:
             by_slope = point.slope - (2 * self.slope_rtol - 1.0) * start.slope
@@ -186,7 +187,7 @@ class _Zoom:
         return jnp.where(~use_cubic & ~use_quadratic, (low.size + high.size) / 2.0, middle)
 
     def narrow(self, search: _Search, line: Callable, start: _Point) -> _Search:
-        """Try a step inside the interval, and make it one of the ends."""
+        """Try a step inside the interval, and make this step one of the ends of the interval."""
         low, high, tol = search.low, search.high, self.tol
         too_small = jnp.abs(high.size - low.size) <= self.interval_threshold
         new, grad = line(self.guess_inside(search))
@@ -306,7 +307,7 @@ def scale_by_zoom_linesearch(
     The `update` of this transformation needs the keyword arguments `value` (the loss), `grad` (its
     gradient) and `value_fn` (the function of the parameters that computes the loss). All other
     keyword arguments are passed to `value_fn`. The state contains the loss and the gradient at the
-    new point, for `value_and_grad_from_state`.
+    new point, so that `value_and_grad_from_state` can return them.
 
     Args:
         max_linesearch_steps: maximum number of step sizes to try, for instance 15.

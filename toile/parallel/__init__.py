@@ -1,7 +1,7 @@
 """Programs on many devices: pmap, shard_map, meshes and shardings.
 
 A mapped function is one Program that every device runs; each CPU device is a thread. Collectives
-are operations of that Program, which communicate with the other devices through an exchange. May
+are operations of that Program that communicate with the other devices through an exchange. May
 import staging and below.
 """
 

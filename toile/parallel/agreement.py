@@ -1,8 +1,9 @@
 """Agreement on Programs that several processes run together.
 
-Each run of such a Program gets a number. Before the first run each process sends all others a
-digest of the Program; if digests differ, they send its details too, and all of them raise an error
-that shows both versions. Later runs send nothing. May import the engine and parallel.
+Each run of such a Program gets a number. Before the first run, each process sends all others a
+digest of the Program. If the digests differ, the processes also send the details of the Program,
+and all processes raise an error that shows both versions. Later runs send nothing. May import the
+engine and parallel.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How arrays are laid out over the devices of a mesh, as far as tracing can know.
+"""How arrays are laid out over the devices of a mesh, as far as this is known during tracing.
 
-A layout is an `Own`; None means that an array is not divided, UNKNOWN that its layout is not known.
-To find the layout of a value, tracers of derivatives and of vmap are unwrapped. In a Program,
-layouts are propagated from equation to equation where the result is certain. May import control and
-below.
+A layout is an `Own`; None means that an array is not divided, and UNKNOWN means that its layout is
+not known. To find the layout of a value, tracers of derivatives and of vmap are unwrapped. In a
+Program, layouts are propagated from equation to equation where the result is certain. May import
+control and below.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reorder equations so that independent all-reduces follow each other.
 
 Devices synchronize for each collective, and `buckets` joins equal all-reduces that are neighbors.
-Here every equation that needs no all-reduce goes first; then all ready all-reduces of one kind go
-together, starting with the kind that came first. May import primitives and below.
+Here, every equation that needs no all-reduce goes first. Then all all-reduces of one kind that are
+ready go together, starting with the kind that came first. May import primitives and below.
 """
 
 from __future__ import annotations

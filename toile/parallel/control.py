@@ -1,10 +1,10 @@
-"""Messages between processes other than data: heartbeats, where they wait, and failures.
+"""Messages other than data between processes: heartbeats, reports of waiting, and failures.
 
 A thread of each process sends a heartbeat to the next process in a ring, even while the main thread
 compiles or reads data. This distinguishes a slow process from one that has stopped. A process that
-waits for a long time reports where it waits, and the process that it waits for compares this with
-its own position. A conflict, like any failure, is sent to all processes, which then raise the same
-error. All messages go through MPI. May import the engine.
+waits for a long time reports where it waits to the process that it waits for, and the latter
+compares the report with its own position. A conflict, like any failure, is sent to all processes,
+which then raise the same error. All messages go through MPI. May import the engine.
 """
 
 from __future__ import annotations
@@ -128,9 +128,10 @@ class Control:
                            lambda r: str(self.members[r]))
 
     def report(self, wait: Report, clocks: Mapping[int, float]) -> None:
-        """Report where this process waits to those that it waits for.
+        """Tell the processes that this process waits for where it waits.
 
-        `clocks` are those that were known before their messages were found to be missing."""
+        `clocks` contains the clocks of these processes that were known before their messages were
+        found to be missing."""
         self.waits[wait.id] = wait
         for r in wait.late:
             self.send(WAITING, [r], wait.packed(clocks.get(r, 0.0)))
@@ -219,7 +220,7 @@ class Control:
                 self.verdict(f"{told} (heartbeat_timeout_seconds={self.heartbeat:g})")
 
     def _state(self, rank: int) -> str:
-        """How a silent process was lost; empty if it is running and only does not answer.
+        """How a silent process was lost; empty if it is running but does not answer.
 
         For local processes, /proc decides: a library that holds the interpreter lock for minutes
         also keeps the heartbeat thread from answering."""
@@ -232,7 +233,7 @@ class Control:
 
     # ---- the end
     def leave(self, limit: float) -> list[int]:
-        """Say goodbye and wait for all others to do so; returns those that did not."""
+        """Say goodbye and wait for all others to do so; return those that did not."""
         self.send(GOODBYE, self.others)
         began = time.monotonic()
         while len(self.gone) < self.size - 1:

@@ -1,10 +1,10 @@
 """Devices that are threads of this process, and their collectives.
 
 Each device of a run has an `Exchange`. All of them share a `World`, in which the devices of a group
-synchronize: the last device to arrive combines the values of all. Sums are computed in the order of
-devices, so the results are bit-for-bit identical on all devices. When a device fails, `stop` wakes
-the others. If a device has finished while others wait for it, an error is raised. May import the
-engine.
+synchronize: the last device to arrive combines the values of all devices. Sums are computed in the
+order of devices, so the results are bit-for-bit identical on all devices. When a device fails,
+`stop` wakes the other devices. If a device has finished while others wait for it, an error is
+raised. May import the engine.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class World:
     def meet(
         self, group: Group, what: Any, value: Any, combine: Callable[[list[Any]], Any]
     ) -> Any:
-        """Wait for all devices of a group; `combine` of their values, in order, computed once."""
+        """Wait for a group's devices; return `combine` of their values, in order, computed once."""
         with self.condition:
             if self.error is not None:
                 raise Stopped
@@ -131,8 +131,9 @@ class World:
 class ThreadExchange(interface.Exchange):
     """The exchange of one device of a run.
 
-    `path` identifies the device in its World: for each mapping around it, the number of that
-    mapping among those its device has run, and the indices along its axes."""
+    `path` identifies the device in its World: for each enclosing mapping, it contains the number of
+    that mapping among those that its device has run, and the indices along the axes of the
+    mapping."""
 
     def __init__(self, world: World, levels: tuple[tuple[int, Place], ...]):
         self.world, self.levels = world, levels
@@ -152,7 +153,7 @@ class ThreadExchange(interface.Exchange):
         raise NameError(f"unbound axis name: {axis}")
 
     def group(self, axes: tuple[Any, ...], groups: Groups) -> Group:
-        """The devices that differ from this one in their indices along `axes` only."""
+        """The devices that differ from this one only in their indices along `axes`."""
         found = self.groups.get((axes, groups))
         if found is None:
             found = self.groups[axes, groups] = self._group(axes, groups)
@@ -184,7 +185,7 @@ class ThreadExchange(interface.Exchange):
         return self.reduced_over(self.group(axes, groups), kind, xs, (f"p{kind}", axes))
 
     def reduced_over(self, group: Group, kind: str, xs: Sequence[Any], what: Any) -> list[Any]:
-        """The arrays of the threads of a group, reduced; the same on all of them."""
+        """The arrays of the threads of a group, reduced; the result is the same on all threads."""
         if group.size == 1:
             return [np.array(x) for x in xs]
         if sum(x.nbytes for x in xs) <= TOGETHER:

@@ -20,7 +20,7 @@ SHOWN = 6  # collectives of each side in an error, starting one before the first
 
 
 class Fingerprint:
-    """A Program as other processes see it: `digest` is compared, `details` shown if it differs."""
+    """A Program as other processes see it; `details` is shown if the compared `digest` differs."""
 
     __slots__ = ("name", "ranks", "digest", "details", "line", "summary")
 

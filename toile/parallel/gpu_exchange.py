@@ -1,10 +1,10 @@
 """Collectives of GPU devices: through NCCL, in the memory of one GPU, or on the host.
 
-The devices of a run first synchronize as threads, so that a failed or missing one is noticed before
-anything is enqueued on a stream, where the work would wait forever. Then each enqueues its part of
-the collective on its own stream (NCCL: one device per GPU), or the last to arrive enqueues all of
-it (logical devices of one GPU, whose streams wait for each other). Devices that share GPUs in any
-other way exchange NumPy arrays. May import backends and the engine.
+The devices of a run first synchronize as threads, so that a failed or missing device is noticed
+before anything is enqueued on a stream, where the work would wait forever. Then each enqueues its
+part of the collective on its own stream (NCCL: one device per GPU), or the last to arrive enqueues
+all of it (logical devices of one GPU, whose streams wait for each other). Devices that share GPUs
+in any other way exchange NumPy arrays. May import platforms and below.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _communicators: dict[tuple[tuple[GpuDevice, ...], int], nccl.Communicator] = {}
 
 
 class OnGpus(ThreadExchange):
-    """Common base of exchanges of GPU devices; `devices` has those of the run in all processes."""
+    """Base of the exchanges of GPU devices; `devices` has the run's devices in all processes."""
 
     devices: tuple[GpuDevice, ...]
 

@@ -1,4 +1,4 @@
-"""Meshes: devices arranged along named axes, with or without the devices themselves.
+"""Meshes: arrangements of devices along named axes, with or without the devices themselves.
 
 A `Mesh` has devices; an `AbstractMesh` has only sizes. The current mesh (`set_mesh`) is part of the
 context, so jitted functions are traced again when it changes. Equal meshes are the same object. May
@@ -400,7 +400,7 @@ def get_mesh() -> Mesh:
 
 
 def mesh_set() -> Mesh:
-    """Like `get_mesh`, but also inside traced functions, whose cache keys include the mesh."""
+    """Like `get_mesh`, but also works in traced functions, whose cache keys include the mesh."""
     return _concrete.value
 
 

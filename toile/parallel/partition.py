@@ -1,9 +1,9 @@
 """The partition pass, which runs jitted functions with sharded arguments on all devices of a mesh.
 
 The layouts of a Program's inputs and its sharding constraints determine the Program of one device,
-with collectives where devices need each other's data. It runs like a Program of shard_map. Programs
-with effects, with meshes of several kinds, or in which nothing is divided stay on one device. May
-import staging and below.
+with collectives where devices need each other's data. The Program of one device runs like a Program
+of shard_map. Programs with effects, with meshes of several kinds, or in which nothing is divided
+stay on one device. May import staging and below.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toile.parallel.spmd import Grid, Layout, Spmd, tracing_on
 
 @dataclass(frozen=True)
 class Partition:
-    """A Program divided over the devices of a mesh."""
+    """A Program divided among the devices of a mesh."""
 
     op: Spmd
     notes: tuple[str, ...]  # which equations gather their operands
@@ -111,7 +111,7 @@ def _is_divided_inside(named: Sequence[Any], mesh: Mesh) -> bool:
 
 
 def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> Partition | None:
-    """How to divide a Program for these operands and wanted shardings; None: run it undivided."""
+    """How to divide a Program for these operands and wanted shardings; None to run it undivided."""
     named = program.memoized("named shardings", lambda: tuple(_named_in(program)))
     if not named and not any(isinstance(a, Sharded) for a in args) or slot.exchange is not None:
         return None

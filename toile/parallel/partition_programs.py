@@ -1,8 +1,7 @@
 """The Program of one device: a Program divided equation by equation.
 
 Each operation has a rule for its division (`Operation.divide`); loops and branches divide their
-bodies.
-May import control and below.
+bodies. May import control and below.
 """
 
 from __future__ import annotations

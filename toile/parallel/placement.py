@@ -213,7 +213,7 @@ class Wrapping:
 
 
 def place(program: Program, args: Sequence[Any]) -> Wrapping | None:
-    """How to wrap the raw results of a Program for these operands; None: the default way."""
+    """How to wrap the raw results of a Program for these operands; None for the default way."""
     fixed = program.memoized("placing", lambda: _placing(program))
     first = common_sharding(program.name, args)
     if first is None and fixed is False:
@@ -269,7 +269,7 @@ def _results(e: Equation, env: Env) -> Sequence[Any]:
 
 
 def result(op: Any, args: Sequence[Any], aval: Aval) -> NamedSharding | None:
-    """The sharding of the result of an operation outside `jit`; None: there is no rule."""
+    """The sharding of the result of an operation outside `jit`; None if there is no rule."""
     ins = [a._sharding if isinstance(a, Sharded) else None for a in args]
     if op.multiple or not any(isinstance(s, NamedSharding) for s in ins):
         return None

@@ -50,9 +50,9 @@ def pmap(
     Args:
         fun: the function, which is called with one slice of each argument.
         axis_name: name of the mapped axis for collectives such as `lax.psum`; None for no name.
-        in_axes: axis of each positional argument to map over, as for `vmap`; if the axis is None,
-            the whole argument is passed to each device. Keyword arguments are mapped over their
-            first axis.
+        in_axes: for each positional argument, the axis to map over, as for `vmap`. If the axis is
+            None, the whole argument is passed to each device. Keyword arguments are mapped over
+            their first axis.
         out_axes: position of the mapped axis in each result; None for a result that is the same on
             all devices.
         static_broadcasted_argnums: positions of arguments that are constants in the trace; they
@@ -64,8 +64,8 @@ def pmap(
             these arguments after the call.
 
     Returns:
-        A function with the arguments of `fun`, in which mapped arguments have an additional axis.
-        Its results are sharded over the devices.
+        A function with the arguments of `fun`, except that mapped arguments have an additional
+        axis. The results are sharded across the devices.
 
     Raises:
         ValueError: there are more slices than devices; raised by the returned function.
@@ -99,7 +99,7 @@ def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
 
 
 class PmapFunction(PjitFunction):
-    """A function over devices; traced once per kind of arguments, like a jitted one."""
+    """A function on several devices; like a jitted one, traced once per kind of arguments."""
 
     def __init__(self, mapping: _Mapping):
         super().__init__(mapping.wrapped(), {"static_argnums": mapping.static or None})

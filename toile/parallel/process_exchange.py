@@ -1,10 +1,11 @@
 """Collectives of devices in several processes: among threads first, then among processes.
 
-The devices of a process that belong to a group synchronize as threads do. The first of them then
-exchanges messages with the other processes and distributes the result. Sums are computed in the
-order of devices within a process, then in the order of processes. A common result is either
-computed in one place and sent, or computed everywhere from the same numbers in the same order, so
-the results are bit-for-bit identical on all devices. May import the engine and parallel.exchange.
+Within each process, the devices that belong to a group synchronize as threads do. The first of
+these devices then exchanges messages with the other processes and distributes the result. Sums are
+computed in the order of devices within a process, then in the order of processes. A common result
+is either computed in one place and sent, or computed everywhere from the same numbers in the same
+order, so the results are bit-for-bit identical on all devices. May import the engine and
+parallel.exchange.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The processes of one program, joined by MPI: send messages, and wait for them with a time limit.
 
-Messages are sent with nonblocking MPI calls, and a waiting process polls them. It therefore knows
-the ranks of the processes that it waits for, a failure elsewhere ends the wait, and two threads
-never call MPI at the same time. Other communication (heartbeats, failures) is in
+Messages are sent with nonblocking MPI calls, and a waiting process polls them. Therefore, a waiting
+process knows the ranks of the processes that it waits for, a failure elsewhere ends the wait, and
+two threads never call MPI at the same time. Other communication (heartbeats, failures) is in
 `parallel.control`. May import the engine.
 """
 
@@ -83,7 +83,7 @@ class Processes:
         return history.enter(digest, name, line)
 
     def check_whole(self) -> None:
-        """Raise if a failure is known that stops all processes."""
+        """Raise an error if a failure that stops all processes is known."""
         if self.control.broken is not None:
             self.control.raised = True
             raise ProcessFailure(self.control.broken + here())
@@ -337,7 +337,7 @@ slot = _Slot()
 
 
 def joined() -> Processes:
-    """The processes of the program; an error if this one is alone."""
+    """The processes of the program; raises an error if this process is alone."""
     if slot.joined is None:
         raise RuntimeError(
             "processes: needed toile.distributed.initialize() under mpirun, got one process"

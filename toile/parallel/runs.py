@@ -1,12 +1,12 @@
 """Number the programs that processes run together, to compare where each process is.
 
-Programs over the same processes are numbered in the order in which the main thread starts them, the
-same on every process. Two processes that wait for each other can therefore tell whether they are at
-the same program. A waiting process sends a `Report`; `conflict` tells whether the process that it
-waits for can never arrive. A report may be out of date when it is read: its sender may have
-received what it waited for in the meantime. The process that it waits for therefore answers with
-its clock, and the next report repeats that number. It proves that the sender waited in vain after
-it had read the answer. May import the engine.
+Programs that run on the same processes are numbered in the order in which the main thread starts
+them, which is the same on every process. Two processes that wait for each other can therefore tell
+whether they are at the same program. A waiting process sends a `Report`; `conflict` tells whether
+the process that it waits for can never arrive. A report may be out of date when it is read: its
+sender may have received what it waited for in the meantime. The receiver of a report therefore
+answers with its clock, and the next report repeats that number. The repeated number proves that the
+sender still waited in vain after it had read the answer. May import the engine.
 """
 
 from __future__ import annotations

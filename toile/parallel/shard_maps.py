@@ -58,16 +58,16 @@ def shard_map(
 ) -> Callable[..., Any]:
     """Run a function on each device of a mesh, with that device's parts of the arguments.
 
-    The arguments are divided over the devices, and the results are joined. Inside the function,
+    The arguments are divided among the devices, and the results are joined. Inside the function,
     collectives such as `lax.psum` communicate along the axes of the mesh. With an abstract mesh,
     the same results are computed without the devices. If `f` is omitted, `shard_map` returns a
     decorator.
 
     Args:
         f: the function, which is called on each device with that device's parts of the arguments.
-        out_specs: a tree of `PartitionSpec` objects that is a prefix of the results. Each spec
-            names the mesh axes along which the parts of a result are joined. Along the other mesh
-            axes, the result must be the same on all devices.
+        out_specs: a tree of `PartitionSpec` objects whose structure is a prefix of the results'
+            structure. Each spec names the mesh axes along which the parts of a result are joined.
+            Along the other mesh axes, the result must be the same on all devices.
         in_specs: a tuple, or a tree with the structure of the arguments, that contains a
             `PartitionSpec` for each argument. The spec names the mesh axes along which the argument
             is divided. An argument whose spec is None is passed unchanged. By default, arguments
@@ -75,7 +75,7 @@ def shard_map(
         mesh: mesh to map over; None for the current mesh.
         axis_names: names of the mesh axes to map over; an empty set means all axes.
         check_vma: whether to check that results are the same on all devices wherever `out_specs`
-            requires them to be.
+            requires this.
 
     Returns:
         A function whose arguments and results are whole arrays.

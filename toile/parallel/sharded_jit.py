@@ -1,8 +1,9 @@
-"""jit with shardings of its arguments and results.
+"""jit with shardings for the arguments and results.
 
-Arguments are laid out by `in_shardings` before the call and results by `out_shardings`: in the
-partition pass if it divides the function, after the call otherwise. Both are prefixes of the trees
-they belong to, with None for an unspecified sharding. May import staging and below.
+Arguments are laid out by `in_shardings` before the call. Results are laid out by `out_shardings`:
+in the partition pass if that pass divides the function, and otherwise after the call. Both are
+prefixes of the trees they belong to, with None for an unspecified sharding. May import staging and
+below.
 """
 
 from __future__ import annotations

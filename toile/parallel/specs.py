@@ -1,7 +1,7 @@
 """PartitionSpec and NamedSharding, which say which mesh axes divide which axes of an array.
 
-The code works for any number of devices, which only limits the meshes that can be made. May import
-the engine and parallel.meshes.
+The code works for any number of devices; the number only limits which meshes can be created. May
+import the engine and parallel.meshes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _canonical(entry: Any) -> Any:
 
 
 class PartitionSpec:
-    """A description of how an array is divided over a mesh: the mesh axes for each array axis.
+    """A description of how an array is divided: for each axis, the mesh axes that divide it.
 
     Args:
         partitions: one entry for each axis of the array: the name of the mesh axis that divides it,

@@ -110,9 +110,10 @@ class bound_axes:
 class Grid:
     """The axes over which a Program is mapped, and the mesh over which its results are laid out.
 
-    In pmap both belong to this process. If its only axis extends over other processes, `owners` has
-    the process of each index along it, and `everyone` the device. A mesh with devices of other
-    processes is common to all of them; each process runs the Program on its own devices."""
+    In pmap, both belong to this process. If the only axis extends over other processes, `owners`
+    contains the process of each index along the axis, and `everyone` contains the device. A mesh
+    with devices of other processes is common to all of them; each process runs the Program on its
+    own devices."""
 
     axes: tuple[tuple[Any, int], ...]
     mesh: Mesh
@@ -523,7 +524,7 @@ class Spmd(Carrier):
 class Form:
     """A mapped function traced for a kind of arguments: what to call, and the results' tree.
 
-    `given_up` has the positions of the donated arguments that a call deletes."""
+    `given_up` contains the positions of the donated arguments that a call deletes."""
 
     __slots__ = ("op", "consts", "out_tree", "given_up")
 

@@ -3,7 +3,7 @@
 A compiled Program lives as long as the function it was made for. Above the limit the least recently
 called ones are evicted: their Program forgets them, and is compiled again, or read from disk, in
 its next call. One that is running is freed only after it has finished, since the call refers to it.
-May import the engine and object_cache.
+May import the engine and disk.object_cache.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Every first-order operation, one frozen dataclass each, a file per family."""
+"""Every first-order operation: one frozen dataclass for each, and one file for each family."""

@@ -1,7 +1,7 @@
 """Where a gather or scatter reads and writes: dimension numbers, modes and fill values.
 
-These are the static parameters of `primitives.indexing`, and their checks. A fill value is kept as
-text, because fields of operations compare by value. May import the engine only.
+These are the static parameters of the operations in `primitives.gathers`, and their checks. A fill
+value is kept as text, because fields of operations compare by value. May import the engine only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GatherDimensionNumbers(NamedTuple):
         start_indices_batching_dims: axes of the indices that are paired with
             `operand_batching_dims`, in the same order.
 
-    Columns 2 and 0 of a matrix, each a window of shape (2, 1) without its second axis:
+    Read columns 2 and 0 of a matrix; each is a window of shape (2, 1) without its second axis:
 
     >>> numbers = lax.GatherDimensionNumbers(
     ...     offset_dims=(0,), collapsed_slice_dims=(1,), start_index_map=(1,))
@@ -47,7 +47,7 @@ class GatherDimensionNumbers(NamedTuple):
     Array([[3, 1],
            [6, 4]], dtype=int32)
 
-    One element of each row, each from a different column:
+    Read one element of each row, each from a different column:
 
     >>> numbers = lax.GatherDimensionNumbers(
     ...     offset_dims=(), collapsed_slice_dims=(1,), start_index_map=(1,),
@@ -102,7 +102,7 @@ class ScatterDimensionNumbers(NamedTuple):
 class GatherScatterMode(enum.Enum):
     """How gather and scatter handle windows that are not entirely inside the operand.
 
-    Functions accept a mode or its name, a string.
+    Functions accept a mode or the mode's name as a string.
 
     - `CLIP` ("clip"): windows are shifted to lie entirely inside the operand.
     - `FILL_OR_DROP` ("fill" or "drop"): a gather returns a fill value for all elements of these
@@ -141,7 +141,7 @@ _MODES: dict[str | None, GatherScatterMode] = {
 
 
 def fill_text(value: Any) -> str | None:
-    """A fill value as the text of a number: as numbers, 0.0 and -0.0, or 1 and True, are equal."""
+    """A fill value as text, because 0.0 and -0.0, or 1 and True, would be equal as numbers."""
     return None if value is None else repr(np.asarray(value).item())
 
 

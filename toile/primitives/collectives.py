@@ -1,7 +1,8 @@
 """Operations over named axes: sums, permutations, gathers and exchanges between examples.
 
-Under vmap a named axis is an array axis, and the rules here turn a collective into an operation on
-it. Over devices, `toile.parallel` executes them. May import the engine and primitives.
+Under vmap, a named axis is an array axis, and the rules here turn a collective into an operation on
+that axis. Over devices, `toile.parallel` executes the collectives. May import the engine and
+primitives.
 """
 
 from __future__ import annotations
@@ -208,9 +209,10 @@ class AllReduceTogether(_OverAxes):
 
 @dataclass(frozen=True)
 class AllReduceBegin(_OverAxes):
-    """The first half of `AllReduceTogether`: the equations up to its end run meanwhile.
+    """The first half of `AllReduceTogether`; the equations before the second half run meanwhile.
 
-    The result is a placeholder without a value. `number` distinguishes those of one Program."""
+    The result is a placeholder without a value. `number` distinguishes the placeholders of one
+    Program."""
 
     number: int = 0
 
@@ -226,7 +228,7 @@ class AllReduceBegin(_OverAxes):
 
 @dataclass(frozen=True)
 class AllReduceEnd(_OverAxes):
-    """The second half: from the placeholder and the operands, the sums (or extrema)."""
+    """The second half, which turns the placeholder and the operands into the sums (or extrema)."""
 
     kernel_family = "collectives.end"
     name = "psum_end"
@@ -329,7 +331,7 @@ class AllGather(_AlongAxis, Linear):
 
 @dataclass(frozen=True)
 class ReduceScatter(_AlongAxis, Linear):
-    """The sum over examples, each keeping its own part of one axis."""
+    """The sum over examples; each example keeps its own part along one axis."""
 
     dim: int
     tiled: bool = False
@@ -447,7 +449,7 @@ class AxisIndex(_AlongAxis):
 
 
 def is_number(x: Any) -> bool:
-    """Whether a psum operand is a plain constant, whose sum is known at once."""
+    """Whether a psum operand is a plain constant, whose sum is known immediately."""
     return isinstance(x, (int, float, complex, np.generic)) or (
         isinstance(x, np.ndarray) and dtypes.kind(x.dtype) in "biufc"
     )

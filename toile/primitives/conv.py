@@ -1,9 +1,9 @@
 """Convolution of any rank, with strides, dilations, padding and groups.
 
 `dimension_numbers` gives the batch, feature and spatial axes of both operands and the result. The
-derivatives in either operand are convolutions again, and a mapped axis becomes more features, more
-batch or more groups. May import the engine, primitives.families, elementwise, shapes, windows
-and the array kernels.
+derivatives with respect to either operand are also convolutions, and a mapped axis becomes
+additional features, batch entries or groups. May import the engine, primitives.families,
+elementwise, shapes, windows and the array kernels.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Division of operations over the devices of a mesh, by family: rules for `Operation.divide`.
+"""Division of operations among the devices of a mesh, by family: rules for `Operation.divide`.
 
 A rule gets the operation, the frame of the Program that is being divided (`parallel`), the operands
 as values of that Program, and the avals of the results. It brings the operands into layouts under
 which every device can compute its share alone, and gives the layouts and pending sums of the
-results. A layout has for each axis the names of the mesh axes that divide it.
+results. For each axis, a layout contains the names of the mesh axes that divide it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list
 
 
 def linear_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """The same for a linear function of one operand: pending sums are taken after it."""
+    """The same for a linear function of one operand; pending sums are taken after the function."""
     (x,) = ins
     if is_unsummed(f, ins, 0):
         return [f.placed(outs[0], x.layout, op(x.value), x.partial)]
@@ -49,7 +49,7 @@ def linear_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) 
 
 
 def sum_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """x + y or x - y: one pending sum, taken afterwards, if both have the same, or one is 0."""
+    """x + y or x - y: a sum stays pending if both operands have it, or if the other one is 0."""
     x, y = ins
     unsummed = [is_unsummed(f, ins, i) for i in (0, 1)]
     if x.aval.shape == y.aval.shape:
@@ -114,9 +114,9 @@ def by_labels(op: Any, labels: Sequence[Sequence[str]], f: Any, ins: Sequence[An
               outs: Sequence[Any]) -> list[Any]:
     """A sum of products: labels tell which axes of the operands and of the result are the same.
 
-    A label that is divided in one operand only is divided in the other one too, by slicing. A mesh
-    axis that two labels claim goes to the one that comes first in the result (a batch before
-    features), before those that are summed over. Axes labeled `_` are whole."""
+    A label that is divided in one operand only is divided in the other one too, by slicing. If two
+    labels claim the same mesh axis, it goes to the label that comes first in the result (a batch
+    before features); labels that are summed over come last. Axes labeled `_` are whole."""
     lhs, rhs, results = labels
     claims: dict[str, tuple[Any, ...]] = {}
     for text, v in ((lhs, ins[0]), (rhs, ins[1])):

@@ -1,9 +1,9 @@
 """The families of operations, and the few operations that their rules need.
 
-`Elementwise` takes operands of equal shape or rank 0 and equal dtype; `Linear` is its own
-derivative in its differentiable operands; `Bilinear` is linear in each of two operands.
-`Add`, `Sub`, `Neg`, `Mul`, `BroadcastInDim`, `ReduceSum`, `Reshape` and `Transpose` live here
-because the families' rules use them. May import the engine only.
+`Elementwise` takes operands that have the same dtype and either equal shapes or rank 0; `Linear` is
+its own derivative with respect to its differentiable operands; `Bilinear` is linear in each of two
+operands. `Add`, `Sub`, `Neg`, `Mul`, `BroadcastInDim`, `ReduceSum`, `Reshape` and `Transpose` live
+here because the families' rules use them. May import the engine only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Discrete Fourier transforms over the last axes.
 
 The complex transforms are symmetric, hence their own transposes; the transposes of the real ones
-weight the frequencies that stand for a conjugate pair. float32 and complex64 stay single precision.
-May import the engine, primitives.families, elementwise and shapes.
+weight the frequencies that stand for a conjugate pair. float32 and complex64 stay in single
+precision. May import the engine, primitives.families, elementwise and shapes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Gather, scatter and slices at traced positions.
 
 `Gather` and `Scatter` are each other's transposes and share their geometry: windows of the operand
-at positions from an integer array. Updates of a scatter are applied in order, so the last of
-several sets to one element wins; this makes setting linear and its transpose exact.
-May import the engine, primitives.families, elementwise, shapes and the array kernels.
+at positions from an integer array. Updates of a scatter are applied in order, so if several updates
+set the same element, the last one wins; this makes setting linear and its transpose exact. May
+import the engine, primitives.families, elementwise, shapes and the array kernels.
 """
 
 from __future__ import annotations

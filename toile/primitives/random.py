@@ -1,7 +1,7 @@
 """Random bits from keys: threefry2x32 as operations on arrays of keys.
 
-Keys are an extended dtype over uint32[..., 2]; these operations take and return them. Keys of other
-generators are only wrapped and unwrapped here; their bits and new keys come from
+Keys have an extended dtype over uint32[..., 2]; these operations take and return keys. Keys of
+other generators are only wrapped and unwrapped here; their bits and new keys come from
 `toile.random.generators`. May import the engine, primitives.families, primitives.threefry_words and
 the array kernels.
 """

@@ -1,8 +1,8 @@
-"""Sorting, the k largest elements, and the places of extrema.
+"""Sorting, the k largest elements, and the positions of extrema.
 
-Orders are those of the array kernels: NaN last in `Sort`, largest in `TopK` and `Argmax`. Tangents
-follow the elements they belong to. May import the engine, primitives.families, indexing, shapes and
-the array kernels.
+The order is that of the array kernels: NaN comes last in `Sort`, and is the largest value in `TopK`
+and `Argmax`. Tangents follow the elements they belong to. May import the engine,
+primitives.families, gathers, shapes and the array kernels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toile.primitives.shapes import iota
 
 
 def take_along(x: Any, index: Any, axis: int) -> Any:
-    """The elements of x that `index` names along one axis, all distinct and in bounds."""
+    """The elements of x at the positions `index` along one axis, all distinct and in bounds."""
     others = tuple(d for d in range(x.ndim) if d != axis)
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
     op = Gather(

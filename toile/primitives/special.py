@@ -1,9 +1,9 @@
 """Special functions: error functions, the gamma family, Bessel functions, incomplete integrals.
 
 Each class is one elementwise operation on real floats; its values come from the raw function of
-`primitives.arrays.special`. Derivatives that have no closed form raise ValueError, and only when
-such an operand is differentiated. May import the engine, primitives.families,
-primitives.elementwise, primitives.transcendental and primitives.arrays.
+`primitives.arrays.special`. A derivative that has no closed form raises ValueError, but only when
+it is needed. May import the engine, primitives.families, primitives.elementwise,
+primitives.transcendental and primitives.arrays.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ _KNOWN_ORDERS = 7  # from 0 on
 
 @dataclass(frozen=True)
 class PolygammaOfOrder(_Special):
-    """The derivative of digamma of a known order; compiled code has it for `Polygamma`."""
+    """The digamma derivative of a known order; compiled code uses it in place of `Polygamma`."""
 
     order: int
 

@@ -3,7 +3,7 @@
 `Taylor` has the rules that `Operation.taylor` chooses from. A rule gets an operation, the operands'
 values and their coefficients of t, t^2, ..., and returns the value and the coefficients of the
 result. `zero_term` stands for one coefficient that is known to be zero, `zero_series` for all
-coefficients of a constant operand. `toile.experimental.jet` loads this.
+coefficients of a constant operand. `toile.experimental.jet` loads this module.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class Taylor:
         return y, [_sum(column) for column in zip(*out)]
 
     def inlined(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-        """A call of a Program."""
+        """A call to a Program."""
         return self.composed(op, lambda *xs: evaluate(op.program, xs), primals, series)
 
     def clamped(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:

@@ -1,9 +1,9 @@
 """Threefry2x32 in integer arithmetic: an elementwise operation on words, and the key operations.
 
 The functions are `hash_words` rules for the operations of `primitives.random`; they take an
-operation and traced words of keys, with the words along the last axis. Results agree bit for bit
-with the array kernels, and fuse with the code that uses the bits. May import the engine,
-primitives.shapes and what that imports, and the array kernels.
+operation and traced words of keys, with the words along the last axis. The results agree bit for
+bit with those of the array kernels, and the operations fuse with the code that uses the bits. May
+import the engine, primitives.shapes and what that imports, and the array kernels.
 """
 
 from __future__ import annotations

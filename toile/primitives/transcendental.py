@@ -268,7 +268,7 @@ class Atan(_Quotient):
 
 
 class Atan2(_Transcendental):
-    """The angle between the positive horizontal axis and the point whose coordinates are (y, x)."""
+    """The angle between the positive horizontal axis and the line to the point (y, x)."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         if _is_complex(x):  # exp(i angle) = (y + i x) / sqrt(x² + y²)

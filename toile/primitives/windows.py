@@ -1,9 +1,9 @@
-"""Reductions over sliding windows, and the two operations that select an element per window.
+"""Reductions over sliding windows, and the two operations that select an element of each window.
 
-A window has `window_dimensions`, with elements `window_dilation` apart, at every `window_strides`
-of the operand, whose elements are `base_dilation` apart and which is padded by `padding`; positions
-outside count as the identity of the reduction. May import the engine, primitives.families,
-elementwise, reductions, shapes and the array kernels.
+The elements of the operand are `base_dilation` apart, and the operand is padded by `padding`.
+Windows are `window_strides` apart; each has `window_dimensions` elements, which are
+`window_dilation` apart. Gaps and padding count as the identity of the reduction. May import the
+engine, primitives.families, elementwise, reductions, shapes and the array kernels.
 """
 
 from __future__ import annotations

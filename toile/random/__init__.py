@@ -1,7 +1,7 @@
-"""Random numbers from explicit keys, with the names, arguments and results of `jax.random`.
+"""Random numbers from explicit keys, with the same names, arguments and results as `jax.random`.
 
 `key(seed)` creates a key, and `split` creates new keys from it. Use each key only once. Equal keys
-yield equal numbers, on every device and inside or outside `jit`.
+yield equal numbers, on every device, both inside and outside `jit`.
 """
 
 from toile.engine.lazy import attach as _attach

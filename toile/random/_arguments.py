@@ -268,9 +268,10 @@ MANY = 1 << 18
 def compiled_if_many(fun, only=()):
     """Compile a function `fun(key, shape, ...)` if it draws many numbers outside `jit`.
 
-    One kernel draws them, on all cores or on a GPU, with the same bits. The arguments after `shape`
-    must be dtypes or numbers; with arrays among them, nothing is compiled here. `only` are the
-    dtypes, if not all, for which NumPy's last bits are those of compiled code."""
+    A single kernel then draws the numbers, on all cores or on a GPU, and the results are the
+    same bit for bit. The arguments after `shape` must be dtypes or numbers; if one of them is an
+    array, nothing is compiled here. `only` lists the dtypes for which NumPy's results equal the
+    results of compiled code to the last bit; if `only` is empty, this is true for all dtypes."""
     count = len(inspect.signature(fun).parameters)
     jitted = PjitFunction(fun, {"static_argnums": tuple(range(1, count))})
 
@@ -286,7 +287,7 @@ def compiled_if_many(fun, only=()):
 
 
 def _is_fixed(x):
-    """Whether `x` is a dtype, or a number that equals no other number, as -0.0 equals 0.0."""
+    """Whether `x` is a dtype, or a number other than -0.0, which compares equal to 0.0."""
     if isinstance(x, (int, float, np.integer, np.floating)):
         return bool(x != 0 or not np.signbit(x))
     return isinstance(x, np.dtype)

@@ -1,4 +1,4 @@
-"""Uniform numbers: raw bits, floats, integers, coin flips, and choices made with them.
+"""Uniform numbers (raw bits, floats, integers and coin flips), and choices made with them.
 
 All results equal those of JAX, bit for bit.
 """
@@ -386,13 +386,17 @@ def choice(
             and `replace` is False.
 
     Returns:
-        An array with the dtype of `a`. Its shape is the shape of `a` with `axis` replaced by
-        `shape`.
+        If `a` is an array, an array with the dtype of `a`, whose shape is the shape of `a` with
+        `axis` replaced by `shape`. If `a` is an integer, an array of integers with the shape
+        `shape`. If `shape` contains a 0, the result is an empty array whose shape is just `shape`,
+        even if `a` has other axes.
 
     Raises:
         TypeError: `shape` is a number.
-        ValueError: `replace` is False, and `shape` requests more elements than there are to choose
-            from.
+        ValueError: there is nothing to choose from (`a` has size 0 along `axis`, or is an integer
+            that is not positive) although `shape` contains no 0; `replace` is False, and `shape`
+            requests more elements than there are to choose from; `p` is not a vector with one
+            weight per element; `axis` is out of range; or `mode` is used and is invalid.
 
     >>> toile.random.choice(key(0), jnp.array([10, 20, 30]), (4,))
     Array([20, 10, 30, 20], dtype=int32)

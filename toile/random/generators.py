@@ -1,9 +1,9 @@
 """The operations of each generator on keys: seeds, splits, folds and bits.
 
-Threefry-2x32 has its own operations, which the compiler fuses. The others are functions of the
-words of one key: Threefry-4x32 and Philox hash a counter with the key; `rbg` splits and folds like
-Threefry and draws bits with `lax.rng_bit_generator`; `unsafe_rbg` uses the latter for splits and
-folds too. All results equal those of JAX, bit for bit.
+Threefry-2x32 has its own operations, which the compiler fuses. The operations of the other
+generators are functions of the words of one key: Threefry-4x32 and Philox hash a counter with the
+key; `rbg` splits and folds like Threefry and draws bits with `lax.rng_bit_generator`; `unsafe_rbg`
+uses `lax.rng_bit_generator` for splits and folds too. All results equal those of JAX, bit for bit.
 """
 
 import functools

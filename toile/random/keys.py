@@ -252,7 +252,7 @@ def wrap_key_data(
         dtype: dtype of the keys, another way to specify the generator.
 
     Returns:
-        An array of keys. Its shape is that of `key_bits_array` without the last axis.
+        An array of keys. Its shape is the shape of `key_bits_array` without the last axis.
 
     Raises:
         TypeError: the words are not uint32, or the last axis does not have the size of a key.

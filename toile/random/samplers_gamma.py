@@ -1,8 +1,9 @@
 """Gamma numbers and the samplers built on them.
 
-Marsaglia and Tsang's rejection method runs for all elements at once. Each element has its own key,
-so its number does not depend on how many rounds the other elements need. Derivatives with respect
-to the shape parameter pass through the sample (implicit reparametrization).
+Marsaglia and Tsang's rejection method runs for all elements simultaneously. Each element has its
+own key, so the number drawn for an element does not depend on how many rounds the other elements
+need. Derivatives with respect to the shape parameter pass through the sample (implicit
+reparametrization).
 """
 
 from __future__ import annotations

@@ -361,7 +361,7 @@ def wald(
     key: Array, mean: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw floats from the Wald distribution, also called inverse Gaussian, with scale 1.
+    """Draw floats from the Wald distribution (inverse Gaussian distribution) with scale 1.
 
     The density is `exp(-(x - mean)**2 / (2 * mean**2 * x)) / sqrt(2 * pi * x**3)` for `x > 0`.
 

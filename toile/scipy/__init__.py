@@ -1,4 +1,4 @@
-"""The parts of SciPy that work under toile's transformations, with the names of `jax.scipy`.
+"""The parts of SciPy that work under toile's transformations, named as in `jax.scipy`.
 
 SciPy itself is not needed, except to look up window functions by name in `toile.scipy.signal`.
 """

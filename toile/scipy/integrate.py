@@ -14,7 +14,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0,
 
     Args:
         y: values of the function.
-        x: positions of the samples; None if they are evenly spaced with distance `dx`.
+        x: positions of the samples; None if the samples are evenly spaced at a distance of `dx`.
         dx: distance between neighboring samples; ignored if `x` is given.
         axis: axis to integrate along.
 

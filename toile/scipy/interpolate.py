@@ -18,13 +18,17 @@ __all__ = ["RegularGridInterpolator"]
 
 
 def _points(xi: ArrayLike | tuple[ArrayLike, ...], ndim: int) -> Array:
-    """Return the sample points as one array whose last axis has size `ndim`."""
+    """Return the sample points as one array whose last axis contains their coordinates.
+
+    The caller checks the size of this axis."""
     if isinstance(xi, tuple) and len(xi) == 1:
         xi = xi[0]
     if isinstance(xi, tuple):
         return jnp.stack([p.astype(float) for p in jnp.broadcast_arrays(*xi)], axis=-1)
     points = array("RegularGridInterpolator", xi)
-    return points.reshape(-1, ndim) if points.ndim == 1 else points
+    if points.ndim == 1 and ndim and points.size % ndim == 0:
+        return points.reshape(-1, ndim)
+    return points
 
 
 class RegularGridInterpolator:
@@ -87,24 +91,29 @@ class RegularGridInterpolator:
         Args:
             xi: the points: an array whose last axis contains one coordinate for each axis of the
                 grid, or a tuple with one array of coordinates for each axis of the grid. The arrays
-                of a tuple are broadcast against each other.
+                of a tuple are broadcast against each other, and then stacked along a new last axis.
+                A tuple of one array is treated like the array itself. If the grid has `n` axes, a
+                vector is first reshaped to `(-1, n)`, so it may contain several points.
             method: `"linear"` or `"nearest"`; None for the method of the interpolator.
 
         Returns:
-            An array whose shape is the shape of `xi` without its last axis, followed by the axes of
-            the values that are not axes of the grid.
+            An array with the axes of `xi` except the last (for a vector or a tuple: of `xi` as it
+            is after the reshaping or stacking above), followed by the axes of the values that are
+            not axes of the grid.
 
         Raises:
-            ValueError: `method` is invalid, or the points have the wrong number of
-                coordinates.
+            ValueError: `method` is invalid, the points have the wrong number of coordinates, or
+                `xi` is a scalar.
         """
         method = self.method if method is None else method
         _check_method(method)
         ndim = len(self.grid)
         xi = _points(xi, ndim)
-        if xi.shape[-1] != ndim:
-            raise ValueError(f"the requested sample points xi have dimension {xi.shape[1]}, but "
-                             f"this RegularGridInterpolator has dimension {ndim}{here()}")
+        if xi.shape[-1:] != (ndim,):
+            found = xi.shape[-1] if xi.ndim else 0
+            raise ValueError(f"the requested sample points xi have dimension {found}, but this "
+                             f"RegularGridInterpolator has dimension {ndim} (xi has shape "
+                             f"{xi.shape}){here()}")
         shape = xi.shape[:-1] + self.values.shape[ndim:]
         cells, fractions, outside = self._locate(xi.reshape(-1, ndim).T)
         value = (

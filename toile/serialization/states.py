@@ -1,8 +1,9 @@
-"""State dicts: nested dicts with string keys, and how each type is turned into one and back.
+"""Conversion of trees to and from state dicts, which are nested dicts with string keys.
 
 Each type is registered with a pair of functions; `toile.struct` dataclasses need no registration.
-Restoring follows the target's structure. A different structure raises an error at once, with Flax's
-message. Arrays of the wrong shape or dtype are collected and reported together, with their paths.
+Restoring follows the target's structure. A different structure raises an error immediately, with
+Flax's message. Arrays of the wrong shape or dtype are collected and reported together, with their
+paths.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class _NamedTuple:
 
 
 class _Context(threading.local):
-    """The current path of a restoration, what it checks, and the mismatches found so far."""
+    """The current path of a restoration, its checks, and the mismatches found so far."""
 
     def __init__(self) -> None:
         self.path: list[str] = []
@@ -188,9 +189,9 @@ def restore_partially(
     Args:
         target: the tree. It provides the values that are missing from the state dict.
         state: the state dict, in which entries may be missing or unknown.
-        check_shapes: whether an array fits only if it has the shape of the corresponding array in
+        check_shapes: if True, an array fits only if it has the shape of the corresponding array in
             `target`.
-        check_dtypes: whether an array fits only if it has the dtype of the corresponding array in
+        check_dtypes: if True, an array fits only if it has the dtype of the corresponding array in
             `target`.
 
     Returns:

@@ -1,10 +1,10 @@
 """Decoding the bytes of `msgpack_serialize` into a tree whose large arrays are not yet read.
 
 `decode` reads headers, names, Python values and small arrays, and allocates the large arrays. It
-returns the tree and the position in the file of the data of every array. The caller then reads the
-missing data straight into the arrays. Nothing is allocated that the file is too short to fill, so
-invalid bytes cannot cause an allocation larger than the file. Invalid bytes always raise a
-ValueError.
+returns the tree and, for every array, the position of the array's data in the file. The caller then
+reads the missing data straight into the arrays. Memory is allocated only if the file is long enough
+to fill it, so invalid bytes cannot cause an allocation larger than the file. Invalid bytes always
+raise a ValueError.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True)
 class Decoded:
-    """A tree whose arrays must still be filled, and the checksum of all bytes outside them."""
+    """A tree whose arrays must still be filled, and the checksum of all bytes outside arrays."""
 
     tree: Any
     placements: list[Placement]

@@ -24,7 +24,7 @@ _FIXED = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
 
 
 class _Held:
-    """An array that is split into one or more pieces and fetched when the first is needed."""
+    """An array that is split into one or more pieces and fetched when the first piece is needed."""
 
     __slots__ = ("source", "host")
 

@@ -1,4 +1,4 @@
-"""Checking without decoding that bytes are one complete msgpack value.
+"""Checking that bytes are one complete msgpack value, without decoding them.
 
 msgpack allocates a list of the stated length before it reads the entries, and does not limit
 nesting. `check` walks over the headers first and raises an error if a length exceeds the number of
@@ -32,7 +32,7 @@ def wrong(size: int, reason: str) -> Exception:
 
 
 def _header(data: Any, code: int, at: int) -> tuple[int, int, int]:
-    """The numbers of values and bytes after a header that starts with `code`, and its end."""
+    """The numbers of values and bytes after the header with `code`, and the header's end."""
     if code in _FIXED:
         return 0, _FIXED[code], at
     width, each = _ENTRIES.get(code) or (_TEXT.get(code) or _EXTENSION.get(code), 0)

@@ -1,9 +1,10 @@
 """Generated Python for repeated calls: the fast path into a compiled Program.
 
-An `Entrance` is made for one structure of arguments. Its generated function unpacks them by direct
-indexing, checks that the structure is the same, looks up the arrays' signatures and passes their
-pointers to an exit, which a platform makes for a Program (`platforms.call_exits`). `MISS` sends the
-call to the general path, which can handle everything. May import the engine and platforms.
+An `Entrance` is made for one structure of arguments. Its generated function unpacks the arguments
+by direct indexing, checks that their structure is the same, looks up the signatures of the arrays,
+and passes the arrays' pointers to an exit, which a platform makes for a Program
+(`platforms.call_exits`). `MISS` sends the call to the general path, which can handle everything.
+May import the engine and platforms.
 """
 
 from __future__ import annotations

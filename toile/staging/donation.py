@@ -66,7 +66,7 @@ def taken_over(donated: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval | Non
 def given_up(
     donated: Sequence[int], program: Program, keep_unused: bool = False
 ) -> tuple[int, ...]:
-    """The donated arguments that the call deletes, because a result takes as many bytes.
+    """The donated arguments that the call deletes, because a result has the same size in bytes.
 
     The others are kept. Outside a trace, a warning lists those that no result can reuse; arguments
     that nothing depends on are ignored unless `keep_unused` is True."""

@@ -106,7 +106,7 @@ def prefix_error(
 
 
 def name_of(fun: object) -> str:
-    """A function's name for messages and Programs; a partial has that of its function."""
+    """A function's name for messages and Programs; a partial has the name of its function."""
     while isinstance(fun, functools.partial) and not hasattr(fun, "__name__"):
         fun = fun.func
     return getattr(fun, "__name__", None) or type(fun).__name__

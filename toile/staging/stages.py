@@ -1,6 +1,6 @@
-"""The stages of jit, each an object: traced, lowered, compiled.
+"""The stages of jit (traced, lowered and compiled), each of which is an object.
 
-May import the engine, control and the call path.
+May import the engine, control, donation, flat_functions and options.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    """What a stage needs of its jitted function."""
+    """What a stage needs from its jitted function."""
 
     fun: Any
 

@@ -36,8 +36,8 @@ def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
     change while they are in use.
 
     Args:
-        files: a mapping from array names to paths, or the path of a folder. If it is a folder, all
-            .npy files in it are opened, and each array is named after its file.
+        files: a mapping from array names to paths, or the path of a folder. For a folder, all .npy
+            files in the folder are opened, and each array is named after its file.
 
     Returns:
         A source for a Loader.

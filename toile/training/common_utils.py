@@ -70,8 +70,8 @@ def get_metrics(device_metrics: Sequence[PyTree]) -> PyTree:
     """Stack the metrics of many steps, using the copies on the first device.
 
     Args:
-        device_metrics: a tree of arrays for each step; the arrays' first axis has one entry for
-            each device.
+        device_metrics: trees of arrays, one tree for each step. The first axis of each array has
+            one entry for each device.
 
     Returns:
         A tree of arrays whose first axis has one entry for each step.

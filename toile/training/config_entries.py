@@ -1,4 +1,4 @@
-"""Access to mappings, dataclasses and ml_collections' ConfigDict by dotted names.
+"""Access to the entries of mappings, dataclasses and ml_collections' ConfigDict by dotted names.
 
 `flat` lists the entries, and `changed` returns a copy in which some entries are changed. A
 ConfigDict is recognized by its methods, so ml_collections is not imported.
@@ -72,7 +72,7 @@ def changed(config: Any, values: Mapping[str, Any]) -> Any:
         A configuration of the same type.
 
     Raises:
-        ValueError: the configuration has no entry with one of the names.
+        ValueError: a name in `values` is not the name of an entry.
 
     >>> changed({"seed": 0, "model": {"width": 32}}, {"model.width": 64})
     {'seed': 0, 'model': {'width': 64}}

@@ -1,8 +1,7 @@
 """The flags `--config=FILE` and `--config.FIELD=VALUE` of ml_collections, with shorter errors.
 
-If a file or a field does not exist, the program ends with a one-line message, instead of a
-traceback, that suggests the nearest existing name. ml_collections is imported when a flag is
-defined.
+If a file or a field does not exist, the program ends without a traceback, and a one-line message
+suggests the most similar existing name. ml_collections is imported when a flag is defined.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def DEFINE_config_file(
 
 
 def unknown_field(flag: str, owner: str, field: str, known: Iterable[str]) -> str:
-    """Compose the error message for a flag that sets a field that does not exist.
+    """Compose the error message for a flag that sets a nonexistent field.
 
     Args:
         flag: the flag as it was written on the command line.
@@ -82,7 +81,7 @@ def unknown_field(flag: str, owner: str, field: str, known: Iterable[str]) -> st
         known: names of the existing fields.
 
     Returns:
-        A line that suggests the most similar name, or lists all names if no name is similar.
+        A line that suggests the most similar name or, if no name is similar, lists all names.
 
     >>> from toile.training import config_flags
     >>> config_flags.unknown_field("--config.sead", "tiny.py", "sead", ["batch_size", "seed"])

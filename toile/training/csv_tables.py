@@ -1,8 +1,8 @@
-"""Sources of examples that read CSV files, which contain numbers, categories and a target.
+"""Sources of examples that read numbers, categories and a target from CSV files.
 
 A column is numeric if all its entries are numbers. Any other column contains categories, which are
 numbered in sorted order. If `like` is given, the columns and codes of an earlier table are used, so
-that a model sees the same codes in both files.
+that a model sees the same codes for both files.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def csv_table(
             `"mean"` replaces them with the mean of the column, `"nan"` replaces them with NaN, and
             `"drop"` leaves out the rows in which they occur.
         delimiter: the character between fields.
-        like: a table, such as that of the training data, whose columns, codes and means are also
-            used for this file. If given, it replaces `target`, `ignore` and `categories`.
+        like: a table, such as the training data, whose columns, codes and means are also used for
+            this file. If `like` is given, it replaces `target`, `ignore` and `categories`.
 
     Returns:
         A source for a Loader. Its batches contain `numbers` (float32 [batch, n]), `categories`

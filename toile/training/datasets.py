@@ -59,7 +59,7 @@ def split(source: PyTree, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any
     Args:
         source: data for a Loader: a tree of arrays whose first axes have equal lengths, or a source
             of examples.
-        test: the fraction of the examples that go into the test part, between 0 and 1.
+        test: fraction, between 0 and 1, of the examples that go into the test part.
         seed: seed that determines which examples are in the test part.
 
     Returns:

@@ -1,7 +1,7 @@
 """A loss scale that grows while gradients are finite and shrinks when they are not.
 
 In half precision, small gradients underflow to zero. Multiplying the loss by a large number, and
-afterward dividing the gradients by the same number, keeps them in range.
+afterward dividing the gradients by the same number, prevents this.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ class DynamicScale(dynamic_scale.DynamicScale):
     Args:
         growth_factor: factor by which the scale is multiplied to increase it.
         backoff_factor: factor by which the scale is multiplied to reduce it.
-        growth_interval: number of consecutive finite steps after which the scale is increased.
-        fin_steps: number of consecutive finite steps so far.
+        growth_interval: number of consecutive steps with finite gradients that must precede an
+            increase. The scale is increased in the next step with finite gradients, that is, in
+            every `growth_interval + 1`-th step as long as all gradients are finite.
+        fin_steps: number of consecutive steps with finite gradients since the last increase.
         scale: the current scale.
         minimum_scale: minimum scale; if None, there is no limit.
 

@@ -1,4 +1,4 @@
-"""The HTML page of a report, with its style, tables, diagrams and embedded pictures in one text.
+"""The HTML page of a report: one string with the style, tables, diagrams and embedded pictures.
 
 All text from the user is escaped, and the page's Content-Security-Policy forbids loading anything,
 so a report from someone else is safe to open.

@@ -168,7 +168,7 @@ def cut_out(batch: Batch, rng: np.random.Generator, size: int) -> Batch:
         size: side length of the square, in pixels.
 
     Returns:
-        A copy of the batch with the changed images; the pixels in the square are 128.
+        A copy of the batch with the changed images; the pixels in each square have the value 128.
 
     >>> import numpy as np
     >>> from toile.training import images

@@ -1,6 +1,6 @@
 """Stop a loop after its current step: `with StopRequests() as stop: … if stop: break`.
 
-If a step is interrupted, the position in the data and the parameters may differ by one step; a loop
+If a step is interrupted, the parameters and the position in the data may be one step apart; a loop
 that stops between steps saves a consistent state. SIGTERM, which clusters send before they reclaim
 a machine, is treated like Ctrl-C.
 """

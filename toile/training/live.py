@@ -41,7 +41,7 @@ class Plot(MetricWriter):
         panels: a dict from the panels' titles to the names of their metrics. Metrics that are not
             listed are assigned to panels as described above. If `panels` is None, no metrics are
             listed.
-        log: whether vertical axes are logarithmic, or the titles of the panels that have a
+        log: True if all vertical axes are logarithmic, or the titles of the panels that have a
             logarithmic vertical axis.
         size: width and height of a panel, in pixels.
         every: minimum number of seconds between redraws.

@@ -37,8 +37,8 @@ class Loader:
 
     Args:
         source: tree of arrays whose first axes have equal lengths, such as a dict of NumPy arrays;
-            or a source of examples with `__len__` and `__getitem__`, such as those that the
-            functions in `toile.training.datasets` return.
+            or a source of examples with `__len__` and `__getitem__`, such as a source that a
+            function in `toile.training.datasets` returns.
         batch_size: number of examples in one process's batch.
         key: random key for shuffling every epoch differently; if None, the order of the source is
             kept.
@@ -51,8 +51,8 @@ class Loader:
         augment: a function `f(batch, rng)` that returns a changed batch; it is called before
             `transform`. `rng` is a NumPy random generator that depends only on the key, the epoch
             and the batch number. If `augment` is None, batches are not augmented.
-        prefetch: number of batches to load ahead; 0 loads no batches ahead.
-        threads: number of threads that load batches; with 0, the calling thread loads them.
+        prefetch: number of batches to load ahead; if 0, no batches are loaded ahead.
+        threads: number of threads that load batches; if 0, the calling thread loads them.
         process_index: index of this process among the processes that share the data; if None,
             `toile.process_index()` is used.
         process_count: number of processes that share the data, each of which receives different

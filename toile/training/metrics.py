@@ -86,7 +86,7 @@ class Metric(struct.PyTreeNode):
 
         Args:
             name: name of the output. An output named `mask` is also used if its first axis is as
-                long as that of the named output.
+                long as the first axis of the output `name`.
 
         Returns:
             A class whose `from_model_output` accepts all outputs as keyword arguments.

@@ -1,8 +1,8 @@
-"""Training in half precision: dtypes of parameters, computation and results, and loss scaling.
+"""Training in half precision: loss scaling, and dtypes of parameters, computation and results.
 
 Parameters are stored in `param_dtype`, usually float32, and converted when the model is applied;
 gradients are converted back to `param_dtype`. float16 also needs a scaled loss
-(`Policy.loss_scale`); bfloat16 does not, because it has the same range as float32.
+(`Policy.loss_scale`); bfloat16 does not, because bfloat16 has the same range as float32.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Policy:
         overrides: a dict from path patterns to dtypes, or a sequence of pairs (pattern, dtype). A
             module or parameter whose path matches a pattern uses that dtype instead of
             `compute_dtype`: a module's inputs are converted to that dtype, and its result is
-            converted back. A pattern that matches nothing raises an error.
+            converted back. If a pattern matches nothing, an error is raised.
 
     >>> from toile.training.mixed_precision import Policy
     >>> policy = Policy.parse("mixed_bfloat16", {"**/LayerNorm_*/**": "float32"})

@@ -33,9 +33,10 @@ def progress(
         unit: singular name of an item, such as "batch", from which the unit of the rate
             ("batches/s") is formed.
         start: number of items that were already done, for instance when a run is resumed.
-        stream: stream to draw on; if None, the output appears below the cell in a notebook, and
-            otherwise on stderr.
-        enabled: whether to draw; if None, only in a notebook or if `stream` is a terminal.
+        stream: stream to draw on; if None, the bar is drawn below the cell in a notebook, and on
+            stderr elsewhere.
+        enabled: whether to draw the bar; if None, it is drawn only in a notebook or if `stream` is
+            a terminal.
 
     Returns:
         An iterable over the items, which is also a context manager.
@@ -62,9 +63,10 @@ class Progress:
         unit: singular name of an item, such as "batch", from which the unit of the rate
             ("batches/s") is formed.
         start: number of items that were already done.
-        stream: stream to draw on; if None, the output appears below the cell in a notebook, and
-            otherwise on stderr.
-        enabled: whether to draw; if None, only in a notebook or if `stream` is a terminal.
+        stream: stream to draw on; if None, the bar is drawn below the cell in a notebook, and on
+            stderr elsewhere.
+        enabled: whether to draw the bar; if None, it is drawn only in a notebook or if `stream` is
+            a terminal.
 
     >>> from toile.training.progress import progress
     >>> with progress(total=10) as bar:

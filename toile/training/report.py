@@ -70,7 +70,7 @@ class Report:
         cls, workdir: str | os.PathLike[str], config: Any = None, *, title: str = "",
         echo: bool | TextIO = False,
     ) -> Report:
-        """Create a report on a finished run from the files in its folder, as `read` does.
+        """Create a report on a finished run from the files in its folder, using `read`.
 
         Args:
             workdir: the folder of the run.
@@ -149,7 +149,7 @@ class Report:
         """Add a table of a model's layers.
 
         Args:
-            model: the text of a table, or a module; its `tabulate` is then called.
+            model: the text of a table, or a module whose `tabulate` method creates the table.
             args: arguments for `tabulate`: keys and inputs.
             width: the width of the table in characters.
             kwargs: keyword arguments for `tabulate`, such as `depth`.
@@ -293,7 +293,7 @@ class Report:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value in a line is that of a metric; "nan" and "inf" are stored as text."""
+    """Whether a value in a line belongs to a metric; "nan" and "inf" are stored as text."""
     return isinstance(value, (int, float)) or value in ("nan", "inf", "-inf")
 
 

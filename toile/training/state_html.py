@@ -1,4 +1,4 @@
-"""Train states as HTML: the step, folded trees of parameters and of the optimizer's state."""
+"""Train states as HTML: the step, and folded trees of the parameters and the optimizer's state."""
 
 from __future__ import annotations
 

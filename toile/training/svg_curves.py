@@ -219,7 +219,7 @@ def ticks(low: float, high: float, count: int = 5) -> Sequence[float]:
 
 
 def log_ticks(low: float, high: float, count: int = 5) -> Sequence[float]:
-    """Powers of ten between two positive numbers, or other round numbers if these are too few.
+    """Powers of ten between two positive numbers; other round numbers if there are too few powers.
 
     >>> log_ticks(0.05, 30.0), log_ticks(2.0, 8.0, 3)
     ([0.1, 1.0, 10.0], [2.0, 4.0, 6.0, 8.0])

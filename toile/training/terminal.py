@@ -64,7 +64,7 @@ def curve(
 
 
 def _grid(xs: np.ndarray, ys: np.ndarray, columns: int, rows: int) -> np.ndarray:
-    """Which dots are set: those at the mean of each column, joined to the column before."""
+    """Which dots are set: those at the mean of each column, joined to the preceding column."""
 
     def place(values: np.ndarray, count: int) -> np.ndarray:
         span = values.max() - values.min()

@@ -1,4 +1,4 @@
-"""Text as numbers: documents from files or tensorflow-datasets, tokenizers, and packing into rows.
+"""Text as numbers: tokenizers, packing into rows, and documents from files or tensorflow-datasets.
 
 Every tokenizer has `size`, `encode` and `decode`. Token 0 is padding, and token 1 marks the end of
 a document. `pack` puts documents into rows of equal length. Several short documents can share a

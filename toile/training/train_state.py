@@ -247,7 +247,7 @@ class ModelState(TrainState):
             tx: the optimizer.
             variables: all variables, as returned by `model.init`; None if `params` and
                 `collections` are given instead.
-            params: the parameters, instead of those in `variables`.
+            params: parameters to use instead of those in `variables`.
             rngs: a dict from the names of random streams to keys, or one key for all streams; if
                 None, there are no keys.
             collections: collections other than the parameters, by name.
@@ -405,7 +405,7 @@ def _pruned(params: Any, mask: Any) -> Any:
 
 
 def _merged(params: Any, part: Any) -> Any:
-    """The tree with its leaves replaced by those of `part`, where it has any."""
+    """The tree with its leaves replaced by those of `part`, where `part` has any."""
     return tree.map(lambda p, q: p if q is None else q, params, part, is_leaf=_is_none)
 
 

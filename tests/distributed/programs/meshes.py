@@ -68,6 +68,14 @@ own = sorted({(s.index[0].start, s.index[0].stop) for s in block.addressable_sha
 mine = a[own[0][0] : own[-1][1]]
 check(toile.make_array_from_process_local_data(rows, mine), a)
 check(toile.make_array_from_process_local_data(rows, mine, (24, 12)), a)
+check(toile.make_array_from_process_local_data(rows, a, (24, 12)), a)  # each takes its part
+for wrong in (np.ones((5, 12)), np.ones(12)):
+    try:
+        toile.make_array_from_process_local_data(rows, wrong, (24, 12))
+    except ValueError as error:
+        assert "needed this process's block" in str(error), error
+    else:
+        raise AssertionError(wrong.shape)
 
 
 @toile.jit

@@ -1,4 +1,4 @@
-"""Code shared by vmap and scan: axes of collections, sizes of axes, splitting of random streams."""
+"""Code shared by vmap and scan: axes of collections, axis sizes and splitting of random streams."""
 
 from __future__ import annotations
 

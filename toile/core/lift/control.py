@@ -36,8 +36,8 @@ def while_loop(
 
     Args:
         cond_fn: function `f(scope, carry)` that returns a boolean scalar.
-        body_fn: function `f(scope, carry)` that returns the next carry, which has the same shapes
-            and dtypes.
+        body_fn: function `f(scope, carry)` that returns the next carry, with the same shapes and
+            dtypes as `carry`.
         scope: the scope.
         init: initial carry, a tree of arrays.
         carry_variables: filter that selects the collections that each step may change and pass on
@@ -97,7 +97,8 @@ def cond(
         pred: boolean scalar, which may be a traced value.
         true_fun: function `f(scope, *operands)` that is called if `pred` is true.
         false_fun: function `f(scope, *operands)` that is called otherwise. Both functions must
-            return the same shapes and dtypes, and create and change the same variables.
+            return results with the same shapes and dtypes, and must create and change the same
+            variables.
         scope: the scope.
         *operands: arguments of both functions, trees of arrays.
         variables: filter that selects the collections visible inside the transform; True selects
@@ -126,9 +127,10 @@ def switch(
 
     Args:
         index: integer scalar. An index out of range is clamped to the first or last branch.
-        branches: functions `f(scope, *operands)`. All of them must return the same shapes and
-            dtypes, and create and change the same variables. If the branches use different
-            variables, call all of them once directly when the variables are being initialized.
+        branches: functions `f(scope, *operands)`. All of them must return results with the same
+            shapes and dtypes, and must create and change the same variables. If the branches use
+            different variables, call all of them once directly when the variables are being
+            initialized.
         scope: the scope.
         *operands: arguments of the functions, trees of arrays.
         variables: filter that selects the collections visible inside the transform; True selects

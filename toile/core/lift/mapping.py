@@ -37,17 +37,17 @@ def vmap(
 ) -> Callable[..., Any]:
     """Vectorize a function of a scope over an additional axis of its arguments and variables.
 
-    Collections of variables and random streams that are not listed are not visible inside the
+    Variable collections and random streams that are not listed are not visible inside the
     transform.
 
     Args:
         fn: function `f(scope, *args)`.
-        variable_axes: dict that maps each collection to the axis of its variables to map over, or
-            to None if the same variables are used for all indices. The keys are collection names or
-            other filters.
+        variable_axes: dict that maps each collection to the axis over which its variables are
+            mapped, or to None if the same variables are used for all indices. The keys are
+            collection names or other filters.
         split_rngs: dict that maps each random stream to True if every index gets a different key,
             or to False if all indices get the same key.
-        in_axes: axis of each argument to map over: one entry for all arguments, or a tuple with an
+        in_axes: axis to map over in each argument: one entry for all arguments, or a tuple with an
             entry or a tree of entries for each argument. An entry is an int, or None for arguments
             that are not mapped.
         out_axes: position of the mapped axis in each result, in the same form as `in_axes`.
@@ -103,8 +103,8 @@ def scan(
     """Call a function of a scope in a loop that passes a carry from step to step.
 
     The function has the form `(scope, carry, *xs) -> (carry, ys)`. Each step gets a slice of `xs`,
-    and the results `ys` are stacked. Collections of variables and random streams that are not
-    listed are not visible inside the transform.
+    and the results `ys` are stacked. Variable collections and random streams that are not listed
+    are not visible inside the transform.
 
     Args:
         fn: function `f(scope, carry, *xs)`.
@@ -115,9 +115,9 @@ def scan(
             the next step.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
             to False if all steps get the same key.
-        in_axes: axis of each of `xs` to loop over: one int for all of them, or a tuple with an
-            entry or a tree of entries for each. The entry `broadcast` passes the same value to
-            every step.
+        in_axes: axis to loop over in each of `xs`: one int for all of them, or a tuple with an
+            entry or a tree of entries for each of them. The entry `broadcast` passes the same value
+            to every step.
         out_axes: axis along which each of `ys` is stacked, in the same form as `in_axes`.
         length: number of steps; required only if no argument is sliced.
         reverse: whether the loop runs from the last slice to the first.

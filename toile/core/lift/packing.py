@@ -192,9 +192,9 @@ class Packed:
 
     @staticmethod
     def completed(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A group of results, completed by the collections that could not change.
+        """A group of results, to which the collections that could not change are added.
 
-        Those are not among the results, but the next step of a loop needs them."""
+        These collections are not among the results, but the next step of a loop needs them."""
         return tuple({**a, **b} for a, b in zip(before, after, strict=True))
 
     def publish(self, groups: Any) -> None:

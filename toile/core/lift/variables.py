@@ -1,4 +1,4 @@
-"""Functions that change the variables that a function sees: map_variables and swap_collection."""
+"""Transforms that change the variables that a function sees: map_variables and swap_collection."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def map_variables(
     Args:
         fn: function `f(scope, *args)`.
         mapped_collections: filter that selects the collections to convert.
-        map_in_fn: function `f(collections)` that converts the dict of stored collections to the
-            dict of collections that `fn` uses.
-        map_out_fn: function `f(collections)` that converts the dict of collections that `fn`
-            created or changed to the dict of collections to store.
+        map_in_fn: function `f(collections)` that takes the dict of stored collections and returns
+            the dict of collections that `fn` uses.
+        map_out_fn: function `f(collections)` that takes the dict of collections that `fn` created
+            or changed, and returns the dict of collections to store.
         init: whether to run `fn` an additional time beforehand to create its variables. This run
             takes place only if some of the converted collections are mutable.
         mutable: whether `fn` may change the converted collections.

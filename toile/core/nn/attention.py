@@ -52,8 +52,8 @@ def dot_product_attention(
     """Compute attention: `softmax(query @ key / sqrt(channels) + bias) @ value`.
 
     Args:
-        scope: scope that provides the random stream `dropout`; it is used only if weights are
-            dropped.
+        scope: scope that provides the random stream `dropout`. The stream is used only if weights
+            are dropped.
         query: array of shape (batch, *positions, heads, channels).
         key: array of shape (batch, *positions, heads, channels).
         value: array of shape (batch, *positions, heads, channels). Its number of channels may

@@ -1,4 +1,4 @@
-"""The cache for decoding: the keys and values of all positions that were decoded so far.
+"""The cache for decoding: the keys and values of all positions that have been decoded so far.
 
 Each call adds one position. The cache is the variable 'entry' of the collection 'cache'. The number
 of positions is not known when the variable is declared, so its first value is a function that makes
@@ -21,7 +21,7 @@ __all__ = ["CacheEntry"]
 
 
 class CacheEntry(struct.PyTreeNode):
-    """Keys and values of the positions decoded so far, and their number."""
+    """Keys and values of the positions decoded so far, and the number of these positions."""
 
     key: Any
     value: Any

@@ -1,8 +1,8 @@
 """Linear maps, convolutions and embeddings as functions of a Scope.
 
 Parameters are created in float32, the initializers' default dtype, and converted to `dtype` for the
-computation. The layers of `toile.linen.linear` and `toile.linen.convolution` also use the parts
-that are not functions of a Scope.
+computation. The layers of `toile.linen.linear` and `toile.linen.convolution` also use the parts of
+this file that are not functions of a Scope.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _with_bias(scope: Scope, y: Any, features: int, init: Any, dtype: Any) -> An
 def flattened(init: Any, split: Callable[[Any], tuple[int, ...]], batch: int = 0) -> Any:
     """An initializer that makes an array of shape `split(shape)` and reshapes it.
 
-    The fans of that shape are those of the layer. Each index of the first `batch` axes, which
-    `split` leaves out, gets the same values."""
+    The fan-in and fan-out of that shape are those of the layer. Each index of the first `batch`
+    axes, which `split` leaves out, gets the same values."""
 
     def wrapped(rng: Any, shape: Any, dtype: Any = jnp.float32) -> Any:
         copies = math.prod(shape[:batch])

@@ -28,9 +28,10 @@ def make_padding_mask(
     attention_axis: tuple[int, ...] | None = None,
     segmentation_mask: bool = False,
 ) -> Any:
-    """1 where a query may attend to a key: both are unpadded, or both are in the same segment.
+    """A mask that is 1 where a query may attend to a key, and 0 elsewhere.
 
-    The second condition applies if `segmentation_mask` is True.
+    If `segmentation_mask` is True, the query and the key must be in the same segment. Otherwise,
+    neither of them may be padding.
 
     >>> import toile.numpy as jnp
     >>> from toile.core.nn.attention import make_padding_mask
@@ -57,7 +58,7 @@ def make_padding_mask(
 def _make_causal_mask(
     key: Any, attention_axis: tuple[int, ...] | None = None, self_mask: bool = False
 ) -> Any:
-    """True where a key is not later than the query or, with `self_mask`, where it is earlier."""
+    """A mask: True for keys up to the query or, with `self_mask`, for keys before the query."""
     axes = tuple(range(1, key.ndim - 2)) if attention_axis is None else attention_axis
     check_attention_axes(axes, key.ndim)
     sizes = tuple(key.shape[a] for a in axes)

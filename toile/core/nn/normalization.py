@@ -92,7 +92,8 @@ def normalized(
 ) -> Any:  # fmt: skip
     """The result of `(x - mean) / sqrt(variance + epsilon) * scale + bias`.
 
-    The statistics have the axes `kept` of `x`. The scale and the bias have its axes `features`."""
+    The statistics have the axes `kept` of `x`. The scale and the bias have the axes `features` of
+    `x`."""
     mean, var = stats
     shape = x.shape
     mul, axes = lax.rsqrt(var + epsilon), kept

@@ -1,7 +1,7 @@
 """Pooling: the sum, mean, maximum or minimum of windows over the axes between batch and features.
 
-Each function calls `lax.reduce_window`. Inputs have shape (*batch, *space, features), and there may
-be no batch axis.
+Each function calls `lax.reduce_window`. Inputs have shape (*batch, *space, features), and the
+number of batch axes may be zero.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from toile.kernels.contraction import cpu_blas as blas
 from toile.kernels.copy.cpu import Reader
 from toile.kernels.matrices.shared import by_columns, transposed
 from toile.primitives.arrays import lapack
+from toile.targets.llvm import native
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch
 
@@ -241,7 +242,7 @@ def _module(f: ir.Function, **routines: int) -> str:
     """The text of a kernel that calls routines of so many arguments."""
     declared = [f"declare void @{name}({', '.join(['ptr'] * count)})\n"
                 for name, count in routines.items()]
-    return "".join(declared) + ir.module(f)
+    return native.AROUND_ROUTINES + "".join(declared) + ir.module(f)
 
 
 @cache

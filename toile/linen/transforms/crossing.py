@@ -2,8 +2,8 @@
 
 Outside the transform, the scopes of a module, of the modules in its fields, and of the modules and
 Variables in its arguments are collected. Inside, all of these objects are rebuilt with the scopes
-that the transform made. An object that is used twice outside is rebuilt once, so that it is also
-one object inside.
+that the transform made. An object that is used twice outside is rebuilt only once, so it is also a
+single object inside.
 """
 
 from __future__ import annotations

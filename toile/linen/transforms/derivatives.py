@@ -212,8 +212,8 @@ def custom_vjp(
 
     Args:
         fn: function `f(mdl, *args)`.
-        forward_fn: function with the same arguments that returns the pair `(result, residuals)`. It
-            is called instead of `fn` when gradients are computed.
+        forward_fn: function that takes the same arguments and returns the pair
+            `(result, residuals)`. It is called instead of `fn` when gradients are computed.
         backward_fn: function `f(*nondiff_args, residuals, ct)`, where `nondiff_args` are the
             arguments at `nondiff_argnums` and `ct` is the cotangent of the result. It returns a
             tuple that contains the gradients of the variables in `grad_vars`, by collection,

@@ -1,4 +1,4 @@
-"""Lifted transforms of modules that map, loop, branch, compile and transform variables.
+"""Lifted transforms of modules: conversion of variables, mapping, loops, branches and compiling.
 
 The target is a module class (the result is then a class), a method in a class body, or a function
 whose first argument is a module. `toile.core.lift` transforms functions of scopes, and the
@@ -47,18 +47,18 @@ def vmap(
     """Vectorize a module over an additional axis of its arguments and variables.
 
     The resulting class or function computes in one pass what a loop over the axis would compute.
-    Collections of variables and random streams that are not listed are not visible inside the
+    Variable collections and random streams that are not listed are not visible inside the
     transform.
 
     Args:
         target: a module class, in which case its `methods` are transformed, or a function whose
             first argument is a module.
-        variable_axes: dict that maps each collection to the axis of its variables to map over, or
-            to None if the same variables are used for all indices. The keys are collection names or
-            other filters.
+        variable_axes: dict that maps each collection to the axis over which its variables are
+            mapped, or to None if the same variables are used for all indices. The keys are
+            collection names or other filters.
         split_rngs: dict that maps each random stream to True if every index gets a different key,
             or to False if all indices get the same key.
-        in_axes: axis of each argument to map over: one entry for all arguments, or a tuple with an
+        in_axes: axis to map over in each argument: one entry for all arguments, or a tuple with an
             entry or a tree of entries for each argument. An entry is an int, or None for arguments
             that are not mapped.
         out_axes: position of the mapped axis in each result, in the same form as `in_axes`.
@@ -97,7 +97,7 @@ def jit(
     backend: str | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Compile a module, tracing it again only for new fields, shapes or dtypes.
+    """Compile a module, tracing it again only for new field values, shapes or dtypes.
 
     Usually, the whole training step is compiled with `toile.jit` instead. Use `nn.jit` for a part
     of a model that occurs many times, since equal modules share one trace.
@@ -242,9 +242,9 @@ def scan(
     """Call a module in a loop that passes a carry from step to step.
 
     The method of the module must have the form `(carry, *xs) -> (carry, ys)`. The loop slices `xs`
-    and the variables along an axis, and stacks the results `ys`. As a result, a deep stack of equal
-    layers is traced and compiled only once. Collections of variables and random streams that are
-    not listed are not visible inside the transform.
+    and the variables along an axis, and stacks the results `ys`. If a deep stack of identical
+    layers is written as such a loop, the layer is traced and compiled only once. Variable
+    collections and random streams that are not listed are not visible inside the transform.
 
     Args:
         target: a module class, in which case its `methods` are transformed, or a function whose
@@ -256,9 +256,9 @@ def scan(
             the next step.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
             to False if all steps get the same key.
-        in_axes: axis of each of `xs` to loop over: one int for all of them, or a tuple with an
-            entry or a tree of entries for each. The entry `nn.broadcast` passes the same value to
-            every step.
+        in_axes: axis to loop over in each of `xs`: one int for all of them, or a tuple with an
+            entry or a tree of entries for each of them. The entry `nn.broadcast` passes the same
+            value to every step.
         out_axes: axis along which each of `ys` is stacked, in the same form as `in_axes`.
         length: number of steps; required only if no argument is sliced.
         reverse: whether the loop runs from the last slice to the first.
@@ -313,10 +313,10 @@ def map_variables(
         target: a module class, in which case its `methods` are transformed, or a function whose
             first argument is a module.
         mapped_collections: filter that selects the collections to convert.
-        trans_in_fn: function `f(collections)` that converts the dict of stored collections to the
-            dict of collections that the module uses.
-        trans_out_fn: function `f(collections)` that converts the dict of collections that the
-            module created or changed to the dict of collections to store.
+        trans_in_fn: function `f(collections)` that takes the dict of stored collections and returns
+            the dict of collections that the module uses.
+        trans_out_fn: function `f(collections)` that takes the dict of collections that the module
+            created or changed, and returns the dict of collections to store.
         init: whether to run the module an additional time beforehand to create its variables. This
             run takes place only if some of the converted collections are mutable.
         mutable: whether the module may change the converted collections.
@@ -360,8 +360,8 @@ def while_loop(
 
     Args:
         cond_fn: function `f(mdl, carry)` that returns a boolean scalar.
-        body_fn: function `f(mdl, carry)` that returns the next carry, which has the same shapes and
-            dtypes.
+        body_fn: function `f(mdl, carry)` that returns the next carry, with the same shapes and
+            dtypes as `carry`.
         mdl: the module.
         init: initial carry, a tree of arrays.
         carry_variables: filter that selects the collections that each step may change and pass on
@@ -411,7 +411,7 @@ def cond(
         pred: boolean scalar, which may be a traced value.
         true_fun: function `f(mdl, *operands)` that is called if `pred` is true.
         false_fun: function `f(mdl, *operands)` that is called otherwise. Its result must have the
-            same shapes and dtypes.
+            same shapes and dtypes as the result of `true_fun`.
         mdl: the module.
         *operands: arguments of both functions, trees of arrays.
         variables: filter that selects the collections visible inside the transform; True selects
@@ -486,7 +486,7 @@ def switch(
 
 
 def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[..., Any]:
-    """Label the operations of a method with the module's name, which programs and profiles show.
+    """Label a method's operations with the module's name, which programs and profiles then show.
 
     By default, all methods of modules are labeled, unless `disable_named_call` was called.
 

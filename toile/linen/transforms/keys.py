@@ -13,7 +13,7 @@ class ModuleKey:
 
     Two modules are equal if their fields and states are equal.
 
-    A key holds only a weak reference to the module or call, because it stays in the cache of
+    A key holds only a weak reference to the module or call, because the key stays in the cache of
     traces.
     """
 

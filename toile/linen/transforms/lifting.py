@@ -1,6 +1,6 @@
 """Lifting for modules, which turns transforms of functions of scopes into transforms of modules.
 
-A class becomes a subclass named after the transform, whose methods run the original methods inside
+A class becomes a subclass that is named after the transform and runs the original methods inside
 the transform. A function of a module becomes a function that runs the original inside the
 transform. Both make one `Crossing` per call.
 """
@@ -191,7 +191,7 @@ def _lift_cached(
 
 @contextlib.contextmanager
 def fork_rngs(module: Module) -> Iterator[None]:
-    """In the `with` block, start each stream of a module from a new key drawn from it."""
+    """In the `with` block, start each stream of a module from a new key drawn from that stream."""
     scope = module.scope
     if scope is None:
         yield
@@ -212,7 +212,7 @@ def lift_direct_transform(
     multi_scope: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Turn `targets` into functions of scopes, and run the transform on them at once."""
+    """Turn `targets` into functions of scopes, and run the transform on them immediately."""
     what = function_name(transform).strip("_")
     for target in targets:
         if is_module_class(target):

@@ -49,11 +49,11 @@ class AdafactorParamState:
 class Adafactor(OptimizerDef):
     """Adafactor, which stores only row and column averages of a matrix's squared gradients.
 
-    A parameter's gradient is divided by the square root of its average square. The quotient is
-    scaled down if its root mean square exceeds `clipping_threshold`, and is then multiplied by the
-    learning rate and by the root mean square of the parameter. Finally, momentum and weight decay
-    are applied, if requested. Large matrices need little additional memory (Shazeer and Stern,
-    2018).
+    A parameter's gradient is divided by the square root of the average squared gradient. The
+    quotient is scaled down if its root mean square exceeds `clipping_threshold`, and is then
+    multiplied by the learning rate and by the root mean square of the parameter. Finally, momentum
+    and weight decay are applied, if requested. Large matrices need little additional memory
+    (Shazeer and Stern, 2018).
 
     Args:
         learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each

@@ -1,7 +1,8 @@
 """Adam and its variants AdaBelief and LAMB.
 
-Each keeps moving averages of the gradient and of a square. At step `t`, both averages are divided
-by `1 - beta**t`, which corrects for the bias caused by initializing them to zero.
+Each optimizer keeps a moving average of the gradient and a moving average of a squared quantity. At
+step `t`, each average is divided by `1 - beta**t`, where `beta` is its decay rate. This division
+corrects for the bias caused by initializing the averages to zero.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class AdaBelief(Adam):
     """AdaBelief: a variant of Adam that takes larger steps where gradients are near their mean.
 
     `AdaBelief` replaces `Adam`'s average of `g²` with the average of `(g - m)**2`, to which `eps`
-    is added at each step (Zhuang et al., 2020).
+    is added at each step. The deviation `g - m` is computed with the average of `g` before its bias
+    correction (Zhuang et al., 2020).
 
     Args:
         learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each

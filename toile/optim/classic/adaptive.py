@@ -79,13 +79,13 @@ class AdadeltaParamState:
 class Adadelta(OptimizerDef):
     """Adadelta, whose steps are proportional to the size of earlier steps.
 
-    Let `v` be the moving average of `g²`, where `g` is the gradient, and let `d` be the moving
-    average of `u²` over the earlier steps. The step is `u = sqrt(d + eps) / sqrt(v + eps) * g`, and
-    a parameter `p` moves by `-learning_rate * (u + weight_decay * p)` (Zeiler, 2012).
+    For a gradient `g`, the step is `u = sqrt(d + eps) / sqrt(v + eps) * g`, where `v` is the moving
+    average of `g²` and `d` is the moving average of `u²` over the earlier steps. A parameter `p`
+    moves by `-learning_rate * (u + weight_decay * p)` (Zeiler, 2012).
 
     Args:
-        learning_rate: factor by which steps are multiplied; 1.0 is the published rule. If None, the
-            learning rate must be passed to `apply_gradient` in each step.
+        learning_rate: factor by which steps are multiplied; 1.0 gives the published rule. If None,
+            the learning rate must be passed to `apply_gradient` in each step.
         rho: decay rate of both averages.
         eps: small number added under both square roots; it determines the size of the first steps.
         weight_decay: strength of the weight decay, which is multiplied by the learning rate.

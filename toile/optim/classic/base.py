@@ -162,7 +162,7 @@ class OptimizerDef:
 
 
 def map_pairs(function: Callable[..., tuple[Any, ...]], first: Any, *rest: Any) -> Any:
-    """Map a function that returns two results over trees, and return two trees."""
+    """Map over trees a function that returns two results, and return two trees."""
     leaves, structure = tree.flatten(first)
     others = [structure.flatten_up_to(x) for x in rest]
     pairs = [function(*xs) for xs in zip(leaves, *others, strict=True)]
@@ -292,13 +292,14 @@ serialization.register_serialization_state(
 
 
 class ReplicatedOptimizer(OptimizerDef):
-    """An optimizer that is copied to each device and uses the mean gradient over all devices.
+    """Definition of an optimizer that is copied to each device and uses the mean gradient.
 
-    `Optimizer.replicate` returns a ReplicatedOptimizer. Steps must run under `toile.pmap` or a
-    similar transformation that uses the same axis name.
+    Gradients are averaged over all devices. `Optimizer.replicate` returns an `Optimizer` whose
+    definition is a `ReplicatedOptimizer`. Steps must run under `toile.pmap` or a similar
+    transformation that uses the same axis name.
 
     Args:
-        optimizer_def: definition of the optimizer.
+        optimizer_def: definition of the optimizer to copy.
         devices: devices that receive a copy. If `devices` is None, all local devices are used.
         axis_name: name of the mapped axis, over which gradients are averaged.
 
@@ -338,7 +339,7 @@ class ReplicatedOptimizer(OptimizerDef):
 
 
 class _Slot:
-    """The position of a parameter, a leaf that traversals can select by path, shape and dtype."""
+    """A leaf with a parameter's position, which traversals can select by path, shape and dtype."""
 
     def __init__(self, index: int, param: Any) -> None:
         self.index = index
@@ -349,8 +350,9 @@ class MultiOptimizer(OptimizerDef):
     """An optimizer that applies different optimizers to different parameters.
 
     For each optimizer, a traversal selects the parameters. Parameters that no traversal selects
-    stay unchanged, and their state is None. Hyperparameters that a step overrides are passed to all
-    optimizers. To override them for each optimizer separately, pass a list as `hyper_params`.
+    stay unchanged, and their state is None. If `apply_gradient` overrides hyperparameters, the new
+    values are passed to all optimizers. To override hyperparameters for each optimizer separately,
+    pass a list as `hyper_params`.
 
     Args:
         traversals_and_optimizers: pairs (traversal, optimizer definition).

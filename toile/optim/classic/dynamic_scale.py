@@ -1,7 +1,7 @@
-"""Loss scaling for 16-bit gradients, which uses the largest scale that keeps them finite.
+"""Loss scaling, which uses the largest scale for which 16-bit gradients stay finite.
 
-This is the class from `flax.optim`. The class in `toile.training.dynamic_scale` also limits the
-scale.
+The class `DynamicScale` in this module comes from `flax.optim`. The class of the same name in
+`toile.training.dynamic_scale` also limits the scale.
 """
 
 from __future__ import annotations
@@ -84,14 +84,17 @@ class DynamicScale(struct.PyTreeNode):
     """Loss scaling for float16, with a scale that adapts to the gradients.
 
     Small gradients become 0 in float16. Multiplying the loss by a scale avoids this. The scale is
-    reduced when gradients overflow and increased after enough finite steps. This class comes from
-    `flax.optim` and does not limit the scale, unlike the class in `toile.training.dynamic_scale`.
+    reduced when gradients overflow and increased after enough steps with finite gradients. This
+    class comes from `flax.optim` and does not limit the scale, unlike the class in
+    `toile.training.dynamic_scale`.
 
     Args:
         growth_factor: factor by which the scale is multiplied to increase it.
         backoff_factor: factor by which the scale is multiplied if gradients are not finite.
-        growth_interval: number of finite steps after which the scale is increased.
-        fin_steps: number of finite steps since the scale last changed.
+        growth_interval: number of consecutive steps with finite gradients that must precede an
+            increase. The scale is increased in the next step with finite gradients, that is, in
+            every `growth_interval + 1`-th step as long as all gradients are finite.
+        fin_steps: number of steps with finite gradients since the scale last changed.
         scale: the current scale.
 
     >>> from toile import optim
@@ -143,5 +146,5 @@ class DynamicScale(struct.PyTreeNode):
         return self.replace(fin_steps=steps, scale=jnp.where(finite, kept, shrunk))
 
     def _bounded(self, grown: Any, shrunk: Any) -> tuple[Any, Any]:
-        """Return the larger and the smaller scale to choose from, without limits."""
+        """Return the increased and the reduced scale; this class does not limit them."""
         return grown, shrunk

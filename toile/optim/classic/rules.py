@@ -19,5 +19,5 @@ def learning_rate_of(definition: Any, hyper_params: Any) -> Any:
 
 
 def is_off(x: Any) -> bool:
-    """Return whether `x` is the Python number 0; an array or tracer never is."""
+    """Return whether `x` is the Python number 0; for arrays and tracers, the result is False."""
     return isinstance(x, (int, float)) and x == 0

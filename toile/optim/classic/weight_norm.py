@@ -24,7 +24,7 @@ class WeightNormHyperParams:
 
 @struct.dataclass
 class WeightNormParamState:
-    """The states of direction and scale, and `scale / |direction|` after the last step."""
+    """The states of the direction and the scale, and `scale / |direction|` after the last step."""
 
     direction_state: Any
     scale_state: Any

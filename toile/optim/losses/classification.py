@@ -98,8 +98,8 @@ def softmax_cross_entropy(
         logits: unnormalized scores, a floating-point array.
         labels: class probabilities, for instance one-hot vectors, broadcast against `logits`.
         axis: class axis or axes.
-        where: boolean mask of the classes to include, with the shape of `logits`, or of the
-            examples to include, with the shape of `logits` without `axis`. If `where` is None,
+        where: boolean mask, either of the classes to include (with the shape of `logits`) or of the
+            examples to include (with the shape of `logits` without `axis`). If `where` is None,
             everything is included. The loss of an excluded example is 0.
 
     Returns:
@@ -139,8 +139,8 @@ def softmax_cross_entropy_with_integer_labels(
         labels: index of each example's correct class, an integer array with the shape of `logits`
             without `axis`.
         axis: class axis; if it is a tuple of axes, labels are indices into the flattened axes.
-        where: boolean mask of the classes to include, with the shape of `logits`, or of the
-            examples to include, with the shape of `logits` without `axis`. If `where` is None,
+        where: boolean mask, either of the classes to include (with the shape of `logits`) or of the
+            examples to include (with the shape of `logits` without `axis`). If `where` is None,
             everything is included. The loss of an excluded example is 0.
 
     Returns:

@@ -1,9 +1,10 @@
 r"""Connectionist temporal classification, a loss for labels that are not aligned with frames.
 
-For each frame and each `n`, the forward recursion computes the log probability that the first `n`
-labels have been emitted and that the frame is a blank (`blank`) or the `n`-th label (`label`). A
-blank may be skipped between two different labels, but not between equal labels. Forbidden
-transitions have the log probability `log_epsilon`, which stands for `log(0)`.
+For each frame and each `n`, the forward recursion computes the log probabilities of two events. In
+both events, the first `n` labels have been emitted; the frame is a blank in the first event
+(`blank`) and the `n`-th label in the second (`label`). A blank may be skipped between two different
+labels, but not between equal labels. Forbidden transitions have the log probability `log_epsilon`,
+which stands for `log(0)`.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ def ctc_loss_with_forward_probs(
         Three arrays. The first contains the loss of each sequence and has shape (batch,). The other
         two contain, for each frame and each `n`, the log probability that the first `n` labels have
         been emitted. In the second array, of shape (frames, batch, labels + 1), the last emitted
-        symbol is a blank. In the third, of shape (frames, batch, labels), it is the `n`-th label.
+        symbol is a blank; `n` starts at 0. In the third array, of shape (frames, batch, labels),
+        the last emitted symbol is the `n`-th label; `n` starts at 1. There are two exceptions: in
+        padding frames, the values of the previous frame are repeated, and in the last frame, the
+        second array contains the log probability for both cases together (blank or label).
 
     Raises:
         ValueError: an array has the wrong rank, or the shapes do not match.

@@ -87,7 +87,7 @@ def generalized_kl_divergence(
 ) -> Array:
     """Compute the Kullback-Leibler divergence between weights that need not sum to 1.
 
-    The result is `kl_divergence` plus `sum(exp(log_predictions) - targets)`. It is never negative.
+    The result, `kl_divergence` plus `sum(exp(log_predictions) - targets)`, is never negative.
 
     Args:
         log_predictions: logarithms of predicted weights, floating-point.

@@ -1,4 +1,4 @@
-"""Fenchel-Young losses, the difference between a smoothed maximum and the target's score."""
+"""Fenchel-Young losses, which subtract the target's score from a smoothed maximum of the scores."""
 
 from __future__ import annotations
 

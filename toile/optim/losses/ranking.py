@@ -19,10 +19,10 @@ def ranking_softmax_loss(
 ) -> Array:
     """Compute the cross entropy between `softmax(logits)` and the relevance of the items in a list.
 
-    The loss of a list is `-sum(labels * log_softmax(logits))`, summed over its items.
+    The loss of a list is `-sum(labels * log_softmax(logits))`, where the sum is over its items.
 
     Args:
-        logits: scores of the items, a floating-point array. The last axis is the list.
+        logits: scores of the items, a floating-point array. Each list lies along the last axis.
         labels: relevance of the items, an array with the same shape as `logits`; larger is better.
         where: boolean mask of the items to include. If `where` is None, all items are included. A
             list with no included items is left out of the reduction; if there is no reduction, its
@@ -32,8 +32,8 @@ def ranking_softmax_loss(
             `reduce_fn` is None, the losses are not reduced.
 
     Returns:
-        The reduced loss. If `reduce_fn` is None, the loss of each list, with the shape of `logits`
-        without the last axis.
+        The reduced loss or, if `reduce_fn` is None, the loss of each list, with the shape of
+        `logits` without the last axis.
 
     Raises:
         TypeError: `logits` is not floating-point.

@@ -49,7 +49,7 @@ def dice_loss(
             the last.
 
     Returns:
-        The loss of each example, of shape (batch,). If `reduction` is "none", the loss of each
+        The loss of each example, of shape (batch,), or, if `reduction` is "none", the loss of each
         example and class, of shape (batch, classes).
 
     Raises:

@@ -22,7 +22,7 @@ def smooth_labels(
         alpha: weight of the uniform distribution; 0.1 is a typical value.
         axis: class axis or axes.
         where: boolean mask of the classes to count in `n`. If `where` is None, all classes are
-            included.
+            counted.
 
     Returns:
         An array with the shape of `labels`.

@@ -51,6 +51,8 @@ def warmup_constant_schedule(
 ) -> Schedule:
     """Create a schedule that rises linearly and then stays constant.
 
+    If `warmup_steps <= 0`, the value is always `init_value`.
+
     Args:
         init_value: initial value.
         peak_value: value from step `warmup_steps` on.
@@ -78,7 +80,7 @@ def warmup_cosine_decay_schedule(
         peak_value: value at step `warmup_steps`.
         warmup_steps: number of steps over which the value rises.
         decay_steps: total number of steps, including the warm-up.
-        end_value: value at step `decay_steps` and after it.
+        end_value: value from step `decay_steps` on.
         exponent: power to which the cosine wave is raised.
 
     Returns:

@@ -1,7 +1,7 @@
 """Schedules that are constant, linear or cosine-shaped between given steps.
 
-A dict `{step: factor}` specifies the factor by which the value is multiplied at each step. The
-factors accumulate.
+A dict `{step: factor}` specifies the steps at which the value is multiplied and the corresponding
+factors. The factors accumulate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions on trees of arrays: arithmetic, dtypes, random leaves, and access to states."""
+"""Functions on trees of arrays: arithmetic, dtypes, random numbers, and access to states."""
 
 from toile.engine.lazy import attach as _attach
 

@@ -55,10 +55,10 @@ def dtype(
 
     Args:
         tree: tree of arrays. If it has no leaves, the default floating-point dtype is returned.
-        mixed_dtype_handler: what to do if the dtypes differ. "promote" returns the dtype to which
-            they promote, "highest" returns whichever of the leaves' dtypes all others promote to,
-            and "lowest" returns whichever promotes to all others. If `mixed_dtype_handler` is None,
-            differing dtypes raise an error.
+        mixed_dtype_handler: what to do if the leaves have different dtypes. "promote" returns the
+            dtype to which all of them promote, "highest" returns the one to which all others
+            promote, and "lowest" returns the one that promotes to all others. If
+            `mixed_dtype_handler` is None, an error is raised.
 
     Returns:
         A dtype.

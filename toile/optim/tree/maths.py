@@ -29,7 +29,7 @@ __all__ = [
 
 
 def map_present(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
-    """Apply `f` to each leaf of the first tree, except that leaves that are None stay None."""
+    """Apply `f` leaf by leaf; leaves of the first tree that are None stay None."""
     on_leaf = lambda x, *others: None if x is None else f(x, *others)
     return trees.map(on_leaf, tree, *rest, is_leaf=lambda x: x is None)
 
@@ -272,8 +272,8 @@ def norm(tree: PyTree, ord: int | str | float | None = None, squared: bool = Fal
 
     Args:
         tree: tree of arrays.
-        ord: 2 or None for the Euclidean norm, 1 for the sum of absolute values, `jnp.inf` or "inf"
-            for the largest absolute value.
+        ord: 2 or None for the Euclidean norm, 1 for the sum of absolute values, and `jnp.inf` or
+            "inf" for the largest absolute value.
         squared: whether to return the square of the norm.
 
     Returns:
@@ -434,7 +434,7 @@ def _norm_power(g: Array, order: int) -> Array:
 
 
 def update_moment(updates: PyTree, moments: PyTree, decay: ArrayLike, order: int) -> PyTree:
-    """Update a moving average of powers to `(1 - decay) * g**order + decay * m`.
+    """Update a moving average `m` of powers by computing `(1 - decay) * g**order + decay * m`.
 
     Args:
         updates: tree of gradients `g`; leaves that are None stay None.
@@ -461,8 +461,8 @@ def update_moment_per_elem_norm(
         updates: tree of gradients `g`; leaves that are None stay None.
         moments: tree of averages.
         decay: decay rate of the average; the closer it is to 1, the more steps the average covers.
-        order: power to which the absolute values are raised. The power should be even, because the
-            absolute values of real gradients are not taken.
+        order: power to which the absolute values are raised. The power should be even, because real
+            gradients are raised to it without taking their absolute values.
 
     Returns:
         The tree of new averages.
@@ -479,7 +479,7 @@ def update_moment_per_elem_norm(
 def update_infinity_moment(
     updates: PyTree, moments: PyTree, decay: ArrayLike, eps: ArrayLike
 ) -> PyTree:
-    """Update a decaying maximum to `max(|g| + eps, decay * m)`.
+    """Update a decaying maximum `m` by computing `max(|g| + eps, decay * m)`.
 
     Args:
         updates: tree of gradients `g`; leaves that are None stay None.

@@ -27,7 +27,7 @@ Filter = Callable[[KeyPath, Any], bool]
 
 @dataclass(frozen=True)
 class NamedTupleKey:
-    """An entry of a path that leads to a field of a NamedTuple.
+    """A path entry that refers to a field of a NamedTuple.
 
     Args:
         tuple_name: name of the NamedTuple's class.
@@ -82,7 +82,8 @@ def map_params(
         rest: trees with the structure of the parameters.
         transform_non_params: function that is applied to all other leaves of the state. If None,
             these leaves stay unchanged.
-        is_leaf: function that returns True for values to treat as leaves, as in `toile.tree.map`.
+        is_leaf: function that returns True for values that should be treated as leaves, as in
+            `toile.tree.map`.
 
     Returns:
         A tree with the structure of the state.

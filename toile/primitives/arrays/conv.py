@@ -1,9 +1,9 @@
 """Convolution of raw arrays in the layout lhs (N, C, *S), rhs (O, I, *K), out (N, O, *P).
 
 Every case reduces to matrix products over x as (N, G, C, *S) and w as (G, O, C, *K), one group of
-channels for each G. Which product depends on shapes and on memory order: patches with channels
-first or last, one product for each output position when these are few (the gradient of a kernel),
-or a sum over kernel taps when groups are tiny (depthwise).
+channels for each G. Which product is used depends on shapes and on memory order: patches with
+channels first or last, one product for each output position when these are few (the gradient of a
+kernel), or a sum over kernel taps when groups are tiny (depthwise).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Gather, scatter and dynamic slices of raw arrays, with XLA's semantics.
 
-Operand axes are of two kinds: those that a window covers whole, and those that are addressed by
+Operand axes are of two kinds: those that a window covers entirely, and those that are addressed by
 `indices`, alone or as the start of a window. A gather becomes one basic slice, one `take` of rows
 or one fancy index. A scatter combines rows: the whole axes are columns, the others become a row
-index for each update; duplicates combine in order, so the last of several sets wins.
+index for each update; duplicates are combined in order, so if several updates set the same row, the
+last one wins.
 """
 
 from __future__ import annotations

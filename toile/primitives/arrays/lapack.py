@@ -1,8 +1,8 @@
 """Matrix decompositions and solves of raw arrays, by LAPACK and BLAS through SciPy.
 
-A kernel works on one matrix (or one set of them) and returns a tuple, or None when LAPACK failed;
+A kernel works on one matrix (or one set of them) and returns a tuple, or None if LAPACK fails;
 `batched` runs it over the leading axes and turns failures into NaN. SciPy is imported when a kernel
-first runs. Arrays of other libraries than NumPy are copied to the host.
+first runs. Arrays of libraries other than NumPy are copied to the host.
 """
 
 from __future__ import annotations

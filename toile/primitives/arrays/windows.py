@@ -1,4 +1,4 @@
-"""Reductions over sliding windows of raw arrays, and the two that select an element per window.
+"""Reductions over sliding windows of raw arrays, and two that select an element of each window.
 
 Windows are never materialized: tap t of all windows is a strided slice of the padded operand, as
 large as the result, so a reduction is a few whole-array calls. For the six monoids the axes are

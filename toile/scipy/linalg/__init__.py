@@ -1,8 +1,8 @@
-"""Linear algebra, with the names of `jax.scipy.linalg`.
+"""Linear algebra, with the same names as in `jax.scipy.linalg`.
 
 The package contains factorizations and solvers, matrix functions (`expm`, `sqrtm`, `funm`), a
-solver for Sylvester equations, and matrices with a special structure. The arguments `overwrite_a`,
-`overwrite_b` and `check_finite` of SciPy are accepted and ignored.
+solver for Sylvester equations, and matrices with a special structure. SciPy's arguments
+`overwrite_a`, `overwrite_b` and `check_finite` are accepted but ignored.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -42,8 +42,9 @@ def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
         contains NaN.
 
     Differences:
-        SciPy raises an error if the matrix is not positive definite. The default of
-        `toile.numpy.linalg.cholesky` is the lower triangular factor.
+        SciPy raises an error if the matrix is not positive definite. By default,
+        `toile.numpy.linalg.cholesky` computes the lower triangular factor, while this function
+        computes the upper one.
 
     >>> from toile.scipy import linalg
     >>> linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]]))
@@ -143,7 +144,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
         trans: system to solve: `a x = b` (0 or `"N"`), `aᵀ x = b` (1 or `"T"`) or `aᴴ x = b` (2 or
             `"C"`).
         lower: whether `a` is lower triangular.
-        unit_diagonal: whether to assume that all diagonal elements are 1. They are then not read.
+        unit_diagonal: if True, all diagonal elements are assumed to be 1 and are not read.
         overwrite_b, debug, check_finite: ignored.
 
     Returns:
@@ -490,8 +491,8 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
     Args:
         a: matrices of shape `(..., n, n)`.
         b: right-hand side, a vector of length `n` or matrices of shape `(..., n, k)`.
-        lower: whether to read the lower triangle of `a` if `assume_a` is `"pos"`; otherwise
-            ignored.
+        lower: whether to read the lower triangle of `a` instead of the upper triangle. This
+            argument is ignored unless `assume_a` is `"pos"`.
         overwrite_a, overwrite_b, debug, check_finite: ignored.
         assume_a: `"pos"` if `a` is Hermitian and positive definite, so that the faster Cholesky
             factorization can be used. For all other values (general, symmetric and Hermitian
@@ -534,7 +535,7 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
 def _halley_step(u, a, b, c):
     """Return `(b/c)·u + (a - b/c)·u·(I + c·uᴴu)⁻¹`, computed by QR if `c` is large.
 
-    For small `c` it is computed by a Cholesky factorization."""
+    If `c` is small, the result is computed by a Cholesky factorization."""
     m, n = u.shape
     eye = jnp.eye(n, dtype=u.dtype)
     if c > 100:

@@ -244,8 +244,8 @@ def funm(A: ArrayLike, func: Callable[[Array], Array],
         ValueError: `A` is not a square matrix.
 
     Differences:
-        SciPy returns a real matrix if the result is real. With `disp=True`, it prints a warning if
-        the estimated error is large.
+        SciPy returns a real matrix if the result is real. With `disp=True`, SciPy prints a warning
+        if the estimated error is large.
     """
     matrix = jnp.asarray(A)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:

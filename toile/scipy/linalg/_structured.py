@@ -1,7 +1,7 @@
 """Matrices with a special structure, built from a vector or from their size.
 
 The elements are gathered with constant indices. The matrices can therefore be differentiated with
-respect to the vectors. Leading axes are batch axes wherever `jax.scipy.linalg` allows it.
+respect to the vectors. Leading axes are batch axes wherever `jax.scipy.linalg` allows batches.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Eigenvalues are found by bisection. The number of negative pivots in the LDLᵀ factorization of
 `T - x` is the number of eigenvalues below `x`, so all eigenvalues can be refined together.
-Eigenvectors are found by inverse iteration. Those of close eigenvalues are orthogonalized against
-each other.
+Eigenvectors are found by inverse iteration. The eigenvectors of close eigenvalues are
+orthogonalized against each other.
 """
 
 from __future__ import annotations

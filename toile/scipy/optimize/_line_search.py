@@ -1,7 +1,7 @@
 """Line search for the strong Wolfe conditions (Nocedal and Wright, algorithms 3.5 and 3.6).
 
 A step `a` along the line `x + a·p` is acceptable if the function has decreased enough,
-`phi(a) ≤ phi(0) + c1·a·phi'(0)`, and its slope has become flat enough, `|phi'(a)| ≤ -c2·phi'(0)`.
+`phi(a) ≤ phi(0) + c1·a·phi'(0)`, and its slope has become small enough, `|phi'(a)| ≤ -c2·phi'(0)`.
 The step is doubled until an interval is found that contains an acceptable step. The interval is
 then shrunk by cubic and quadratic interpolation.
 """

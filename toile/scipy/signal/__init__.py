@@ -1,4 +1,4 @@
-"""Signal processing, with the names of `jax.scipy.signal`.
+"""Signal processing, with the same names as in `jax.scipy.signal`.
 
 The package contains functions for convolution (directly or by FFT), short-time Fourier transforms,
 estimates of spectral density, and detrending.

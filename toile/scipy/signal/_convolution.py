@@ -34,7 +34,7 @@ def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
 
     Args:
         in1, in2: arrays with the same number of dimensions.
-        mode: part of the convolution to return: all of it (`"full"`), the central part, with the
+        mode: part of the convolution to return: all of it (`"full"`), the central part with the
             shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         axes: axes to convolve along; None for all. The other axes are batch axes, which must have
             equal sizes.
@@ -131,7 +131,7 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
     Args:
         in1, in2: arrays with the same number of dimensions. Unless `method` is `"fft"`, one must be
             at least as large as the other in every dimension.
-        mode: part of the convolution to return: all of it (`"full"`), the central part, with the
+        mode: part of the convolution to return: all of it (`"full"`), the central part with the
             shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         method: `"fft"` to use `fftconvolve`; `"auto"` or `"direct"` to compute the sums directly.
         precision: precision of the multiplications, as in `lax.conv_general_dilated`. It is ignored
@@ -166,7 +166,7 @@ def correlate(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "val
     Args:
         in1, in2: arrays with the same number of dimensions. Unless `method` is `"fft"`, one must be
             at least as large as the other in every dimension.
-        mode: part of the correlation to return: all of it (`"full"`), the central part, with the
+        mode: part of the correlation to return: all of it (`"full"`), the central part with the
             shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         method: `"fft"` to use `fftconvolve`; `"auto"` or `"direct"` to compute the sums directly.
         precision: precision of the multiplications, as in `lax.conv_general_dilated`. It is ignored
@@ -203,7 +203,7 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
 
     Args:
         in1, in2: matrices. One must be at least as large as the other in both dimensions.
-        mode: part of the convolution to return: all of it (`"full"`), the central part, with the
+        mode: part of the convolution to return: all of it (`"full"`), the central part with the
             shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         boundary: must be `"fill"`; other values are not supported.
         fillvalue: must be 0; other values are not supported.
@@ -227,7 +227,7 @@ def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
 
     Args:
         in1, in2: matrices. One must be at least as large as the other in both dimensions.
-        mode: part of the correlation to return: all of it (`"full"`), the central part, with the
+        mode: part of the correlation to return: all of it (`"full"`), the central part with the
             shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         boundary: must be `"fill"`; other values are not supported.
         fillvalue: must be 0; other values are not supported.

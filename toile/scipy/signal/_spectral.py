@@ -275,10 +275,10 @@ def stft(x: ArrayLike, fs: ArrayLike = 1.0,
         nfft: length of the Fourier transforms. Segments are padded with zeros to this length. The
             default is the length of a segment.
         detrend: trend to subtract from each segment: none (False), the mean (`"constant"`) or a
-            line (`"linear"`). If `detrend` is a function, it is called
-            with the segments and must return the detrended segments.
+            line (`"linear"`). If `detrend` is a function, it is called with the segments and must
+            return the detrended segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
-            signals. For complex signals, they are always returned.
+            signals. For complex signals, negative frequencies are always returned.
         boundary: how to extend the signal by half a segment at both ends: with zeros (`"zeros"`),
             with the end values (`"constant"`), by a mirror image (`"even"`), or by a point
             reflection about the end values (`"odd"`). If `boundary` is None, the signal is not
@@ -323,7 +323,7 @@ def csd(x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0,
 
     Args:
         x, y: arrays of samples. The shorter signal is padded with zeros. If `y` is None, the result
-            is the same as that of `welch`.
+            equals the result of `welch`.
         fs: number of samples per unit of time.
         window: an array of window values, or the name of a window. All names that SciPy's function
             `get_window` accepts are supported; all of them except `"hann"` require SciPy to be
@@ -334,17 +334,17 @@ def csd(x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0,
         nfft: length of the Fourier transforms. Segments are padded with zeros to this length. The
             default is the length of a segment.
         detrend: trend to subtract from each segment: the mean (`"constant"`), a line (`"linear"`)
-            or none (False). If `detrend` is a function, it is called
-            with the segments and must return the detrended segments.
+            or none (False). If `detrend` is a function, it is called with the segments and must
+            return the detrended segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
-            signals. For complex signals, they are always returned.
+            signals. For complex signals, negative frequencies are always returned.
         scaling: `"density"` for the power per unit of frequency, `"spectrum"` for the power.
         axis: axis of the samples.
         average: how to average over the segments: `"mean"`, or `"median"`, which is corrected for
             its bias.
 
     Returns:
-        A tuple `(frequencies, density)`. The density is complex, or real if `y` is None; its
+        A tuple `(frequencies, density)`. The density is complex, or real if `y` is None. The
         frequencies are along `axis`.
 
     Raises:
@@ -396,18 +396,17 @@ def welch(x: ArrayLike, fs: ArrayLike = 1.0,
         nfft: length of the Fourier transforms. Segments are padded with zeros to this length. The
             default is the length of a segment.
         detrend: trend to subtract from each segment: the mean (`"constant"`), a line (`"linear"`)
-            or none (False). If `detrend` is a function, it is called
-            with the segments and must return the detrended segments.
+            or none (False). If `detrend` is a function, it is called with the segments and must
+            return the detrended segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
-            signals. For complex signals, they are always returned.
+            signals. For complex signals, negative frequencies are always returned.
         scaling: `"density"` for the power per unit of frequency, `"spectrum"` for the power.
         axis: axis of the samples.
         average: how to average over the segments: `"mean"`, or `"median"`, which is corrected for
             its bias.
 
     Returns:
-        A tuple `(frequencies, density)`. The density is real; the frequencies run along
-            `axis`.
+        A tuple `(frequencies, density)`. The density is real, and the frequencies are along `axis`.
 
     Raises:
         ValueError: a length or an option is not valid.

@@ -350,7 +350,7 @@ class Rotation(NamedTuple):
             One rotation.
 
         Raises:
-            TypeError: the object is a single rotation and not a batch.
+            TypeError: the object is a single rotation rather than a batch.
             ValueError: the numbers of weights and rotations differ.
         """
         dtype = self.quat.dtype
@@ -369,7 +369,7 @@ class Rotation(NamedTuple):
 
     @property
     def single(self) -> bool:
-        """Whether the object is a single rotation and not a batch."""
+        """Whether the object is a single rotation rather than a batch."""
         return self.quat.ndim == 1
 
 
@@ -468,8 +468,8 @@ class Slerp(NamedTuple):
         """Interpolate rotations at the given times.
 
         Args:
-            times: number or vector of times. They must lie between the first and the last time;
-                this is not checked.
+            times: number or vector of times. The times must lie between the first and the last time
+                of the interpolator; this is not checked.
 
         Returns:
             One rotation, or a batch if `times` is a vector.

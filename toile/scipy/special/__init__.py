@@ -1,4 +1,4 @@
-"""Special functions, with the names, dtypes and derivatives of `jax.scipy.special`.
+"""Special functions, with the same names, dtypes and derivatives as `jax.scipy.special`.
 
 The package contains gamma, beta, error and Bessel functions, exponential integrals, entropies and
 more. Integers are converted to floats unless a docstring says otherwise.

@@ -78,7 +78,7 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     All orders are computed together by a recurrence that runs from order `n_iter` down to 0. In
     `float32`, the recurrence overflows if `z` is small compared with `n_iter` (below about 3.5 if
     `n_iter` is 50), and the result is NaN. Use a smaller `n_iter` in that case. The result is also
-    NaN at 0.
+    NaN at `z = 0`.
 
     Args:
         z: real array or number.

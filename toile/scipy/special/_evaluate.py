@@ -51,9 +51,9 @@ def float_array(x: ArrayLike) -> Array:
 def series(start, term, ratio, weight=None, limit=250, needed=True):
     """Compute `start + Σ weight(k)·term(k)`, where `term(k+1) = term(k)·ratio(k)`.
 
-    The sum starts with `k = 1`, and the argument `term` is `term(1)`. The sum of an element ends
-    when a term is too small to change it, or after `limit` terms. Elements where `needed` is False
-    are not summed.
+    The sum starts with `k = 1`, and the argument `term` is `term(1)`. The summation for an element
+    ends when a term is too small to change the sum, or after `limit` terms. Elements where `needed`
+    is False are not summed.
     """
     precision = eps(term)
     start = jnp.broadcast_to(start, term.shape).astype(term.dtype)

@@ -168,7 +168,7 @@ def _expi_positive(x):
 def expi(x: ArrayLike) -> Array:
     """Compute the exponential integral Ei, the integral of `exp(t) / t` from minus infinity to `x`.
 
-    For positive `x`, the result is the principal value of the integral. At 0, it is -inf.
+    For positive `x`, the result is the principal value of the integral. At 0, the result is -inf.
 
     Args:
         x: real array or number.

@@ -344,7 +344,8 @@ def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
 
     Args:
         a: nonnegative shape parameters.
-        x: nonnegative lower limits of the integral. The result is NaN where `a` or `x` is negative.
+        x: nonnegative numbers, the lower limits of the integral that defines the function. The
+            result is NaN where `a` or `x` is negative.
 
     Returns:
         An array with the shape that the arguments broadcast to and the floating-point dtype that

@@ -1,8 +1,8 @@
 """The confluent and Gauss hypergeometric functions ₁F₁ and ₂F₁ of real arguments.
 
-The functions are computed by their power series where it converges quickly. Elsewhere ₁F₁ uses an
-asymptotic series, and ₂F₁ uses linear transformations of the argument. The derivative with respect
-to `x` is a contiguous function. Derivatives with respect to the parameters are computed by
+The functions are computed by their power series where the series converges quickly. Elsewhere, ₁F₁
+uses an asymptotic series, and ₂F₁ uses linear transformations of the argument. The derivative with
+respect to `x` is a contiguous function. Derivatives with respect to the parameters are computed by
 differentiating the series term by term, where `d(a)_k/da = (a)_k (ψ(a+k) - ψ(a))`.
 """
 
@@ -239,9 +239,9 @@ def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
 
     Differences:
         SciPy's function is correct for all real `x`. For `x` below -1, toile also sums the series,
-        although it diverges. The result is then correct only if `a` or `b` is a negative integer,
-        which makes the series finite. For `x` above 1, the result is inf in most cases. For a
-        negative integer `c`, SciPy's result is finite if the series ends before its terms become
-        infinite.
+        although the series generally diverges there. The result is then correct only if `a` or `b`
+        is a negative integer, which makes the series finite. For `x` above 1, the result is inf in
+        most cases. For a negative integer `c`, SciPy's result is finite if the series ends before
+        its terms become infinite.
     """
     return _hyp2f1(*inexact_broadcast("hyp2f1", a, b, c, x))

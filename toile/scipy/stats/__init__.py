@@ -1,4 +1,4 @@
-"""Probability distributions and statistics of samples, as in `jax.scipy.stats`.
+"""Probability distributions and sample statistics, as in `jax.scipy.stats`.
 
 Each distribution is a module that contains some of the functions `pdf` and `logpdf` (`pmf` and
 `logpmf` for discrete distributions), `cdf`, `logcdf`, `sf`, `logsf`, `ppf` and `isf`. Outside the

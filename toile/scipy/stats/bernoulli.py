@@ -15,8 +15,8 @@ __all__ = ["cdf", "logpmf", "pmf", "ppf"]
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the logarithm of the probability mass function of the Bernoulli distribution.
 
-    The probability is `p` where `k - loc` is 1, and `1 - p` where it is 0. The result is -inf where
-    `k - loc` is outside `[0, 1]`.
+    The probability is `p` where `k - loc` is 1, and `1 - p` where `k - loc` is 0. The result is
+    -inf where `k - loc` is outside `[0, 1]`.
 
     Args:
         k: values whose probabilities are computed.
@@ -40,8 +40,8 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a Bernoulli-distributed random variable equals `k`.
 
-    The probability is `p` where `k - loc` is 1, and `1 - p` where it is 0. The result is 0 where
-    `k - loc` is outside `[0, 1]`.
+    The probability is `p` where `k - loc` is 1, and `1 - p` where `k - loc` is 0. The result is 0
+    where `k - loc` is outside `[0, 1]`.
 
     Args:
         k: values whose probabilities are computed.

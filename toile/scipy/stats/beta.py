@@ -70,7 +70,7 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Compute the probability that a beta-distributed random variable is at most `x`.
 
-    The result is `special.betainc(a, b, y)`, where `y` is `(x - loc) / scale`, clipped to `[0, 1]`.
+    The result is `special.betainc(a, b, y)`, where `y` is `(x - loc) / scale` clipped to `[0, 1]`.
 
     Args:
         x: points at which the function is evaluated.
@@ -120,7 +120,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a beta-distributed random variable is greater than `x`.
 
-    The result is `special.betainc(b, a, 1 - y)`, where `y` is `(x - loc) / scale`, clipped to
+    The result is `special.betainc(b, a, 1 - y)`, where `y` is `(x - loc) / scale` clipped to
     `[0, 1]`.
 
     Args:

@@ -75,7 +75,7 @@ def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
     """Compute the probability that a chi-squared random variable is at most `x`.
 
     The result is `special.gammainc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`. For `x` below
-    `loc`, it is 0.
+    `loc`, the result is 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -118,7 +118,7 @@ def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
     """Compute the probability that a chi-squared random variable is greater than `x`.
 
     The result is `special.gammaincc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`. For `x`
-    below `loc`, it is 1.
+    below `loc`, the result is 1.
 
     Args:
         x: points at which the function is evaluated.

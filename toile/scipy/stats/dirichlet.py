@@ -1,4 +1,4 @@
-"""The Dirichlet distribution of vectors; the first axis is the axis of the elements."""
+"""The Dirichlet distribution of vectors whose elements lie along the first axis."""
 
 from __future__ import annotations
 

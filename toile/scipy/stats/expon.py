@@ -58,7 +58,8 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that an exponential random variable is at most `x`.
 
-    The result is `1 - exp(-y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`, it is 0.
+    The result is `1 - exp(-y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`, the result
+    is 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -100,7 +101,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of `sf`, the survival function of the exponential distribution.
 
-    The result is `-(x - loc) / scale`. For `x` below `loc`, it is 0.
+    The result is `-(x - loc) / scale`. For `x` below `loc`, the result is 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -122,7 +123,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that an exponential random variable is greater than `x`.
 
-    The result is `exp(-(x - loc) / scale)`. For `x` below `loc`, it is 1.
+    The result is `exp(-(x - loc) / scale)`. For `x` below `loc`, the result is 1.
 
     Args:
         x: points at which the function is evaluated.

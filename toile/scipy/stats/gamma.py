@@ -67,7 +67,7 @@ def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
     """Compute the probability that a gamma-distributed random variable is at most `x`.
 
     The result is `special.gammainc(a, y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`,
-    it is 0.
+    the result is 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -111,7 +111,7 @@ def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
     """Compute the probability that a gamma-distributed random variable is greater than `x`.
 
     The result is `special.gammaincc(a, y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`,
-    it is 1.
+    the result is 1.
 
     Args:
         x: points at which the function is evaluated.

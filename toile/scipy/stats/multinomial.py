@@ -26,8 +26,8 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
         p: probabilities of the outcomes, along the last axis.
 
     Returns:
-        An array with the dtype of `p`. Its shape is that of `n`, broadcast against the leading axes
-        of `p`.
+        An array with the dtype of `p`. Its shape is the shape of `n` broadcast against the leading
+        axes of `p`.
 
     Raises:
         ValueError: `x` or `n` does not have an integer dtype.
@@ -58,8 +58,8 @@ def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
         p: probabilities of the outcomes, along the last axis.
 
     Returns:
-        An array with the dtype of `p`. Its shape is that of `n`, broadcast against the leading axes
-        of `p`.
+        An array with the dtype of `p`. Its shape is the shape of `n` broadcast against the leading
+        axes of `p`.
 
     Raises:
         ValueError: `x` or `n` does not have an integer dtype.

@@ -1,4 +1,4 @@
-"""The multivariate normal distribution of vectors; the last axis is the axis of the elements."""
+"""The multivariate normal distribution of vectors whose elements lie along the last axis."""
 
 from __future__ import annotations
 

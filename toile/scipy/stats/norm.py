@@ -121,7 +121,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         The quantiles, with the shape that the arguments broadcast to and the default float dtype.
 
     Raises:
-        TypeError: `q` is neither `float32` nor `float64`.
+        TypeError: the dtype of `q` is neither `float32` nor `float64`.
 
     Differences:
         SciPy returns NaN where `scale` is not positive. toile does not check `scale`.
@@ -192,7 +192,7 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         The quantiles, with the shape that the arguments broadcast to and the default float dtype.
 
     Raises:
-        TypeError: `q` is neither `float32` nor `float64`.
+        TypeError: the dtype of `q` is neither `float32` nor `float64`.
 
     Differences:
         SciPy returns NaN where `scale` is not positive. toile does not check `scale`.

@@ -69,8 +69,8 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a Pareto-distributed random variable is at most `x`.
 
-    The result is `1 - y^-b`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, it is
-    0.
+    The result is `1 - y^-b`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, the
+    result is 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -115,8 +115,8 @@ def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of `sf`, the survival function of the Pareto distribution.
 
-    The result is `-b log(y)`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, it is
-    0.
+    The result is `-b log(y)`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, the
+    result is 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -140,7 +140,8 @@ def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
 def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a Pareto-distributed random variable is greater than `x`.
 
-    The result is `y^-b`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, it is 1.
+    The result is `y^-b`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, the result
+    is 1.
 
     Args:
         x: points at which the function is evaluated.

@@ -65,7 +65,7 @@ def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a Poisson-distributed random variable is at most `k`.
 
     The result is `special.gammaincc(floor(y) + 1, mu)`, where `y` is `k - loc`. For `k` below
-    `loc`, it is 0.
+    `loc`, the result is 0.
 
     Args:
         k: points at which the function is evaluated.

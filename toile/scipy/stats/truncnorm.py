@@ -37,7 +37,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     The distribution is a normal distribution with location `loc` and scale `scale` that is
     restricted to `loc + a scale ≤ x ≤ loc + b scale`. The density is
-    `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is `(x - loc) / scale` and `φ` and `Φ` are the
+    `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is `(x - loc) / scale`, and `φ` and `Φ` are the
     standard normal density and distribution function. The result is -inf outside the interval. It
     is NaN where `a` is not less than `b`.
 
@@ -71,7 +71,7 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     The distribution is a normal distribution with location `loc` and scale `scale` that is
     restricted to `loc + a scale ≤ x ≤ loc + b scale`. The density is
-    `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is `(x - loc) / scale` and `φ` and `Φ` are the
+    `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is `(x - loc) / scale`, and `φ` and `Φ` are the
     standard normal density and distribution function. The result is 0 outside the interval. It is
     NaN where `a` is not less than `b`.
 
@@ -140,8 +140,8 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     """Compute the probability that a truncated normal random variable is at most `x`.
 
     The result is `(Φ(y) - Φ(a)) / (Φ(b) - Φ(a))`, where `y` is `(x - loc) / scale` and `Φ` is the
-    standard normal distribution function. It is 0 below the interval, 1 above it, and NaN where `a`
-    is not less than `b`.
+    standard normal distribution function. It is 0 below the interval given by `a` and `b`, 1 above
+    the interval, and NaN where `a` is not less than `b`.
 
     Args:
         x: points at which the function is evaluated.

@@ -15,8 +15,8 @@ __all__ = ["logpdf", "pdf"]
 def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
     """Compute the logarithm of the probability density of the von Mises distribution.
 
-    The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. Its period in
-    `x` is 2π. The result is NaN where `kappa` is not positive.
+    The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. The density has
+    period 2π in `x`. The result is NaN where `kappa` is not positive.
 
     Args:
         x: angles at which the density is evaluated, in radians.
@@ -37,8 +37,8 @@ def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
 def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
     """Compute the probability density of the von Mises distribution.
 
-    The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. Its period in
-    `x` is 2π. The result is NaN where `kappa` is not positive.
+    The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. The density has
+    period 2π in `x`. The result is NaN where `kappa` is not positive.
 
     Args:
         x: angles at which the density is evaluated, in radians.

@@ -20,8 +20,8 @@ class AsyncManager:
 
     Pass the manager to `save_checkpoint(async_manager=...)`. If a save fails, the next call to the
     manager raises the error. If no call follows, the error is printed when the manager is deleted
-    or the program ends. When used as a context manager, it waits for the last save at the end of
-    the `with` block.
+    or the program ends. When used as a context manager, the manager waits for the last save at the
+    end of the `with` block.
 
     Args:
         max_workers: number of threads; 1 is enough, since saves run one after another.

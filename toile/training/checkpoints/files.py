@@ -47,7 +47,7 @@ def is_there(path: str) -> bool:
 
 @contextlib.contextmanager
 def directory_lock(folder: str) -> Iterator[bool]:
-    """Hold a lock on the directory; yields False if the lock cannot be acquired.
+    """Hold a lock on the directory; yield False if the lock cannot be acquired.
 
     Saving without the lock is still safe: each save writes to a file with its own name.
     """
@@ -195,7 +195,7 @@ def sync_folder(folder: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file or a directory; if it does not exist, that is not an error."""
+    """Remove a file or a directory; do nothing if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         directory = io.isdir(path) and not os.path.islink(path)
         (io.rmtree if directory else io.remove)(path)
@@ -215,7 +215,7 @@ def clean_up(folder: str, start: str) -> None:
 
 
 def _remove_left_behind(path: str, is_own: bool) -> None:
-    """Remove a temporary file if its saver is dead: it is not locked, or it is old."""
+    """Remove a temporary file that no process is writing: it is not locked, or it is old."""
     status = os.lstat(path)
     is_old = time.time() - status.st_mtime > _STALE
     if stat.S_ISDIR(status.st_mode):

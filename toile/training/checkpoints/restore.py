@@ -59,8 +59,8 @@ def restore_checkpoint(
         checkpoint.
 
     Raises:
-        ValueError: there is no checkpoint for `step`, the structure differs from that of `target`,
-            or arrays have different shapes or dtypes; the message lists all such arrays.
+        ValueError: there is no checkpoint for `step`, the saved tree and `target` differ in
+            structure, or arrays have different shapes or dtypes; the message lists all such arrays.
         toile.errors.CorruptedCheckpointError: no checkpoint can be read.
 
     Differences:

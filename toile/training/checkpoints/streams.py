@@ -34,7 +34,7 @@ Advance = Callable[[int], None]
 
 @contextlib.contextmanager
 def bar(label: str, total: int, show: bool = True) -> Iterator[Advance]:
-    """Show a progress bar, and yield a function that is called with each number of bytes done."""
+    """Show a progress bar, and yield a function that advances the bar by a number of bytes."""
     if not show or total < _SHOWN or progress.is_drawing():
         yield lambda count: None
         return

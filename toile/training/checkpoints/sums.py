@@ -38,7 +38,7 @@ class ArraySums(NamedTuple):
 
 @dataclass(frozen=True)
 class Sums:
-    """The checksums of a checkpoint: its arrays in the order of the file, and the rest of it."""
+    """The checksums of a checkpoint: those of the arrays, in file order, and that of the rest."""
 
     size: int
     block: int
@@ -47,7 +47,7 @@ class Sums:
 
 
 def write(sums: Sums, path: str, inode: int, folder: str, start: str) -> None:
-    """Write the checksums beside a checkpoint; its inode later shows whether it was replaced."""
+    """Write the checksums beside a checkpoint, whose inode later shows whether it was replaced."""
     fields = {"version": _VERSION, "size": sums.size, "block": sums.block, "rest": sums.rest}
 
     def text(own_inode: int) -> bytes:
@@ -60,7 +60,7 @@ def write(sums: Sums, path: str, inode: int, folder: str, start: str) -> None:
 
 
 def read(path: str, source: sources.FileSource) -> Sums | None:
-    """The checksums of an open checkpoint; None if there are no usable ones."""
+    """The checksums of an open checkpoint; None if there are no usable checksums."""
     place = naming.sums_path(path)
     if not io.exists(place):
         return None
@@ -104,7 +104,7 @@ def _parsed(body: dict[str, Any]) -> Sums:
 
 
 def difference(sums: Sums, rest: int) -> str | None:
-    """Describe damage outside the arrays; None if there is none."""
+    """Describe damage outside the arrays; return None if there is no such damage."""
     if rest == sums.rest:
         return None
     return "the names, shapes or Python values in it are not those that were saved (checksum)"
