@@ -205,8 +205,9 @@ def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
         shape = [n * unit // (hi - lo) for n, (lo, hi) in zip(local.shape, own, strict=True)]
     shape = tuple(shape)
     block = _block(sharding, shape)
+    lengths = [(hi - lo, m) for (lo, hi), m in zip(block, shape, strict=True)]
     if local.ndim != len(shape) or any(
-            n not in (hi - lo, m) for n, (lo, hi), m in zip(local.shape, block, shape, strict=True)):
+            n not in allowed for n, allowed in zip(local.shape, lengths, strict=True)):
         raise ValueError(
             "make_array_from_process_local_data: needed this process's block "
             f"{[hi - lo for lo, hi in block]} of {shape}, or whole axes, got {local.shape}{here()}"
