@@ -99,8 +99,7 @@ def fromfile(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because reading the same source again may return different
-            values.
+        NotImplementedError: always, because a file may contain different values when it is read again.
     """
     raise _impure("fromfile")
 
@@ -116,8 +115,7 @@ def fromiter(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because reading the same source again may return different
-            values.
+        NotImplementedError: always, because an iterator may produce different values the second time.
     """
     raise _impure("fromiter")
 

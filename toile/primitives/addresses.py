@@ -24,8 +24,9 @@ class GatherDimensionNumbers(NamedTuple):
 
     A gather copies one window of the operand for each index vector. A window's axes are the
     operand's axes, in order, without the collapsed axes and the batching axes. In the result, the
-    window's axes are at the positions `offset_dims`. The axes of the indices, except the last axis,
-    which contains the index vectors, are at the other positions, in order.
+    window's axes are at the positions `offset_dims`. The other positions are those of the axes of
+    the indices, in order. The last axis of the indices, which contains the index vectors, is not
+    among them.
 
     Args:
         offset_dims: sorted axes of the result that correspond to a window's axes.
@@ -67,8 +68,9 @@ class ScatterDimensionNumbers(NamedTuple):
     """How the axes of the operand, the indices and the updates of `lax.scatter` correspond.
 
     A scatter writes one window of the updates for each index vector. In the updates, the window's
-    axes are at the positions `update_window_dims`. The axes of the indices, except the last axis,
-    which contains the index vectors, are at the other positions, in order.
+    axes are at the positions `update_window_dims`. The other positions are those of the axes of the
+    indices, in order. The last axis of the indices, which contains the index vectors, is not among
+    them.
 
     Args:
         update_window_dims: sorted axes of the updates that correspond to a window's axes.
