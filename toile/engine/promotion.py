@@ -206,8 +206,9 @@ def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype:
     """Return the dtype to which a binary operation converts two dtypes.
 
     Args:
-        a, b: dtypes, scalar types or names. The Python types int, float and complex yield to dtypes
-            of the same kind, as Python numbers do.
+        a, b: dtypes, scalar types or names. If one of them is the Python type int, float or complex
+            and the other is a dtype of the same kind, the result is that dtype, as for Python
+            numbers in arithmetic.
 
     Returns:
         The dtype.

@@ -387,7 +387,7 @@ def tabulate(
     compute_vjp_flops: bool = False,
     **kwargs: PyTree,
 ) -> Callable[..., str]:
-    """Return a function that summarizes a module in a table, computing only shapes.
+    """Return a function that summarizes a module in a table, without computing any values.
 
     Args:
         module: the module.

@@ -99,7 +99,8 @@ def fromfile(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because a file may contain different values when it is read again.
+        NotImplementedError: always, because a file may contain different values when it is read
+            again.
     """
     raise _impure("fromfile")
 
@@ -115,7 +116,8 @@ def fromiter(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because an iterator may produce different values the second time.
+        NotImplementedError: always, because an iterator may produce different values the second
+            time.
     """
     raise _impure("fromiter")
 

@@ -140,7 +140,7 @@ class Fit:
             head = f"not even a batch of 1 would fit (now {self.batch}, the first axis of "
         return [
             f"{head}{self.of})",
-            f"  estimate: {size(self.rest)} of the planned peak do not depend on the batch, each "
+            f"  estimate: {size(self.rest)} of the planned peak does not depend on the batch, each "
             f"example adds {size(self.each)}, and {size(self.room)} are available",
         ]
 
