@@ -41,6 +41,7 @@ TITLES = {
     "modules": "Modules", "optim": "Optimizers", "examples": "Steps of the examples",
     "parallel": "Several devices", "compare": "Two commits compared",
     "scaling": "Sums over threads and processes", "operations": "Map of operations",
+    "programs": "Programs of many kinds",
 }  # fmt: skip
 SUMMARY = {  # keys of the files, as the page words them
     "training, geometric mean speedup over the better peer":
