@@ -93,6 +93,22 @@ def test_who_is_missing(tmp_path):
     assert "not all have joined" in watcher.missing([0, 1], 2, 2)
 
 
+def test_a_death_before_the_watch_begins_is_the_first():
+    """As on a busy machine: the launcher has reaped that process, and kills the others at once."""
+    first, second = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
+    first.kill()
+    first.wait()
+    deaths = watcher.Deaths({first.pid: 0, second.pid: 1})
+    second.kill()
+    second.wait()
+    assert deaths.next() == [0]
+    found = []
+    while not found:
+        found = deaths.next()
+    assert found == [1] and not deaths.ranks
+
+
+
 def test_the_first_of_several_deaths_is_known(capfd, tmp_path):
     children = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
     pids = {child.pid: rank for rank, child in enumerate(children)}

@@ -150,12 +150,15 @@ class Deaths:
         self.known: set[int] = set()  # ranks already reported as ending
         self.fds: dict[int, int] = {}
         self.pipes: dict[int, int] = {}
+        self.early: list[int] = []  # processes that ended before they could be watched
         if hasattr(os, "pidfd_open") and hasattr(select, "epoll"):
             self.epoll = select.epoll()
             for pid, rank in self.ranks.items():
                 self._register(self.pipes, rank, lambda r: os.open(
                     pipe_of(folder, r), os.O_RDONLY | os.O_NONBLOCK))
                 self._register(self.fds, pid, os.pidfd_open)
+            watched = set(self.fds.values())
+            self.early = [pid for pid in self.ranks if pid not in watched and not alive(pid)]
 
     def _register(self, where: dict[int, int], key: int, opened: Any) -> None:
         try:
@@ -167,6 +170,9 @@ class Deaths:
 
     def next(self) -> list[int]:
         """The ranks that have ended since the last call; waits for one, up to a short time."""
+        if self.early:
+            gone, self.early = self.early, []
+            return self._new([self.ranks.pop(pid) for pid in gone])
         if self.fds:
             for fd, _ in self.epoll.poll(0.5, maxevents=1):
                 self.epoll.unregister(fd)
