@@ -57,6 +57,13 @@ def environment(
     return found
 
 
+def without_files(found: Any) -> Any:
+    """Results without the paths of the packages that were measured, which only this machine has."""
+    if isinstance(found, dict):
+        return {k: without_files(v) for k, v in found.items() if k != "file"}
+    return [without_files(v) for v in found] if isinstance(found, (list, tuple)) else found
+
+
 class Child:
     """A process of `benchmarks.cpu_child`: of a framework, or of a toile in another folder (`code`)
     that goes by another name."""

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import cpu, gpu
-from benchmarks.children import KNOWN, ROOT
+from benchmarks.children import KNOWN, ROOT, without_files
 from benchmarks.cpu_rows import Row, column
 from benchmarks.cpu_rows import rows as cpu_rows
 
@@ -210,7 +210,7 @@ def measure_all(
                 break
             about["rows"][row.title] = result = measure(row, args)
             print(line(row.title, result), flush=True)
-            file.write_text(json.dumps(about, indent=1) + "\n")
+            file.write_text(json.dumps(without_files(about), indent=1) + "\n")
 
 
 if __name__ == "__main__":

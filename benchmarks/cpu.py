@@ -22,7 +22,7 @@ from contextlib import ExitStack, closing
 from importlib import metadata, util
 from typing import Any
 
-from benchmarks.children import KNOWN, ROOT, Child, Load
+from benchmarks.children import KNOWN, ROOT, Child, Load, without_files
 from benchmarks.cpu_report import judge, line, summarize
 from benchmarks.cpu_rows import FRAMEWORKS, Row, column, rows
 
@@ -229,7 +229,7 @@ def _measure_each(wanted: Iterable[Row], args: Any, about: dict[str, Any]) -> No
         about["summary"] = summarize(about["rows"])
         if args.json:
             with open(args.json, "w") as file:
-                json.dump(about, file, indent=1)
+                json.dump(without_files(about), file, indent=1)
 
 
 if __name__ == "__main__":
