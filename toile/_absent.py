@@ -1,8 +1,8 @@
 """Parts of JAX and Flax that toile does not provide, and what to use instead.
 
-When one of them is imported, a finder at the end of `sys.meta_path` raises an error with this
-advice instead of a bare "No module named". It also finds the modules that `toile.compat` provides
-under another name. It handles only names under `toile.`.
+When one of these parts is imported, a finder at the end of `sys.meta_path` raises an error with
+this advice instead of only "No module named". The finder also finds the modules that `toile.compat`
+provides under another name. It handles only names under `toile.`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def explanation(name: str) -> str | None:
 
 
 class _Finder:
-    """Finds modules of `toile.compat`, or raises an ImportError that says what to use instead."""
+    """Finds modules of `toile.compat`, or raises an ImportError that names an alternative."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:

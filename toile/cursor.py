@@ -61,7 +61,7 @@ class ParentKey(Generic[A]):
 
 
 def is_named_tuple(obj: object) -> bool:
-    """Tell whether a value is a named tuple.
+    """Test whether a value is a named tuple.
 
     Args:
         obj: any value.
@@ -199,11 +199,11 @@ class Cursor(Generic[A]):
         self._changes[name] = Cursor(value, ParentKey(self, name, AccessType.ATTR))
 
     def set(self, value: Any) -> A:
-        """Record a new value for this cursor, and return a copy of the whole object that has it.
+        """Record a new value for this cursor, and return a changed copy of the whole object.
 
-        The copy contains all changes recorded so far. Since the new value is recorded too, later
-        calls to `set` and `build` also apply it. On the root cursor, `set` only returns `value`: it
-        ignores recorded changes and records nothing.
+        The copy contains all changes recorded so far. Because the new value is also recorded, the
+        results of later calls to `set` and `build` contain it too. On the root cursor, `set` only
+        returns `value`: it ignores recorded changes and records nothing.
 
         Args:
             value: the new value.

@@ -1,8 +1,8 @@
 """Functions with a user-defined `vmap` rule: `custom_vmap` and `sequential_vmap`.
 
 The rule is called as `rule(axis_size, in_batched, *args)` and returns `(out, out_batched)`. The
-first axis of each mapped argument is the mapped axis. Differentiation applies to the function and,
-under `vmap`, to the rule.
+first axis of each mapped argument is the mapped axis. Derivatives are computed from the function
+or, under `vmap`, from the rule.
 """
 
 from __future__ import annotations
@@ -175,10 +175,10 @@ class custom_vmap:
 
         Args:
             vmap_rule: a function `f(axis_size, in_batched, *args)` that returns
-                `(out, out_batched)`. `in_batched` is a list that contains, for each argument, a
-                tree of booleans, which say whether the leaves of the argument are mapped. The first
-                axis of a mapped leaf is the mapped axis. `out_batched` is such a tree for the
-                result.
+                `(out, out_batched)`. `in_batched` is a list that contains a tree of booleans for
+                each argument. The booleans specify whether the leaves of the argument are mapped.
+                The first axis of a mapped leaf is the mapped axis. `out_batched` is such a tree for
+                the result.
 
         Returns:
             The rule.

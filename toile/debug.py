@@ -132,7 +132,7 @@ def _centered(text: str, width: int) -> str:
 def _print_with_rich(
     rows: list[list[_Cell]], use_color: bool, max_width: int, color_map: _ColorMap | None
 ) -> None:
-    """The table printed by `rich`, which fits it into `max_width` and knows the terminal's
+    """Print the table with `rich`, which fits it into `max_width` and detects the terminal's
     colors."""
     align, box, console, padding, style, table = (
         importlib.import_module(f"rich.{name}")

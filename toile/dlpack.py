@@ -89,7 +89,7 @@ def to_dlpack(
 
 
 def is_supported_dtype(dtype: DTypeLike) -> bool:
-    """Tell whether arrays of a dtype can be shared through DLPack.
+    """Test whether arrays of a dtype can be shared through DLPack.
 
     Args:
         dtype: the dtype.

@@ -1,9 +1,9 @@
 """Report what toile finds on this machine, and what to install if something is missing.
 
 `python -m toile.doctor` prints a line for each component that toile uses, runs a small program on
-the CPU and on each GPU, and says how to repair what does not work. The exit status is 0 if the CPU
-works, because a GPU is not required. This module can be imported without the packages that it
-checks.
+the CPU and on each GPU, and explains how to repair components that do not work. The exit status is
+0 if the CPU works, because a GPU is not required. This module can be imported without the packages
+that it checks.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Finding(NamedTuple):
 
     Args:
         name: name of the component.
-        found: text that says what was found.
+        found: description of what was found.
         works: whether the component works; None if it is missing but not needed.
-        repair: text that says how to repair the component.
+        repair: instructions for repairing the component.
     """
 
     name: str

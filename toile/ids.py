@@ -9,7 +9,7 @@ __all__ = ["FlaxId", "UUIDManager", "uuid"]
 
 
 class UUIDManager:
-    """Returns a new identifier in each call; thread-safe."""
+    """Returns a new identifier in each call; calls are thread-safe."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)

@@ -126,7 +126,7 @@ def listdir(path: StrPath) -> list[str]:
 
 
 def isdir(path: StrPath) -> bool:
-    """Tell whether there is a directory at a path.
+    """Test whether there is a directory at a path.
 
     Args:
         path: the path.
@@ -175,7 +175,7 @@ def rename(src: StrPath, dst: StrPath, overwrite: bool = False) -> None:
 
 
 def exists(path: StrPath) -> bool:
-    """Tell whether there is a file or directory at a path.
+    """Test whether there is a file or directory at a path.
 
     Args:
         path: the path.

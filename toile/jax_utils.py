@@ -127,7 +127,7 @@ def partial_eval_by_shape(
         *args, **kwargs: the other arguments of `fn`, whose values are known.
 
     Returns:
-        The results of `fn`. Results that do not depend on the inputs are computed. Each other
+        The results of `fn`. Results that do not depend on the inputs are computed. Every other
         result is replaced by a `toile.ShapeDtypeStruct`, which has only a shape and a dtype.
 
     >>> from toile.jax_utils import partial_eval_by_shape

@@ -152,9 +152,9 @@ def make_array_from_process_local_data(
         local_data: array or tree of arrays that this process contributes. Along each axis, an array
             must have the length of this process's part or of the whole array. If there is only one
             process, `local_data` must contain the whole arrays.
-        global_shape: shape of all whole arrays, or a tree of shapes whose structure is a prefix of
-            the structure of `local_data`. If a shape is None, it is computed from the local shape
-            and the sharding.
+        global_shape: shape of the whole arrays: one shape for all arrays, or a tree of shapes whose
+            structure is a prefix of the structure of `local_data`. If a shape is None, it is
+            computed from the local shape and the sharding.
 
     Returns:
         A tree of sharded arrays with the structure of `local_data`.

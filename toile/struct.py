@@ -1,7 +1,7 @@
 """Dataclasses that are tree nodes, so that transformations apply to their fields.
 
-A field that is declared with `field(pytree_node=False)` belongs to the structure of the tree: it is
-compared, but it is not mapped over, traced or saved.
+A field that is declared with `field(pytree_node=False)` belongs to the structure of the tree: its
+value is compared, but it is not mapped over, traced or saved.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checking forward-mode and reverse-mode derivatives of any order against finite differences.
 
 `check_jvp` compares a directional derivative with a central difference along a fixed random
-direction. `check_vjp` compares inner products, so one difference is enough for any number of
+direction. `check_vjp` compares inner products, so one finite difference is enough for any number of
 outputs.
 """
 

@@ -38,7 +38,7 @@ _exclude_paths = [_PACKAGE]  # removed paths, including those of modules while t
 
 
 class UnfilteredStackTrace(Exception):
-    """The cause of an error whose frames were removed (`remove_frames`); it contains all frames."""
+    """The cause of an error from which frames were removed; its traceback contains all frames."""
 
 
 def register_exclusion(path: str) -> None:

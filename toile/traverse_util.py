@@ -1,8 +1,8 @@
 """Deprecated traversals, and functions that flatten, unflatten and map nested dictionaries.
 
-New programs should use `flatten_dict`, `unflatten_dict` and `path_aware_map`. A `Traversal` selects
-values in an object and can return a copy of the object in which those values are changed.
-Traversals are deprecated.
+New programs should use `flatten_dict`, `unflatten_dict` and `path_aware_map`. A `Traversal`, which
+is deprecated, selects values in an object and can return a copy of the object in which these values
+are changed.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """Tell whether a structure is a single node: a leaf, None or an empty container.
+    """Test whether a structure is a single node: a leaf, None or an empty container.
 
     Args:
         treedef: structure of a tree.
@@ -172,7 +172,7 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
 
 
 def treedef_is_strict_leaf(treedef: PyTreeDef) -> bool:
-    """Tell whether a structure is a single leaf; None and empty containers do not count as leaves.
+    """Test whether a structure is a single leaf; None and empty containers do not count as leaves.
 
     Args:
         treedef: structure of a tree.
@@ -190,7 +190,7 @@ def treedef_is_strict_leaf(treedef: PyTreeDef) -> bool:
 
 
 def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
-    """Tell whether all elements of an iterable are leaves.
+    """Test whether all elements of an iterable are leaves.
 
     Args:
         iterable: values to test.
@@ -215,7 +215,7 @@ def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
 
 
 def is_tree_node(typ: type) -> bool:
-    """Tell whether values of a type are tree nodes rather than leaves.
+    """Test whether values of a type are tree nodes rather than leaves.
 
     A subclass of a node type is a node type only if the subclass has also been registered. Named
     tuples are an exception: they are always nodes.
@@ -367,7 +367,7 @@ def tree_reduce_associative(
 
 
 def tree_all(tree: PyTree, *, is_leaf: IsLeaf | None = None) -> bool:
-    """Tell whether all leaves of a tree are true.
+    """Test whether all leaves of a tree are true.
 
     Args:
         tree: nested containers of values that can be converted to bool.
@@ -690,11 +690,11 @@ def register_dataclass(
         The class.
 
     Raises:
-        ValueError: `data_fields` and `meta_fields` overlap; the class is a dataclass, and the two
-            lists (given or inferred) together do not name exactly those of its fields that are
-            parameters of `__init__` and are not in `drop_fields`; or the class is already
-            registered.
-        TypeError: only one of these two lists is given, or neither is given and the class is not a
+        ValueError: `data_fields` and `meta_fields` overlap, or the class is already registered. For
+            a dataclass, the error is also raised unless the two lists (given or inferred) together
+            contain exactly the fields that are parameters of `__init__` and are not in
+            `drop_fields`.
+        TypeError: only one of the two lists is given, or neither is given and the class is not a
             dataclass.
 
     >>> import dataclasses
@@ -801,7 +801,7 @@ class PyTreeRegistry:
         return trees.flatten_with_path(tree, is_leaf, takes_path)
 
     def is_node(self, cls: type) -> bool:
-        """Tell whether values of a type are nodes, like `is_tree_node`."""
+        """Test whether values of a type are nodes, like `is_tree_node`."""
         return is_tree_node(cls)
 
     def register_node(self, *args: Any, **kw: Any) -> None:

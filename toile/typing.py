@@ -84,7 +84,7 @@ class ShapeDtype(Protocol):
 
 
 def has_shape_dtype(x: object) -> TypeGuard[ShapeDtype]:
-    """Tell whether an object has a shape and a dtype.
+    """Test whether an object has a shape and a dtype.
 
     Args:
         x: any object.
@@ -130,7 +130,7 @@ class Key(Hashable, Protocol):
 
 
 def is_key_like(x: object) -> TypeGuard[Key]:
-    """Tell whether an object has the methods that a key of a tree's children needs.
+    """Test whether an object has the methods that a key of a tree's children needs.
 
     Args:
         x: any object.

@@ -44,7 +44,7 @@ NUMPY: Table = {
     "Sorting and searching": ("toile.numpy.sorted_order",),
     "Sets": ("toile.numpy.sets",),
     "Statistics": ("toile.numpy.data_statistics",),
-    "Differences, integrals and bits": ("toile.numpy.calculus",),
+    "Differences, integrals and bit packing": ("toile.numpy.calculus",),
     "Polynomials": ("toile.numpy.polynomial",),
     "Window functions": ("toile.numpy.windows",),
     "Applying and vectorizing functions": ("toile.numpy.functional", "toile.numpy.ufunc_api"),
@@ -66,7 +66,7 @@ LAX: Table = {
     "Collectives over named axes": ("toile.lax.collectives",),
     "Random bits": ("toile.lax.raw_bits",),
     "Gradients, barriers and placement": ("toile.lax.miscellany",),
-    "Operations under JAX's names": ("toile.compat.jax_primitives",),
+    "Primitives under JAX's names": ("toile.compat.jax_primitives",),
 }
 LINEN: Table = {
     "Modules": ("toile.linen.module", "toile.core", "toile.core.scope", "toile.linen.summary"),
@@ -122,14 +122,14 @@ RANDOM: Table = {
     "Uniform numbers and random choices": ("toile.random.bits",),
     "Normal and related distributions": ("toile.random.samplers_normal",),
     "Gamma and related distributions": ("toile.random.samplers_gamma",),
-    "Other continuous and categorical distributions": ("toile.random.samplers_inverse",),
-    "Distributions of counts": ("toile.random.samplers_counts",),
+    "Exponential, categorical and other distributions": ("toile.random.samplers_inverse",),
+    "Binomial, multinomial and Poisson distributions": ("toile.random.samplers_counts",),
 }
 NN: Table = {
     "Activations": ("toile.nn._activations",),
     "Softmax and related functions": ("toile.nn._softmax",),
     "Attention": ("toile.nn._attention",),
-    "Block-scaled products": ("toile.nn._scaled",),
+    "Block-scaled matrix products": ("toile.nn._scaled",),
 }
 TABLES = {"toile": TOILE, "toile.numpy": NUMPY, "toile.lax": LAX, "toile.linen": LINEN,
           "toile.optim": OPTIM, "toile.random": RANDOM, "toile.nn": NN}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The transformations that users call, such as `grad`, `vmap` and `jit`; they work on trees.
+"""The transformations that users call, such as `grad`, `vmap` and `jit`; they accept trees.
 
 Importing this package registers the platforms with the engine.
 """

@@ -1,7 +1,7 @@
 """`checkpoint` (also called `remat`), its policies, and names for values.
 
 A policy decides for each operation of the forward pass whether its results may be kept for the
-backward pass. May import everything below the faces.
+backward pass. May import everything below `api`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `nondiff_argnums` are passed to the rules unchanged. If a rule returns a tangent or cotangent with
 the wrong structure or shape, the error names the function and shows what was needed and what was
-returned. May import everything below the faces.
+returned. May import everything below `api`.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def positional(
     """Positional arguments, with defaults and keywords resolved by the signature.
 
     `kind` is the decorator of the function, for errors. Keyword-only parameters keep their
-    defaults: only those that the caller passed are refused."""
+    defaults; an error is raised only for those that are passed."""
     if signature is None:
         if kwargs:
             raise TypeError(
@@ -240,7 +240,7 @@ class _Results:
         return found
 
     def check(self, kind: str, rule: Any, fun: Any, tree: Any, outs: Sequence[Any]) -> None:
-        """Refuse a rule's primal output if it differs from the function's, where that is known."""
+        """Raise an error if a rule's primal output differs from the function's known output."""
         got = [aval_of(o) for o in outs]
         if self.tree is not None and tree != self.tree:
             alike, what = "of the same container/pytree structure", "container/pytree structure"

@@ -251,7 +251,7 @@ def _places(device: Any, x: Any) -> list[Any]:
 
 
 def _check_donation(donate: Any, may_alias: Any, x: Any) -> None:
-    """Refuse leaves that are both donated and aliased."""
+    """Raise an error for leaves that are both donated and aliased."""
     pairs = zip(broadcast_prefix(donate, x), broadcast_prefix(may_alias, x, _is_none), strict=True)
     if any(give and keep for give, keep in pairs):
         raise ValueError(
@@ -286,7 +286,7 @@ def _is_none(x: Any) -> bool:
 
 
 def _check_device(d: Any, leaf: Any) -> None:
-    """Refuse devices that do not exist and shardings that the leaf does not fit."""
+    """Raise an error for a device that does not exist, or a sharding that does not fit the leaf."""
     check = getattr(d, "check_compatible_aval", None)
     if check is not None:
         try:

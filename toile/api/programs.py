@@ -1,6 +1,6 @@
 """Turn functions into Programs: jit, eval_shape, make_jaxpr, closure_convert.
 
-Functions are staged on avals; nothing is computed. May import everything below the faces.
+Functions are staged on avals; nothing is computed. May import everything below `api`.
 """
 
 from __future__ import annotations
@@ -106,12 +106,13 @@ def jit(
         backend: accepted for compatibility with JAX.
         inline: accepted for compatibility with JAX.
         compiler_options: accepted for compatibility with JAX; unknown names raise an error.
-        max_traces: maximum number of traces. A further trace raises an error that says what
-            changed. By default, there is no limit.
+        max_traces: maximum number of traces. An additional trace raises an error that describes
+            what changed. By default, there is no limit.
 
     Returns:
-        The compiled function `f`. `f(*args)` calls it, `f.lower(*args)` returns its Program,
-        `f.why()` explains its traces, and `f.clear_cache()` removes its traces.
+        The compiled function `f`. `f(*args)` calls it, `f.lower(*args)` returns its Program (the
+        list of its operations), `f.why()` lists the reason for each trace, and `f.clear_cache()`
+        discards all traces.
 
     Raises:
         ValueError: both `device` and `backend` are given.

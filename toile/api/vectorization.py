@@ -1,7 +1,7 @@
 """vmap, and the derivatives that are built from it: jacfwd, jacrev and hessian.
 
 `in_axes` and `out_axes` are prefixes of the trees of arguments and results. May import everything
-below the faces.
+below `api`.
 """
 
 from __future__ import annotations
@@ -375,7 +375,7 @@ def _fixed(fun: Any, argnums: Any, args: Any, kwargs: Any, what: str) -> tuple[A
 
 
 def _check_real(what: str, tree: Any, holomorphic: bool, side: str) -> None:
-    """Refuse values that are not real or, for holomorphic functions, not complex."""
+    """Raise an error for values that are not real or, for holomorphic functions, not complex."""
     for x in flatten(tree)[0]:
         dtype = aval_of(x).dtype
         kind, name = dtypes.kind(dtype), dtypes.name_of(dtype)

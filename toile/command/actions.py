@@ -1,4 +1,4 @@
-"""What each subcommand does: a function of the parsed arguments, loaded when it is first used."""
+"""The actions of the subcommands: functions of the parsed arguments, loaded when first used."""
 
 from __future__ import annotations
 

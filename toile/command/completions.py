@@ -71,7 +71,7 @@ complete -F _toile toile"""
 
 
 def _bash_case(name: str, parser: Parser) -> str:
-    """The branch of a subcommand: values of options, then options and arguments by position."""
+    """The branch for a subcommand: values of options, then options and positional arguments."""
     inside = []
     for option, action in parser.options.items():
         if takes_value(action):

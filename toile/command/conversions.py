@@ -27,7 +27,7 @@ Leaves = list[tuple[tuple[str, ...], Any]]
 
 
 def convert(args: argparse.Namespace) -> None:
-    """Convert a file and say what was written."""
+    """Convert a file, and print what was written."""
     source, target = Path(args.source), Path(args.target)
     if not source.exists():
         raise Failure(f"{source} does not exist")
@@ -63,7 +63,7 @@ def _check_options(args: argparse.Namespace, reads: Format, writes: Format) -> N
 
 
 def _check_target(source: Path, target: Path, writes: Format, force: bool) -> None:
-    """Refuse to write over something by mistake."""
+    """Raise an error if the target exists and must not be replaced, or is the source."""
     if target.exists() and target.samefile(source):
         raise UsageError(f"SOURCE and TARGET: needed two different files, got {target} twice")
     if writes.name == "checkpoint":
@@ -126,7 +126,7 @@ def tree_of(leaves: Leaves, writes: Format, separator: str) -> Tree:
 
 
 def _check_flat(leaves: Leaves, writes: Format, separator: str) -> None:
-    """Refuse values that a flat file of arrays cannot hold."""
+    """Raise an error for values that a flat file of arrays cannot hold."""
     holding = [path for path, _ in leaves if any(separator in name for name in path)]
     if holding:
         raise Failure(f"the separator {separator!r} occurs in the name of {_listed(holding)}, "

@@ -1,4 +1,4 @@
-"""The examples: where they are, and what their READMEs say about them.
+"""The examples: their folders, and the descriptions in their READMEs.
 
 In a wheel they are in a folder beside this module, where setup.py puts them; in a checkout,
 including one installed with `pip install --editable`, they are in `examples/`.

@@ -129,7 +129,7 @@ def readme(example: Example) -> str:
 
 
 def commands(example: Example) -> list[tuple[str, str]]:
-    """What to run in a new project, each with a comment: install, train, test, look."""
+    """The commands for a new project, each with a comment: install, train, test, inspect."""
     train = _own_commands(example)[0][0]
     found = [("python -m pip install -r requirements.txt", "install requirements"),
              (train, "train"), ("python -m pytest", "run its tests")]

@@ -47,7 +47,7 @@ def explain(args: argparse.Namespace) -> None:
 
 
 def imported(path: Path) -> types.ModuleType:
-    """A Python file as a module: of its package, if it is in one, so that `from . import` works."""
+    """Import a Python file, as a module of its package if any, so that `from . import` works."""
     path = path.resolve()
     parts, folder = [path.stem], path.parent
     while (folder / "__init__.py").is_file():
@@ -77,7 +77,7 @@ def imported(path: Path) -> types.ModuleType:
 
 
 def _place(error: BaseException, path: Path) -> str:
-    """The last line of the file that an error passed through."""
+    """The last line in the file that occurs in the traceback of an error."""
     traceback, line = error.__traceback__, None
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == str(path):

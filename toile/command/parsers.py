@@ -73,7 +73,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _check_names(parser: Parser, argv: Sequence[str]) -> None:
-    """Refuse unknown subcommands and options; argparse would not suggest similar names."""
+    """For an unknown subcommand or option, raise an error that suggests a similar name."""
     for i, token in enumerate(argv):
         if token == "--":
             return
@@ -142,7 +142,7 @@ def _examples(commands: Any) -> Parser:
 
 def _doctor(commands: Any) -> Parser:
     return _added(commands, "doctor", "doctor",
-                  "check this machine, and say how to fix any problems", "",
+                  "check this machine, and explain how to fix any problems", "",
                   "toile doctor")
 
 

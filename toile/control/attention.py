@@ -1,10 +1,11 @@
-"""Attention as a single operation, for backends with a kernel for it; a call for the others.
+"""Attention as a single operation for backends that have a kernel for it; otherwise, a call.
 
-It carries the Program of the plain form, products around a softmax, which defines it and provides
-all its rules. Only reverse mode differs: the derivative is another operation, which takes the
-attention's operands, its result and the logarithms of its sums, and carries the derivative of the
-plain form from the operands on (the compiler merges the recomputed part with the forward pass).
-May import control.call and below.
+The operation carries the Program of the plain form (matrix products before and after a softmax),
+which defines the operation and provides all of its rules except the one for reverse mode. In
+reverse mode, the derivative is another operation, whose operands are those of the attention, its
+result, and the logarithms of its sums. That operation carries the derivative of the plain form,
+starting from the operands; the compiler merges the recomputed part with the forward pass. May
+import control.call and below.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ HALVES = ("bfloat16", "float16")
 class Form(NamedTuple):
     """Parameters of an attention: softmax(q·k·scale + bias)·v, over the visible keys.
 
-    `operands` names them: q, k and v, each (*batch, positions, heads, depth), where keys and values
-    may have fewer heads, each shared by a group of query heads; then any of bias and mask (true or
-    nonzero: visible), which broadcast to (*batch, heads, queries, keys) and have all its axes, and
-    query_lengths and key_lengths, (*batch,). A query that sees no key gets the mean of all values;
-    one past its length gets zeros."""
+    `operands` contains the names of the operands. The first three are q, k and v, each of shape
+    (*batch, positions, heads, depth). Keys and values may have fewer heads than queries; each is
+    then shared by a group of query heads. Any of the following may come next: bias and mask, which
+    have all axes of the shape (*batch, heads, queries, keys) and broadcast to it, and query_lengths
+    and key_lengths, of shape (*batch,). A key is visible where the mask is true or nonzero. For a
+    query without visible keys, the result is the mean of all values; for a query beyond its query
+    length, it is zero."""
 
     scale: float
     operands: tuple[str, ...] = ("q", "k", "v")
@@ -45,7 +48,7 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class _Whole(Call):
-    """A single operation until differentiated, or mapped in only some of q, k, v; then a call."""
+    """A single operation; a call once it is differentiated, or mapped in only some of q, k, v."""
 
     form: Form = Form(1.0)
     moving: tuple[bool, ...] = ()  # for a derivative: which operands have tangents
@@ -77,7 +80,7 @@ def _over(program: Program, axis: Axis) -> Program:
 class Attention(_Whole):
     """The result and, if used, the logarithms of the sums of exponentials.
 
-    The latter are float32, (*batch, heads, queries)."""
+    The logarithms are float32, of shape (*batch, heads, queries)."""
 
     name = "attention"
     direction = "forward"

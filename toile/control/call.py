@@ -1,8 +1,8 @@
 """Operations that carry Programs, and the simplest of them: a call.
 
-A carrier's rules use derived Programs: its jvp, its split into known and linear parts, its
-transpose and its vmap, each made once and cached with the Program. May import the engine,
-primitives and transforms.
+The rules of such an operation use derived Programs: the jvp, the split into known and linear
+parts, the transpose and the vmap. Each is made once and cached with the Program. May import the
+engine, primitives and transforms.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class LoopCarrier(Carrier):
 
 
 class ByIdentity:
-    """Mixin for operations that hold a user's functions: each is equal to itself only."""
+    """Mixin for operations that hold a user's functions: each is equal only to itself."""
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -115,7 +115,7 @@ def map_where(xs: Sequence[Any], dims: Sequence[Dim], size: int,
 
 @dataclass(frozen=True)
 class Call(Carrier):
-    """Runs a Program: the operation that a call of a jitted function becomes under a trace."""
+    """Runs a Program: the operation that a trace records for a call to a jitted function."""
 
     program: Program
     label: str = "jit"
@@ -189,7 +189,7 @@ class Call(Carrier):
 
 
 def pruned(program: Program, used: Sequence[bool]) -> tuple[Program, list[bool]]:
-    """The Program for some of its outputs, and which inputs it still has: those that it needs."""
+    """The Program for some of its outputs, and which inputs it still needs."""
 
     def make() -> tuple[Program, list[bool]]:
         small = without_dead_code(program, used)

@@ -1,7 +1,8 @@
 """Operations that call Python: pure, with effects, and for debugging.
 
-The user's function takes arrays and returns arrays or numbers. Effects keep an equation alive and
-in order; a debug callback never affects derivatives. May import control.call and below.
+The user's function takes arrays and returns arrays or numbers. An equation with effects is neither
+removed nor reordered; a debug callback never affects derivatives. May import control.call and
+below.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from toile.primitives.shapes import concatenate_all, slice_axis
 
 
 class DebugEffect(str):
-    """Marks operations, such as `toile.debug.print`, that inspect values in any order.
+    """The effect of operations, such as `toile.debug.print`, that inspect values in any order.
 
-    The marker is a string, because effects are identified by their names.
+    The effect is a string, because effects are identified by their names.
 
     >>> from toile.debug import DebugEffect
     >>> str(DebugEffect("debug"))
@@ -39,9 +40,9 @@ class DebugEffect(str):
 
 
 class OrderedDebugEffect(str):
-    """Marks operations that inspect values in program order.
+    """The effect of operations that inspect values in program order.
 
-    An example is `toile.debug.print(..., ordered=True)`. The marker is a string, because effects
+    An example is `toile.debug.print(..., ordered=True)`. The effect is a string, because effects
     are identified by their names.
 
     >>> from toile.debug import OrderedDebugEffect
@@ -85,7 +86,7 @@ class Callback(ByIdentity, Operation):
         return [self._checked(i, o, self.avals[i]) for i, o in enumerate(outs)]
 
     def _checked(self, i: int, out: Any, aval: Aval) -> Any:
-        """A result as an array of its aval; only 64-bit dtypes are narrowed, as everywhere."""
+        """A result as an array of its aval; 64-bit dtypes become 32-bit dtypes unless x64 is on."""
         value = np.asarray(out)
         if value.shape != aval.shape:
             raise JaxRuntimeError(
@@ -107,7 +108,7 @@ class Callback(ByIdentity, Operation):
         return type(self)(function, avals, self.vmap_method, self.label)
 
     def one_by_one(self, size: int, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        """One call per example; results along a new leading axis."""
+        """Call the function once per example; stack the results along a new leading axis."""
         rows = []
         for i in range(size):
             args = [x if d is None else _row(bdim_at(x, d, size), i)
@@ -215,7 +216,7 @@ class IoCallback(Callback):
 
 
 class OrderedIoCallback(IoCallback):
-    """An io_callback that runs in program order among the ordered ones."""
+    """An io_callback that runs in program order relative to other ordered callbacks."""
 
     effects = frozenset({"io", "ordered"})
 
@@ -245,6 +246,6 @@ class DebugCallback(Callback):
 
 
 class OrderedDebugCallback(DebugCallback):
-    """A debug callback that runs in program order among the ordered ones."""
+    """A debug callback that runs in program order relative to other ordered callbacks."""
 
     effects = frozenset[str]({OrderedDebugEffect("ordered debug")})

@@ -111,7 +111,7 @@ class Cond(Carrier):
 
     def _vmap_index(self, axis: Axis, index: Any, xs: Sequence[Any],
                     dims: Sequence[Dim]) -> tuple[Any, Any]:
-        """Each example has its own index: run all branches, select per example."""
+        """Run all branches, and select for each example the result of its own index."""
         if "io" in self.effects:
             raise NotImplementedError(
                 "IO effect not supported in vmap-of-cond. (with a mapped index, all "
@@ -149,7 +149,7 @@ class Cond(Carrier):
 def _moving_where(taken: Any, x: Any, dim: Dim) -> Any:
     """An operand whose derivatives are cut off in examples that do not take the branch.
 
-    There the branch may divide by zero, which would turn a zero cotangent into NaN."""
+    In these examples, the branch may divide by zero, which would turn a zero cotangent into NaN."""
     if dim is None or dtypes.kind(x.dtype) not in "fc":
         return x
     return select_n(broadcast_in_dim(taken, x.shape, (dim,)), stop_gradient(x), x)

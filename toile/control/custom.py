@@ -56,7 +56,7 @@ class _CustomFunction:
 
 
 class CustomJVP(_CustomFunction):
-    """A call of a function with its own jvp; `rule(primals, tangents)` gives outs and tangents."""
+    """A call of a function with its own jvp; `rule(primals, tangents)` returns outs, tangents."""
 
     __slots__ = ("rule",)
 
@@ -76,8 +76,8 @@ class CustomJVP(_CustomFunction):
 
     def batched(self, axis: Axis, dims: Sequence[Dim],
                 level: Any) -> tuple[CustomJVP, Callable[[], Any]]:
-        """The call over mapped arguments, and the mapped axes of its results, known after it
-        ran."""
+        """The call over mapped arguments, and the mapped axes of its results, which are known
+        after the call."""
         found: list[Dim] = []
 
         def fun(*args: Any) -> list[Any]:
@@ -188,8 +188,8 @@ class CustomJVPCall(CustomCall):
 class CustomVJP(_CustomFunction):
     """A call of a function with its own vjp.
 
-    `fwd(nonzero, *args)` gives outs and residuals; `bwd(residuals, cts)` gives the arguments'
-    cotangents."""
+    `fwd(nonzero, *args)` returns the results and the residuals; `bwd(residuals, cts)` returns the
+    cotangents of the arguments."""
 
     __slots__ = ("fwd", "bwd")
 

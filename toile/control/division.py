@@ -1,9 +1,9 @@
-"""How loops and branches are divided over devices: by dividing the Programs they carry.
+"""Divide loops and branches among devices by dividing the Programs that they carry.
 
-A carry keeps one layout through a loop: that of its first value along axes that both it and the
-body divide, and that of the body's result along axes where the first value is whole. A carry that
-starts at zero and only has sums added to it is summed over devices once, after the loop. See
-`primitives.division` for the other operations.
+A carry keeps one layout through a loop. Along array axes that both the first value and the body
+divide, it is the layout of the first value. Along axes that the first value does not divide, it is
+the layout of the body's result. A carry that starts at zero, and to which only sums are added, is
+summed over devices once, after the loop. See `primitives.division` for the other operations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """custom_linear_solve: x with A x = b, where A and its solver are given as Programs.
 
-Operands are parameters (whatever the functions close over) and then b. The derivative solves again;
-the transpose is the solve with A transposed. May import control.call and below.
+The operands are the values that the functions close over, followed by b. The derivative solves a
+second system; the transpose solves the system with A transposed. May import control.call and below.
 """
 
 from __future__ import annotations

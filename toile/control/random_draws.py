@@ -14,10 +14,10 @@ from toile.primitives.families import move_axis
 
 @dataclass(frozen=True)
 class Draw(Call):
-    """The next state and bits of `shape` from a state, the last operand.
+    """The next state, and bits of shape `shape`, drawn from a state, which is the last operand.
 
-    A vector of states draws all its bits from the first one, and only that one advances, as in JAX,
-    so that a mapped function gets distinct numbers."""
+    If the operand is a vector of states, all bits are drawn from the first state, and only that
+    state advances, as in JAX. Therefore, a mapped function receives distinct numbers."""
 
     draw: Callable[..., tuple[Any, Any]] | None = None
     shape: tuple[int, ...] = ()

@@ -48,9 +48,9 @@ Recompute, Saveable = _Answer("Recompute"), _Answer("Saveable")
 
 
 class Offloadable(NamedTuple):
-    """The result of a checkpoint policy that asks to keep the value in another memory.
+    """The result of a checkpoint policy that requests that a value be kept in another memory.
 
-    toile keeps the value in the memory in which it is.
+    toile ignores the request and keeps the value where it is.
 
     Args:
         src: memory in which the value is.
@@ -102,7 +102,7 @@ class Remat(Call):
 def _replayed(known: Program, n: int, policy: Policy | None) -> tuple[Program, list[Var]]:
     """The Program that recomputes the residuals (outputs from `n` on), and its saved values.
 
-    The policy says what may be saved; the saved values are the first inputs."""
+    The policy determines what may be saved; the saved values are the first inputs."""
     saved = [o for e in known.equations if policy and saveable(policy, e) for o in e.outs]
     replay = _from_saved(known, saved, policy)
     small, kept = pruned(replay, [i >= n for i in range(len(replay.outputs))])
@@ -176,8 +176,8 @@ class RematLinear(Carrier):
         return execute(self.linear, [*residuals, *moving])
 
     def replayed(self, known: Sequence[Any]) -> list[Any]:
-        """Residuals, recomputed; with `prevent_cse` behind a barrier, which keeps CSE from merging
-        them with the originals."""
+        """The residuals, recomputed. With `prevent_cse`, a barrier keeps common-subexpression
+        elimination from merging them with the originals."""
         if self.prevent_cse and known:
             known = optimization_barrier(*known)
         return self._residuals(known, lambda p, a: Call(p, "rematted")(*a))

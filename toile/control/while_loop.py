@@ -1,8 +1,8 @@
 """while: a loop that runs as long as a condition, a Program of its carry, holds.
 
-Inputs are the condition's constants, the body's constants and the carry. Forward mode carries the
-tangents along; reverse mode is refused, because the number of steps is not known in advance.
-May import control.call and below.
+Inputs are the condition's constants, the body's constants and the carry. In forward mode, the
+tangents are part of the carry. Reverse mode raises an error, because the number of steps is not
+known in advance. May import control.call and below.
 """
 
 from __future__ import annotations

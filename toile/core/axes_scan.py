@@ -1,8 +1,8 @@
 """A scan over any axis of its arguments and results, with values that all steps share.
 
-The body has the form `(shared, carry, *args) -> (shared, carry, ys)`. The shared values that it
-returns must not depend on the loop. They are computed once before the loop, and every step gets
-them.
+The body has the form `(shared, carry, *args) -> (shared, carry, ys)`. The shared values that the
+body returns must not depend on the step. They are computed once before the loop and passed to every
+step.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def scan(
 ) -> Callable[..., Any]:
     """Loop over the axes `in_axes` of the arguments, and stack the results along `out_axes`.
 
-    Without `check_constancy_invariants`, the body is traced one fewer time, the shared values that
-    it returns are ignored, and `out_axes` cannot contain `broadcast`.
+    If `check_constancy_invariants` is False, the body is traced one time fewer, the shared values
+    that the body returns are ignored, and `out_axes` cannot contain `broadcast`.
 
     >>> import toile.numpy as jnp
     >>> loop = scan(lambda b, c, x: (b + 2, c + 1, 2 * x), in_axes=0, out_axes=0)

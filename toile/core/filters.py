@@ -44,7 +44,7 @@ class DenyList:
 
 
 def in_filter(filter_like: Filter, col: str) -> bool:
-    """Tell whether a filter matches the collection `col`."""
+    """Return whether a filter matches the collection `col`."""
     if filter_like is True or filter_like is False:
         return filter_like
     if isinstance(filter_like, str):
@@ -57,7 +57,7 @@ def in_filter(filter_like: Filter, col: str) -> bool:
 
 
 def is_filter_empty(filter_like: Filter) -> bool:
-    """Tell whether a filter matches nothing at all."""
+    """Return whether a filter matches nothing at all."""
     if isinstance(filter_like, str):
         return False
     if isinstance(filter_like, DenyList):

@@ -1,9 +1,9 @@
 """FrozenDict, an immutable nested dictionary, and functions that accept dicts and FrozenDicts.
 
-The levels below the top are plain dicts to which no other code has a reference. Reading such a dict
-wraps it without copying it. As a tree, a FrozenDict has sorted keys and DictKey path entries like a
-dict, and its children are plain dicts. `freeze`, `copy` and `pop` do not copy parts that are
-already frozen.
+The levels below the top are plain dicts to which no other code has a reference. When such a dict is
+read, it is wrapped in a FrozenDict but not copied. As a tree, a FrozenDict has sorted keys and
+DictKey path entries like a dict, and its children are plain dicts. `freeze`, `copy` and `pop` do
+not copy parts that are already frozen.
 """
 
 from __future__ import annotations

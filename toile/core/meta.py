@@ -142,7 +142,7 @@ def get_global_mesh() -> AbstractMesh | Mesh | None:
 
 
 def global_mesh_defined() -> bool:
-    """Tell whether there is a current mesh."""
+    """Return whether there is a current mesh."""
     return get_global_mesh() is not None
 
 

@@ -1,6 +1,6 @@
 """Scopes, which give functions access to their variables and random keys.
 
-A Scope refers to one level of a nested dict of variables and to one level of a tree of counters of
+A Scope refers to one level of a nested dict of variables and to one level of a tree that counts
 random draws. The root scope owns both. `init` and `apply` turn functions of a Scope into pure
 functions. Modules are built on scopes.
 """

@@ -1,8 +1,8 @@
 """The class Scope, which gives access to the variables and random streams of a part of a network.
 
-The root scope owns one nested dict of variables and a tree of counters of random draws. Its
-children share both by reference. `core.scope` contains the functions that create scopes; import
-Scope from there.
+The root scope owns one nested dict of variables and a tree that counts random draws. Its children
+share both by reference. `core.scope` contains the functions that create scopes; import Scope from
+there.
 """
 
 from __future__ import annotations
@@ -211,12 +211,12 @@ class Scope:
         return scope
 
     def name_reserved(self, name: str, col: str | None = None) -> bool:
-        """Tell whether a variable in `col` (or a child, if `col` is None) cannot use `name`."""
+        """Return whether `name` is taken in the collection `col` or, if `col` is None, anywhere."""
         taken = self.reservations.get(name)
         return taken is not None and (None in taken or col is None or col in taken)
 
     def reserve(self, name: str, col: str | None = None) -> None:
-        """Reserve a name for a child or a variable. Reserving a name twice raises an error."""
+        """Reserve a name for a child or a variable; raise an error if the name is taken."""
         if not isinstance(name, str):
             raise TypeError(
                 f'The type of scope "{name}" should be string but it is {type(name)}{here()}'
@@ -317,11 +317,11 @@ class Scope:
         return freeze(self._variables) if config.flax_return_frozendict else self._variables
 
     def is_mutable_collection(self, col: str) -> bool:
-        """Tell whether variables in `col` can be created and changed."""
+        """Return whether variables in `col` can be created and changed."""
         return in_filter(self.mutable, col)
 
     def is_collection_empty(self, col: str) -> bool:
-        """Tell whether the collection `col` contains no variables anywhere in the network."""
+        """Return whether the collection `col` contains no variables anywhere in the network."""
         return not self.root._variables.get(col)
 
     def _mutable_collection(self, col: str) -> dict[str, Any]:
@@ -355,7 +355,7 @@ class Scope:
     # Random keys.
 
     def has_rng(self, name: str) -> bool:
-        """Tell whether there is a random stream `name`."""
+        """Return whether there is a random stream `name`."""
         return name in self.rngs
 
     def make_rng(self, name: str = "params") -> Any:
@@ -377,11 +377,11 @@ class Scope:
     # Variables.
 
     def get_variable(self, col: str, name: str, default: Any = None) -> Any:
-        """Return the value of a variable, or `default` if it does not exist."""
+        """Return the value of a variable, or `default` if the variable does not exist."""
         return self._collection(col).get(name, default)
 
     def has_variable(self, col: str, name: str) -> bool:
-        """Tell whether this scope has a variable `name` in `col`."""
+        """Return whether this scope has a variable `name` in `col`."""
         return name in self._collection(col)
 
     def put_variable(self, col: str, name: str, value: Any) -> None:
@@ -481,11 +481,11 @@ class Scope:
     # Flags: settings that can be read from the scope and all its descendants.
 
     def has_flag(self, key: str) -> bool:
-        """Tell whether a flag is set."""
+        """Return whether a flag is set."""
         return key in self.flags
 
     def get_flag(self, key: str, default: Any = no_flag) -> Any:
-        """Return the value of a flag, or `default` if it is not set."""
+        """Return the value of a flag, or `default` if the flag is not set."""
         if key not in self.flags and default is no_flag:
             raise ValueError(f"Flag {key} not present on scope.{here()}")
         return self.flags.get(key, default)

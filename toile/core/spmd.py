@@ -1,7 +1,7 @@
 """Rules that map logical axis names to mesh axes, and functions that use them to shard values.
 
-A logical axis name ("batch", "embed") says what an axis means, and a rule maps it to one or more
-mesh axes. Each thread has its own current rules.
+A logical axis name, such as "batch" or "embed", describes the meaning of an axis, and a rule maps
+the name to one or more mesh axes. Each thread has its own current rules.
 """
 
 from __future__ import annotations

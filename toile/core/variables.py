@@ -57,7 +57,7 @@ class Variable(Generic[T]):
         self.scope.put_variable(self.collection, self.name, value)
 
     def is_mutable(self) -> bool:
-        """Tell whether `value` can be assigned."""
+        """Return whether `value` can be assigned."""
         return self.scope.is_mutable_collection(self.collection)
 
     def __repr__(self) -> str:

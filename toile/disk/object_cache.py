@@ -1,12 +1,12 @@
 """Compiled kernels and plans on disk, one file each, shared by the processes of one user.
 
-A file is `magic | checksum | object`; the checksum covers the name, the format, the machine and the
-object, so that no entry passes for another. Files are written under a temporary name and renamed
-into place: a reader sees a complete file or none. A file that anyone but this user or root could
-have written is not used (see `trusted_files`); one that fails its checksum is made again. When the
-folder exceeds its limit, the files that have not been read for the longest time are removed first.
-TOILE_CACHE=off turns the cache off, TOILE_CACHE_DIR sets its folder and TOILE_CACHE_SIZE its limit
-(in bytes, or as in 512MB).
+The format of a file is `magic | checksum | object`. The checksum covers the name, the format, the
+machine and the object, so that no entry can be mistaken for another. Files are written under a
+temporary name and then renamed, so a reader never finds an incomplete file. A file that anyone but
+this user or root could have written is not used (see `trusted_files`). A file whose checksum is
+wrong is created again. When the folder exceeds its limit, the files that have not been read for the
+longest time are removed first. TOILE_CACHE=off turns the cache off, TOILE_CACHE_DIR sets its folder
+and TOILE_CACHE_SIZE its limit (in bytes, or as in 512MB).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _warned: set[tuple[str, str]] = set()  # warnings given so far: subject and fold
 class ObjectCache:
     """Objects by key (a hexadecimal digest) in one folder.
 
-    `machine` names the processor that objects are for; objects for another fail the checksum."""
+    `machine` names the processor for the objects; objects for a different one fail the checksum."""
 
     def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT, machine: str = ""):
         self.folder = folder
@@ -56,7 +56,7 @@ class ObjectCache:
 
     # ---- objects
     def get(self, key: str) -> bytes | None:
-        """The object; None if there is none, or if it fails a check and so is removed."""
+        """The object; None if there is none, or if it fails a check and is therefore removed."""
         content: bytes | None = None
         problem = ""
         with self._opened() as folder:
@@ -117,7 +117,7 @@ class ObjectCache:
     def put(self, key: str, data: bytes) -> None:
         """Store an object; if the folder cannot be written to, warn once and store nothing.
 
-        Files are not synced to disk: one that a power failure cuts short fails its checksum."""
+        Files are not synced to disk. A file that a power failure truncates fails its checksum."""
         if not (self.usable and self.writable) or len(data) > MOST_BYTES:
             return
         if not _NAME.fullmatch(key):
@@ -229,7 +229,7 @@ class ObjectCache:
         return len(sizes), sum(sizes)
 
     def clear(self) -> tuple[int, int]:
-        """Remove all entries, and files that dead processes left; what `usage` was before."""
+        """Remove all entries, and files that dead processes left; return the previous `usage`."""
         before = self.usage()
         with self._opened() as folder:
             if folder is not None:
@@ -238,7 +238,7 @@ class ObjectCache:
         return before[0] - left[0], before[1] - left[1]
 
     def evict(self) -> None:
-        """Above the limit, remove the least recently read files until 4/5 of it is left."""
+        """Above the limit, remove the least recently read files until only 4/5 of it is used."""
         with self._opened() as folder:
             if folder is not None:
                 self._evict(folder)

@@ -1,7 +1,7 @@
-"""The operations that may run in Python as steps of plans on disk: a closed table.
+"""A closed table of the operations that may run in Python as steps of plans on disk.
 
-Operations that hold Programs or functions are not in it: plans with such steps are not stored. New
-elementwise operations need not be in it, since their code is part of kernels.
+Operations that hold Programs or functions are not in the table, so plans with such steps are not
+stored. New elementwise operations need not be in the table, because their code is part of kernels.
 `tests/compiler/test_plan_data.py` compares the table with all operations that exist.
 """
 

@@ -4,8 +4,9 @@ Decoding cannot create anything else: a record's class is found by its number in
 a `Schema`, never by a name in the data, and its fields are checked before it is made. The data is a
 header with counts, then flat sections: atoms (numbers, texts, bytes, tuples and tables of
 integers), then batches of records of one kind, which refer by number to atoms and to records of
-earlier batches. So sizes are checked against the data before anything is allocated, the result is
-at most a constant times as large as the data, and most work is done on whole columns of fields.
+earlier batches. Therefore, sizes are checked against the data before anything is allocated, the
+size of the result is at most a constant times the size of the data, and most work is done on whole
+columns of fields.
 """
 
 from __future__ import annotations
@@ -248,9 +249,9 @@ def _is_table(rows: list[Any]) -> bool:
 class _Reader:
     """Decodes atoms, then records batch by batch; `value` is what was written.
 
-    Checking or hashing a record visits all elements of its containers. So each reference to a large
-    container is charged to a budget that is proportional to the size of the data: many records that
-    share one large tuple cannot take forever."""
+    Checking or hashing a record visits all elements of its containers. Each reference to a large
+    container is therefore counted against a budget that is proportional to the size of the data, so
+    that many records that share one large tuple cannot take forever."""
 
     def __init__(self, data: bytes, schema: Schema):
         self.schema, self.data = schema, data

@@ -36,7 +36,7 @@ class Check:
 
 
 class Classes(Check):
-    """Checks whether values are of classes with certain names; remembers those that passed."""
+    """Checks whether values are of classes with certain names; caches the classes that passed."""
 
     def __init__(self, names: frozenset[str]):
         super().__init__(lambda x: self.all_fit((x,)))
@@ -78,11 +78,11 @@ _ALIASES = {
 class Record:
     """A class in the table.
 
-    `identity`: equal objects stay distinct, as buffers must; `types`: types of fields, in addition
-    to those that the class declares or in their place; `without`: fields that are not written, and
-    the values that they get when read; `convert`: functions from a field to what is written, and
-    back; `maker`: a function that makes the objects, if they need one of their own; `also`: another
-    class whose objects are written as if they were of this one."""
+    `identity`: whether equal objects stay distinct, as buffers must. `types`: types of fields, in
+    addition to those that the class declares or in their place. `without`: fields that are not
+    written, and the values that they have after reading. `convert`: functions that convert a field
+    to its written form and back. `maker`: a function that makes the objects, if calling the class
+    is not enough. `also`: another class whose objects are written as if they were of this class."""
 
     def __init__(self, module: str, name: str, *, identity: bool = False,
                  types: Mapping[str, str] | None = None, without: Mapping[str, Any] | None = None,

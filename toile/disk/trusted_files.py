@@ -1,10 +1,11 @@
 """Folders and files that only this user or root can have written.
 
 A folder is opened once for each use and checked through its descriptor, and the files in it are
-opened through that descriptor: what was checked is what is read, whatever happens to the path
-meanwhile. Files are opened without following links and without blocking, and must be regular.
-Windows has no owners and modes of this kind: there the folder is protected by the access rights of
-the user's profile, and only the kind and the size of files are checked.
+opened through that descriptor. Therefore, the folder that is read is the one that was checked, even
+if the path changes in the meantime. Files are opened without following links and without blocking,
+and must be regular files. Windows has no owners and modes of this kind. On Windows, the folder is
+protected by the access rights of the user's profile, and only the kind and the size of files are
+checked.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, err
 
 
 class Untrusted(Exception):
-    """A folder or file must not be used; the text says why."""
+    """A folder or file must not be used; the message gives the reason."""
 
 
 def _check_owner(found: os.stat_result) -> None:
-    """Refuse what belongs to another user, who could change it."""
+    """Raise Untrusted if a file or folder belongs to another user, who could change it."""
     if _HAS_OWNERS and found.st_uid not in (0, os.geteuid()):
         raise Untrusted(f"it belongs to user {found.st_uid}, not to user {os.geteuid()} or root")
 
 
 def _check_mode(found: os.stat_result, others: int = 0o022) -> None:
-    """Refuse what users other than the owner can write to: what has mode bits of `others`."""
+    """Raise Untrusted if users other than the owner can write: if mode bits in `others` are set."""
     if _HAS_OWNERS and found.st_mode & others:
         mode = stat.S_IMODE(found.st_mode)
         raise Untrusted(f"other users can write to it (its mode is {mode:o})")
@@ -54,8 +55,8 @@ def resolved(folder: Path) -> str:
 
     Each link and each folder on the way must belong to this user or root. Folders on the way must
     not be writable by everyone, unless they are sticky, as /tmp is. They may be writable by a
-    group: its members could put another folder in place of one, but that would belong to them and
-    be refused. The walk ends at the first name that does not exist yet."""
+    group: a member of the group could replace a folder, but the new folder would belong to that
+    member and be rejected. The walk ends at the first name that does not exist yet."""
     path = os.path.abspath(folder)
     if not _HAS_OWNERS:
         return path

@@ -1,4 +1,4 @@
-"""Pieces of HTML: text, tables, folds. Sizes are limited; a line says how much is left out.
+"""Pieces of HTML: text, tables, folds. Sizes are limited; a line shows how much is left out.
 
 Styles are written into the elements, because notebooks drop style sheets. No color is fixed: text
 and lines have the color of the page, and paler text is partly transparent.
@@ -92,7 +92,7 @@ def table(
         rows: texts of the cells, row by row. A newline in a text starts a new line in its cell.
         left: indices of the columns that are aligned to the left.
         foot: texts of the last row, which is formatted like the titles.
-        most: maximum number of rows. A line below the table says how many rows are left out.
+        most: maximum number of rows. A line below the table shows how many rows are left out.
         what: noun for a row, used in that line.
     """
 
@@ -115,5 +115,5 @@ def table(
 
 
 def left_out(count: int, what: str) -> str:
-    """Return a line that says how many items are not shown, or an empty string if all are shown."""
+    """Return a line with the number of items that are not shown; empty if all are shown."""
     return paragraph(pale(f"… and {quantity(count, f'more {what}')}")) if count > 0 else ""

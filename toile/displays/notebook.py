@@ -1,7 +1,7 @@
 """Displays in a notebook that are redrawn in place.
 
 A notebook is any program that runs IPython with a kernel: Jupyter, JupyterLab, Colab, VS Code or
-nbconvert. In other programs nothing here is used, and IPython is not imported.
+nbconvert. In other programs, this module is not used, and IPython is not imported.
 """
 
 from __future__ import annotations

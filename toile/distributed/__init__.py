@@ -83,7 +83,7 @@ def initialize(
 
 
 def _check(launch: rendezvous.Launch | None, count: int | None, index: int | None) -> None:
-    """Refuse numbers that differ from the launcher's."""
+    """Raise an error if the numbers differ from the launcher's."""
     size, rank = (1, 0) if launch is None else (launch.size, launch.rank)
     hint = (f"this is one process: start it with mpirun -n {count or 2}" if launch is None else
             f"{launch.launcher} started this process")
@@ -98,7 +98,7 @@ def _check(launch: rendezvous.Launch | None, count: int | None, index: int | Non
 
 
 def share(gpus: int, index: int, count: int, ids: Sequence[int] | None) -> list[int]:
-    """The GPUs of process `index` of `count` on a machine: the requested ones, or an equal share.
+    """The GPUs of process `index` of `count` on a machine: the requested GPUs, or an equal share.
 
     If there are more processes than GPUs, they share GPUs."""
     if ids is not None:
@@ -167,7 +167,7 @@ def _join(
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
-    """Print an error as usual, then end all processes: the others would wait for this one."""
+    """Print an error as usual, then end all processes, because they would wait for this process."""
     _State.hook(kind, error, traceback)
     found = processes.slot.joined
     if found is None:
@@ -179,7 +179,7 @@ def _uncaught(kind: type[BaseException], error: BaseException, traceback: Any) -
 
 
 def _forget() -> None:
-    """Forget the processes in a forked child, which is not one of them and must not act as one."""
+    """Forget the processes in a forked child, which is not one of these processes."""
     processes.slot.joined = None
     if _State.meeting is not None:
         _State.meeting.close_pipe()
@@ -189,7 +189,7 @@ def _forget() -> None:
 
 
 def is_initialized() -> bool:
-    """Tell whether `initialize` has been called.
+    """Return whether `initialize` has been called.
 
     Returns:
         True after `initialize` and before `shutdown`.

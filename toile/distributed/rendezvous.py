@@ -1,7 +1,7 @@
 """Connect the processes that a launcher has started, through MPI and within a time limit.
 
-Environment variables, which are set by `mpirun` of MPICH or Open MPI and by `srun` of Slurm, give
-the number of processes; MPI joins them into one world. Meanwhile a watcher process
+The number of processes is read from environment variables, which are set by `mpirun` (MPICH or Open
+MPI) or by `srun` (Slurm). MPI connects the processes. Meanwhile, a watcher process
 (`toile.distributed.watcher`) enforces the time limit, because MPI_Init blocks the interpreter. May
 import the standard library, engine.source and distributed.watcher.
 """
@@ -28,7 +28,7 @@ INSTALL = 'pip install "toile[distributed]"'
 
 @dataclass(frozen=True)
 class Launch:
-    """What the environment says about the processes that were started together."""
+    """The information in the environment about the processes that were started together."""
 
     launcher: str
     rank: int
@@ -73,7 +73,7 @@ def _stat(pid: int) -> tuple[bytes, int, bytes] | None:
 
 
 def job_folder(environment: Mapping[str, str] = os.environ) -> str:
-    """A folder that the processes of this job on this machine share, and no others."""
+    """A folder that only the processes of this job on this machine share."""
     base = Path(tempfile.gettempdir())
     user = os.getuid() if hasattr(os, "getuid") else 0
     if "SLURM_JOB_ID" in environment and "SLURM_STEP_ID" in environment:
@@ -109,7 +109,8 @@ class Meeting:
         )
 
     def tell(self, command: str) -> None:
-        """Send the watcher its command, if any; wait until it exits unless it must watch."""
+        """Send the watcher its command, if any; wait until it exits, unless it must keep
+        watching."""
         try:
             self.process.stdin.write(command.encode())
             self.process.stdin.close()
@@ -127,14 +128,14 @@ class Meeting:
             self.pipe = None
 
     def end(self, failed: bool) -> None:
-        """Note that this process ends normally, or has already reported its failure."""
+        """Record that this process ends normally, or that it has already reported its failure."""
         watcher.mark(self.folder, f"{self.launch.rank}.end", "1")
         if failed:
             watcher.mark(self.folder, "failed", "1")
 
 
 def start_mpi(launch: Launch) -> Any:
-    """The module mpi4py.MPI, with MPI started; errors say what to do."""
+    """The module mpi4py.MPI, with MPI started; errors explain what to do."""
     try:
         import mpi4py
 

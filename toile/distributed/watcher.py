@@ -80,7 +80,7 @@ def is_new(folder: str, name: str, limit: float) -> bool:
 
 
 def missing(here: list[int], size: int, local: int) -> str:
-    """Which ranks are missing, in words, if those `here` have arrived; `local` ranks leave
+    """A description of the missing ranks if those in `here` have arrived; `local` ranks leave
     notes."""
     if local >= size or len(here) == size:
         late = [str(r) for r in range(size) if r not in here]
@@ -140,10 +140,10 @@ class Deaths:
     """Waits for processes, which are not its children, to end.
 
     Linux reports the ended processes one by one in the order in which they ended (epoll keeps this
-    order), so the first is known even if the watcher runs only when all are gone. A process closes
-    its files early in its exit; a launcher sees that and can kill the others so quickly that they
-    are gone before the first one is. Therefore, the pipes that the processes hold open are watched
-    as well."""
+    order), so the first is known even if the watcher runs only after all have ended. A process
+    closes its files early in its exit. A launcher that detects this can kill the other processes so
+    quickly that they end before the first one has ended completely. Therefore, the pipes that the
+    processes hold open are watched as well."""
 
     def __init__(self, ranks: dict[int, int], folder: str = ""):
         self.ranks = dict(ranks)
@@ -208,10 +208,10 @@ def alive(pid: int) -> bool:
 
 
 def watch(folder: str, ranks: dict[int, int], elsewhere: bool = False) -> None:
-    """Report the processes that end without notice before all others, and make sure that all end.
+    """Report the processes that end first and without notice, and make sure that all processes end.
 
-    `elsewhere`: whether there are other machines; after a failure there, a launcher kills the
-    processes on this machine."""
+    `elsewhere` is True if there are other machines. After a failure on one of them, a launcher
+    kills the processes on this machine."""
     pids = {rank: pid for pid, rank in ranks.items()}
     deaths = Deaths(ranks, folder)
     host = os.uname().nodename

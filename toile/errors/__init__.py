@@ -1,4 +1,4 @@
-"""toile's errors. Each docstring shows a program that raises the error, and a repaired program."""
+"""toile's errors. Most docstrings show a program that raises the error, and a repaired program."""
 
 from toile.engine.lazy import attach as _attach
 

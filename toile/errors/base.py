@@ -1,9 +1,9 @@
 """The base class of errors about modules, scopes, transformed modules, checkpoints and cursors.
 
-Names and constructor arguments are the same as in Flax. A message first says what happened, with
-the path of the module, the collection and the name. It then says how to repair the program, and
-where in the user's program the error occurred. The programs in the docstrings assume
-`import toile`, `import toile.numpy as jnp` and `from toile import linen as nn, random`.
+Names and constructor arguments are the same as in Flax. A message first describes what happened,
+including the path of the module, the collection and the name. It then explains how to repair the
+program, and shows where in the user's program the error occurred. The programs in the docstrings
+assume `import toile`, `import toile.numpy as jnp` and `from toile import linen as nn, random`.
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ class FlaxError(ToileError):
 
 
 def _restored(cls: type[FlaxError], args: tuple[Any, ...]) -> FlaxError:
-    """Restore an error from its finished message; constructors take the parts of the message."""
+    """Restore an error from its complete message; constructors expect the parts of the message."""
     return cls.__new__(cls, *args)

@@ -11,8 +11,8 @@ class NameInUseError(FlaxError):
     """A submodule, parameter or variable was given a name that its module already uses.
 
     Nothing else in a module may have the same name as a submodule, but variables in different
-    collections may share a name. Submodules without a name are numbered. To share parameters, call
-    the same instance twice.
+    collections may share a name. Submodules without a name receive numbered names. To share
+    parameters, call the same instance twice.
 
     Broken::
 
@@ -422,7 +422,7 @@ class TransformedMethodReturnValueError(FlaxError):
 
 
 def _shown(target: Any) -> str:
-    """The target of a transform in one line; the text says if it is a module instance."""
+    """Describe the target of a transform in one line."""
     text = str(target)
     return text if "\n" not in text else f"an instance of {type(target).__name__}"
 

@@ -43,10 +43,11 @@ class LazyInitError(FlaxError):
 
 
 class InvalidRngError(FlaxError):
-    """A module asked for random numbers from a stream for which no key was passed.
+    """A module requested a random key, but neither its random stream nor "params" has a key.
 
-    `init` needs a key for "params" and for every other stream that a module uses; a single key
-    passed to `init` is used for "params". `apply` needs keys only for streams other than "params".
+    A stream without its own key uses the key of the stream "params". A single key that is passed to
+    `init` or `apply` is the key of "params". The error is also raised if the keys are passed as
+    neither a single key nor a dictionary.
 
     Broken::
 
@@ -149,8 +150,8 @@ class ScopeCollectionNotFound(FlaxError):
     """A variable was read from a collection that was not passed or is empty.
 
     There are three possible causes: the collection was not passed; the parameters were passed
-    without the dictionary of collections that must contain them; or the collection must first be
-    created by `init` or by a call to `apply` in which it is mutable.
+    directly instead of in a dictionary of collections, as in `{"params": params}`; or the
+    collection must first be created by `init` or by a call to `apply` in which it is mutable.
 
     Broken::
 
@@ -233,7 +234,7 @@ class ScopeVariableNotFoundError(FlaxError):
 
 
 class InvalidFilterError(FlaxError):
-    """A filter is none of these: a bool, a collection name, a container of names, a DenyList.
+    """A filter is not a bool, a collection name, a container of names or a `DenyList`.
 
     Broken::
 
@@ -307,12 +308,12 @@ class ModifyScopeVariableError(FlaxError):
 
 
 class JaxTransformError(FlaxError):
-    """A function under a plain transformation created or changed variables, or drew keys.
+    """A function inside a plain transformation created or changed variables, or drew random keys.
 
     Parameters can be read inside transformations such as `toile.vmap` and `toile.grad`. Variables
     that are created or changed inside a transformation, and keys that are drawn there, would be
     traced values that outlive the transformation. Use the lifted transformations of `toile.linen`
-    instead; their arguments say what happens to every collection and stream.
+    instead; their arguments specify what happens to each collection and each random stream.
 
     Broken::
 

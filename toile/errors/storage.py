@@ -10,7 +10,7 @@ from toile.errors.base import FlaxError
 class InvalidCheckpointError(FlaxError, ValueError):
     """A checkpoint cannot be saved, because one for the same or a later step already exists.
 
-    The error is also a ValueError, because Flax raises a ValueError in this case if it saves with
+    The error is also a ValueError, because Flax raises a ValueError in this case when it saves with
     Orbax.
 
     Broken::
@@ -188,7 +188,7 @@ class CursorFindError(FlaxError):
 
 
 class TraverseTreeError(FlaxError):
-    """A traversal needs either a condition or an update, but got both or neither.
+    """A traversal needs either a condition or an update function, but received both or neither.
 
     Broken::
 

@@ -298,7 +298,7 @@ def rmsprop_momentum(
         step_size: learning rate, a number or a schedule.
         gamma: decay rate of the mean of squares.
         eps: number that is added to the mean before the square root is computed.
-        momentum: factor by which the previous step is multiplied before it is added to the new
+        momentum: factor by which the previous step is multiplied before it is added to the current
             step.
 
     Returns:

@@ -98,7 +98,7 @@ def Dense(
 def _convolution(shape_of, convolve, dimension_numbers, out_chan, filter_shape, W_init, b_init):
     """A layer of one kernel and one bias per channel; `shape_of` and `convolve` define it.
 
-    W has the order of axes of the second of the dimension numbers, b has the outputs' axes.
+    The second string in `dimension_numbers` gives the axes of W; b has the axes of the outputs.
     """
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     W_init = W_init or glorot_normal(rhs_spec.index("I"), rhs_spec.index("O"))
@@ -292,9 +292,9 @@ def _kept_axes(spec, ndim):
 
 
 def _pooling(reducer, init_val, window_shape, strides, padding, spec, mean=False) -> Layer:
-    """A layer that combines the elements of windows by `reducer`; divided by their sizes if `mean`.
+    """A layer that combines the elements of each window by `reducer`, or averages them if `mean`.
 
-    Padded places belong to no window."""
+    Padding does not contribute to the results."""
     space = window_shape, strides or (1,) * len(window_shape)
     window, steps = space
     for i in _kept_axes(spec, len(window_shape) + 2):

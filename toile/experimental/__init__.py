@@ -1,4 +1,4 @@
-"""Experimental parts of JAX's interface; errors for missing parts say what to use instead."""
+"""Experimental parts of JAX's interface; errors for missing parts name alternatives."""
 
 from toile import _absent
 from toile.engine.config import Override

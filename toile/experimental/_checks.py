@@ -19,7 +19,7 @@ class JaxException(Exception):
 
 
 class JaxRuntimeError(_RuntimeError, ValueError):
-    """A check failed. Code that catches ValueErrors also catches this subclass of ValueError."""
+    """A check failed. The class is a subclass of ValueError."""
 
 
 class FailedCheckError(JaxException):
@@ -84,7 +84,7 @@ class DivisionSite(Site):
 
 
 class IndexSite(Site):
-    """A gather, scatter or slice; the payload is the bad index and its axis."""
+    """A gather, scatter or slice; the payload is the invalid index and its axis."""
 
     category = OOBError
 
@@ -98,7 +98,7 @@ class IndexSite(Site):
 
 
 class Resumed(Site):
-    """The sites of an earlier error; the payload starts with the index of the failed one."""
+    """The sites of an earlier error; the payload starts with the index of the failed site."""
 
     def __init__(self, sites: Sequence[Site]):
         self.sites = tuple(sites)
@@ -111,7 +111,7 @@ class Resumed(Site):
 
 
 class Check(Operation):
-    """Fails unless its first operand is true; the others are the payload of the message."""
+    """Fails unless its first operand is true; the other operands are inserted into the message."""
 
     name = "check"
     multiple = True
@@ -146,7 +146,7 @@ class Check(Operation):
         return [], None, None  # values that depend on tangents only are not checked
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        """One check for all examples, which reports the first that fails."""
+        """One check for all examples, which reports the first example that fails."""
         ok, *payload = [x if d is None else bdim_at(x, d, axis[1])
                         for x, d in zip(xs, dims, strict=True)]
         if dims[0] is None:

@@ -55,7 +55,7 @@ class Group:
 
 
 class Ledger:
-    """The sites seen so far, and the first one that failed for each kind of payload."""
+    """The sites seen so far, and the first site that failed for each kind of payload."""
 
     def __init__(self) -> None:
         self.sites: list[Site] = []
@@ -160,7 +160,7 @@ class Checks:
         self.ledger, self.enabled = ledger, enabled
 
     def look_into(self, op: Operation) -> bool:
-        """Whether the operation contains checks of the user, or other kinds are enabled."""
+        """Whether the operation contains the user's checks, or other checks are enabled."""
         return bool(self.enabled - {FailedCheckError}) or "check" in op.effects
 
     def run(self, op: Operation, ins: list[Any]) -> list[Any]:
@@ -246,9 +246,10 @@ class Checks:
         return outs[:n]
 
     def custom_call(self, op: Any, ins: list[Any]) -> list[Any]:
-        """A call with a derivative rule: it runs a second time for its checks.
+        """A call with a derivative rule, which runs a second time for its checks.
 
-        If these are the user's checks, the rule is dropped: the call itself would raise them."""
+        If these are the user's checks, the rule is dropped, because the call itself would raise
+        errors."""
         outs = evaluate_checked(op.program, ins, self.ledger, self.enabled)
         return outs if "check" in op.effects else op(*ins)
 

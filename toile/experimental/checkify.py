@@ -1,8 +1,8 @@
 """Run-time checks that work in jitted and mapped functions.
 
-`checkify(f)` is a function that returns an `Error` and the result of `f`. The error says which
-check failed first, if any. Checks are calls to `check`. On request, operations are also checked for
-NaNs, divisions by zero and indices out of bounds.
+`checkify(f)` is a function that returns an `Error` and the result of `f`. The `Error` identifies
+the first check that failed, if any. Checks are calls to `check`. On request, operations are also
+checked for NaNs, divisions by zero and indices out of bounds.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Each value is represented by its polynomial in one variable `t`, truncated at some order. Products,
 quotients and common functions have rules for the coefficients; the cost of these rules grows with
-the square of the order. For every other operation, the coefficients are obtained by integrating its
-derivative `y' = jvp(x, x')`, where `x'` is known to one order less. Functions with a `custom_jvp`
-are treated in the same way. Functions with a `custom_vjp` have no forward rule and are
-differentiated through their definition.
+the square of the order. For every other operation `y = f(x)`, the coefficients are obtained by
+integrating the derivative `y' = jvp(x, x')`, where `x'` is known to one order less than `x`.
+Functions with a `custom_jvp` are treated in the same way. Functions with a `custom_vjp` have no
+forward rule and are differentiated through their definition.
 """
 
 from __future__ import annotations

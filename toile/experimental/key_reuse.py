@@ -14,8 +14,8 @@ key that a sampler or `split` has already consumed raises an error, in eager and
 ...         print(str(error)[:23])
 Previously-consumed key
 
-`random.clone` copies a key, and the copy may be used again. The `key_use` rule of an operation says
-how the operation uses keys (see `toile.engine.key_uses`).
+`random.clone` copies a key, and the copy may be used again. The `key_use` rule of an operation
+specifies how the operation uses keys (see `toile.engine.key_uses`).
 """
 
 from toile.engine.errors import KeyReuseError

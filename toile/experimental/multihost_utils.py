@@ -153,7 +153,7 @@ def _unpacked(data: bytes, leaves: Sequence[Any], what: str, rank: int) -> list[
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
-    """Tell whether the program is about to be stopped and should save its state.
+    """Return whether the program is about to be stopped and should save its state.
 
     Args:
         step_id: number of the step; not used.

@@ -126,7 +126,7 @@ def odeint(
 
 
 def _explicit(func: Callable[..., Any], *examples: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """`func` with all traced values it closes over as last arguments, and those values.
+    """`func` with the traced values that it closes over as its last arguments, and these values.
 
     `closure_convert` leaves integers in place, where the gradient cannot reach them."""
     flat = FlatFunction(func, structure((examples, {})))
@@ -230,7 +230,7 @@ def _quartic(y0: Any, y1: Any, slopes: list[Any], dt: Any) -> tuple[Any, ...]:
 
 
 def _horner(coefficients: tuple[Any, ...], x: Any) -> Any:
-    """A polynomial's value; nan at infinity, for a step of size zero."""
+    """The value of a polynomial; NaN at infinity, which occurs for a step of size zero."""
     start = jnp.zeros_like(coefficients[0])
     return functools.reduce(lambda total, c: total * x + c, coefficients, start)
 
@@ -277,8 +277,8 @@ def _forward(
 def _backward(func: Dynamics, options: _Options, residuals: Any, ct: Any) -> tuple[Any, ...]:
     """The cotangents of y0, ts and `moving`, from the last time to the first.
 
-    Between two times a joint system runs backwards: the state, the state's cotangent, and integrals
-    that accumulate those of the time and of the arguments."""
+    Between two times, a joint system is solved backward. It consists of the state, the cotangent of
+    the state, and integrals that accumulate the cotangents of the time and of the arguments."""
     ys, ts, moving, fixed = residuals
 
     def joint(state: Any, minus_t: Any, moving: Any, fixed: Any) -> Any:

@@ -27,7 +27,8 @@ def shard_map(
         out_specs: partition specs of the results.
         check_rep: whether to check that results are the same on all devices wherever `out_specs`
             requires this.
-        auto: names of mesh axes along which `f` sees whole arrays.
+        auto: names of mesh axes along which the arguments are not divided; `f` receives whole
+            arrays along these axes.
 
     Returns:
         A function whose arguments and results are whole arrays.

@@ -1,4 +1,4 @@
-"""Why fusion stopped: for each value that a group stores, its readers and the reason.
+"""Why fusion stopped: for each value that a group stores, the groups that read it, and the reason.
 
 The reasons are reconstructed from the finished groups. The tests and their order are those of the
 fusion pass.
@@ -51,7 +51,7 @@ def _readers(fused: Fused, group: Group) -> dict[Var, list[Group]]:
 
 
 def _reason(fused: Fused, group: Group, reader: Group, v: Var) -> str:
-    """Say why the reader of `v` is not fused with the group that computes it."""
+    """Return the reason why the reader of `v` is not fused with the group that computes `v`."""
     if not reader.fusible:
         return f"{_short(reader)} is a kernel of its own"
     most = fused.limits.members

@@ -1,9 +1,10 @@
 """Descriptions of a plan's kernels: what each computes, its source lines, and the bytes it moves.
 
 One `Kernel` represents one group of equations that were fused, and contains all launches and GPU
-library calls of the group. A group can have several launches: a matrix product has one that packs
-its operands, and a long sum has one that computes partial sums and one that adds them. A `Kernel`
-can also be a loop with the kernels of its bodies, or a step that runs in Python.
+library calls of the group. A group can have several launches: for example, a matrix product has a
+launch that packs its operands, and a long sum has one launch that computes partial sums and one
+that adds them. A `Kernel` can also be a loop with the kernels of its bodies, or a step that runs in
+Python.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class _Numbers:
 def kernels_of(
     plan: Plan, numbers: _Numbers | None = None, scope: tuple[str, ...] = ()
 ) -> list[Kernel]:
-    """List the kernels of a plan in the order they start; `scope` is the plan's module path."""
+    """List the kernels of a plan in the order in which they start; `scope` is its module path."""
     numbers = numbers or _Numbers()
     found: dict[Any, Kernel] = {}
     alone = {id(g.members[0].equation): g for g in plan.fused.groups if not g.fusible}

@@ -1,9 +1,10 @@
-"""Measuring a plan: its steps run one by one in the native runner, each timed separately.
+"""Measure a plan: its steps run one by one in the native runner, and each is timed separately.
 
 Steps run in order on the buffers of one call, so caches are in the same state as in a real call. A
-region of several kernels is timed as a whole. In other rounds, the region is timed kernel by kernel
-to find how its time is divided; for a chain, the first link, the first two links, and so on are
-timed. One iteration of each loop is timed step by step in the same way. Times are in seconds.
+region of several kernels is timed as a whole. In other rounds, its kernels are timed separately to
+find how the time is divided. For a chain of kernels, the first kernel is timed, then the first two
+together, and so on. One iteration of each loop is timed step by step in the same way. Times are in
+seconds.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ class Bench:
             x[...] = kept
 
     def _bodies_to_run(self, t: Timed) -> list[Callable[[], list[Timed]]]:
-        """Return one function for each body that an iteration runs; it returns the body's steps.
+        """Return, for each body that an iteration runs, a function that returns the body's steps.
 
         The body of a while loop has no steps if its condition is false."""
         if isinstance(t.step, SwitchStep):

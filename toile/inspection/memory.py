@@ -14,7 +14,7 @@ from toile.engine.program import Program
 
 @dataclass
 class Buffer:
-    """A temporary array, with the first and the last step that use it."""
+    """A temporary array, and the first and the last step that use it."""
 
     name: str
     nbytes: int

@@ -74,8 +74,8 @@ def subject(
 ) -> Subject:
     """Trace and compile a function for these arguments, without running it.
 
-    With `divides`, the subject of a function that runs on several devices is the Program that one
-    of them runs."""
+    If `divides` is True and the function runs on several devices, the subject is the Program that
+    one of the devices runs."""
     if state.trace is not None:
         raise errors.UnexpectedTracerError(
             f"{what}: needed a call outside transformations, got one that is being traced"

@@ -29,7 +29,7 @@ _requested: set[str] = set()
 
 
 def register(root: str) -> None:
-    """Redirect `root` from now on."""
+    """Redirect the package `root` in all later imports."""
     if root == "toile" or root in sys.stdlib_module_names:
         raise ValueError(f"interop: needed a package that imports jax or flax, got {root!r}")
     _requested.add(root)

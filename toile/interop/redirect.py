@@ -1,4 +1,4 @@
-"""Import redirection: a second copy of a package, in which `jax` and `flax` mean toile.
+"""Import redirection: a second copy of a package, in which `jax` and `flax` refer to toile.
 
 A finder serves the installed source of a package under `toile.interop.<package>`. The modules of
 the package are executed with special `__builtins__`, whose `__import__` replaces `jax...`,

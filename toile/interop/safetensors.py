@@ -73,8 +73,8 @@ def load(data: bytes) -> dict[str, np.ndarray]:
         A dict that maps names to writable NumPy arrays.
 
     Raises:
-        toile.errors.UnreadableFileError: the bytes are damaged or are not those of a safetensors
-            file.
+        toile.errors.UnreadableFileError: the bytes are damaged or are not the contents of a
+            safetensors file.
 
     >>> load(save({"w": np.arange(3)}))
     {'w': array([0, 1, 2])}

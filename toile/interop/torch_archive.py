@@ -1,8 +1,8 @@
 """The zip archive that `torch.save` writes: its entries are uncompressed and do not overlap.
 
 Python's zipfile reads the directory, and this module reads the entries. torch compresses nothing,
-so each entry must be stored unchanged between its header and the header of the next entry. As a
-result, entries cannot share bytes or be larger than the file. Checksums are verified.
+so each entry must be stored uncompressed between its header and the header of the next entry.
+Therefore, entries cannot share bytes or be larger than the file. Checksums are verified.
 """
 
 from __future__ import annotations

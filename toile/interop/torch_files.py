@@ -82,7 +82,8 @@ def load(file: str | os.PathLike[str] | Any) -> Any:
         toile.errors.UnreadableFileError: the file is damaged, or it contains objects of other
             types, such as a module; the message names their types. Save `model.state_dict()`
             instead of a module. The error is also raised if the arrays need more than 16 MiB plus 8
-            times the size of the file.
+            times the size of the file. This limit prevents a small file from using all available
+            memory.
     """
     if hasattr(file, "read"):
         return _load(file, "the file")
@@ -134,7 +135,7 @@ def _not_a_zip(start: bytes, path: str, error: BaseException) -> UnreadableFileE
 
 
 class _Tensors(Machine):
-    """A machine that knows the names of torch and reads storages from an archive."""
+    """A machine that interprets the names of torch and reads storages from an archive."""
 
     def __init__(self, archive: Archive, folder: str, big_endian: bool, text: bytes):
         super().__init__(text)
@@ -193,7 +194,7 @@ class _Tensors(Machine):
         return stored.swapped[half]
 
     def make_room(self, size: int) -> None:
-        """Count the bytes of an array before it is allocated, and refuse a file above the limit."""
+        """Count the bytes of an array before it is allocated; raise an error above the limit."""
         self.charge(200)
         self.room -= size
         if self.room < 0:

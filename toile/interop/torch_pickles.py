@@ -1,10 +1,10 @@
-"""An interpreter for the pickles of `torch.save`: few instructions, plain values, bounded work.
+"""An interpreter for the pickles of `torch.save`, with few instructions and bounded work.
 
 Functions and classes are represented by their names, and a subclass decides which values replace
-them. Each instruction is charged for the memory that it allocates. All instructions together may
-allocate `FACTOR` bytes for each byte of the pickle, plus `FLOOR`. Keys are checked before they are
-hashed. The resulting tree is measured before it is walked: shared parts count each time they occur,
-and cycles are refused.
+them. The memory that each instruction allocates is counted. All instructions together may allocate
+`FACTOR` bytes for each byte of the pickle, plus `FLOOR`. Keys are checked before they are hashed.
+The resulting tree is measured before it is walked: shared parts count each time they occur, and
+cycles raise an error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MARK = Mark()
 
 
 def fail(needed: str, got: str, hint: str = "") -> NoReturn:
-    """Raise an error that says that the file cannot be read."""
+    """Raise an error because the file cannot be read."""
     raise unreadable("torch_files.load", needed, got, hint)
 
 
@@ -88,7 +88,7 @@ class Machine:
         return fail("a whole pickle", "one without an end")
 
     def charge(self, size: int) -> None:
-        """Count the memory that an instruction allocates, and refuse the file above the limit."""
+        """Count the memory that an instruction allocates; raise an error above the limit."""
         self.left -= size
         if self.left < 0:
             most = FACTOR * len(self.text) + FLOOR
@@ -251,7 +251,7 @@ def shown(x: Any) -> str:
 
 
 class Operation(NamedTuple):
-    """An instruction: its action, and the number of bytes that it is always charged."""
+    """An instruction: its action, and the number of bytes that are always counted for it."""
 
     step: Callable[[Machine], Any]
     cost: int

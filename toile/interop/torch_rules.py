@@ -1,10 +1,10 @@
-"""Rules that say how the tensors of torch layers correspond to the variables of toile's layers.
+"""Rules for how the tensors of torch layers correspond to the variables of toile's layers.
 
-A rule is a frozen dataclass that contains the path of a layer. Its method `pairs` says which torch
-tensors correspond to which variables, what shapes the tensors have, and which functions convert the
-values in both directions. Conversions only rearrange values, except for recurrent layers: torch
-adds two biases where toile has one, so the conversion to torch needs the second bias of the torch
-model to compute the first.
+A rule is a frozen dataclass that contains the path of a layer. Its method `pairs` specifies which
+torch tensors correspond to which variables, what shapes the tensors have, and which functions
+convert the values in both directions. Conversions only rearrange values, except in recurrent
+layers: torch adds two biases where toile has one, so the conversion to torch needs the second bias
+of the torch model to compute the first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _one(
 
 @dataclass(frozen=True)
 class Rule:
-    """The base class of rules. Each rule says how to convert one kind of layer.
+    """The base class of rules. Each rule describes how to convert one kind of layer.
 
     Args:
         path: path of the layer in the tree of variables, such as `"encoder/layers_0"`.
@@ -239,7 +239,7 @@ class PReLU(Rule):
 
 @dataclass(frozen=True)
 class Leaf(Rule):
-    """A rule to convert a single parameter that belongs to no layer, such as learned positions.
+    """A rule to convert a single parameter that belongs to no layer, such as position embeddings.
 
     Args:
         path: path of the variable.

@@ -1,7 +1,7 @@
 """The basic operations on arrays, with the same names as in `jax.lax`.
 
-The functions accept toile arrays, NumPy arrays and Python numbers. They are stricter than the
-functions of `toile.numpy`, which are built on them: operands must have the same dtype and the same
+The functions accept toile arrays, NumPy arrays and Python numbers. The functions of `toile.numpy`
+are built on these functions, which are stricter: operands must have the same dtype and the same
 shape, except that scalars and axes of size 1 are broadcast. This module also contains control flow
 (`scan`, `while_loop`, `cond`) and collectives (`psum`).
 """

@@ -408,15 +408,15 @@ class RaggedDotDimensionNumbers:
 
     Args:
         dot_dimension_numbers: contracting and batch axes, in the format that `dot_general` uses.
-            The group axis of the second operand is not listed among them, but it counts when the
-            axes are numbered.
+            The group axis of the second operand is not one of these axes, but it is counted when
+            the axes are numbered.
         lhs_ragged_dimensions: the axis of the first operand that is divided into groups (the ragged
             axis), as a sequence of length 1.
         rhs_group_dimensions: a sequence of length 1 with the axis of the second operand that has
             one slice for each group, or an empty sequence if the ragged axis is a contracting or
             batch axis.
 
-    The dimension numbers of `ragged_dot`:
+    These are the dimension numbers of `ragged_dot`:
 
     >>> numbers = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
     >>> numbers.rhs_group_dimensions

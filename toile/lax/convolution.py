@@ -145,8 +145,8 @@ def conv_general_dilated(
             axes.
         window_strides: distance between neighboring windows along each spatial axis.
         padding: "VALID" uses only windows that are entirely inside the input. "SAME" pads with
-            zeros so that there are `ceil(size / stride)` windows, with the larger half of the
-            padding at the end. "SAME_LOWER" does the same with the larger half at the start. A
+            zeros so that there are `ceil(size / stride)` windows; if the number of zeros is odd,
+            the extra zero is added at the end. "SAME_LOWER" adds the extra zero at the start. A
             sequence contains a pair `(before, after)` for each spatial axis: the numbers of zeros
             to add at its start and at its end. Negative numbers remove elements.
         lhs_dilation: distance between neighboring elements of the input along each spatial axis

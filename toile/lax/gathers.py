@@ -67,10 +67,10 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
         dimension_numbers: how the axes of `operand`, `start_indices` and the result correspond; see
             `GatherDimensionNumbers`.
         slice_sizes: size of a window along each axis of `operand`.
-        unique_indices: True promises that no two windows overlap, and may make the operation
-            faster. If windows overlap nevertheless, the result is undefined.
-        indices_are_sorted: True promises that the index vectors are sorted, and may make the
-            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: whether it is guaranteed that no two windows overlap. True may make the
+            operation faster, but if windows overlap nevertheless, the result is undefined.
+        indices_are_sorted: whether the index vectors are guaranteed to be sorted. True may make the
+            operation faster, but if they are not sorted, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             If `mode` is None, the mode is `PROMISE_IN_BOUNDS`.
         fill_value: in mode "fill", the value of all elements of windows that are not entirely
@@ -193,10 +193,10 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, and may make the
-            operation faster. If they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, and may make the operation
-            faster. If windows overlap nevertheless, the result is undefined.
+        indices_are_sorted: whether the index vectors are guaranteed to be sorted. True may make the
+            operation faster, but if they are not sorted, the result is undefined.
+        unique_indices: whether it is guaranteed that no two windows overlap. True may make the
+            operation faster, but if windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             If `mode` is None, these windows are skipped.
 
@@ -234,10 +234,10 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, and may make the
-            operation faster. If they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, and may make the operation
-            faster. If windows overlap nevertheless, the result is undefined.
+        indices_are_sorted: whether the index vectors are guaranteed to be sorted. True may make the
+            operation faster, but if they are not sorted, the result is undefined.
+        unique_indices: whether it is guaranteed that no two windows overlap. True may make the
+            operation faster, but if windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             If `mode` is None, these windows are skipped.
 
@@ -270,10 +270,10 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, and may make the
-            operation faster. If they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, and may make the operation
-            faster. If windows overlap nevertheless, the result is undefined.
+        indices_are_sorted: whether the index vectors are guaranteed to be sorted. True may make the
+            operation faster, but if they are not sorted, the result is undefined.
+        unique_indices: whether it is guaranteed that no two windows overlap. True may make the
+            operation faster, but if windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             If `mode` is None, these windows are skipped.
 
@@ -306,10 +306,10 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, and may make the
-            operation faster. If they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, and may make the operation
-            faster. If windows overlap nevertheless, the result is undefined.
+        indices_are_sorted: whether the index vectors are guaranteed to be sorted. True may make the
+            operation faster, but if they are not sorted, the result is undefined.
+        unique_indices: whether it is guaranteed that no two windows overlap. True may make the
+            operation faster, but if windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             If `mode` is None, these windows are skipped.
 
@@ -342,10 +342,10 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, and may make the
-            operation faster. If they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, and may make the operation
-            faster. If windows overlap nevertheless, the result is undefined.
+        indices_are_sorted: whether the index vectors are guaranteed to be sorted. True may make the
+            operation faster, but if they are not sorted, the result is undefined.
+        unique_indices: whether it is guaranteed that no two windows overlap. True may make the
+            operation faster, but if windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             If `mode` is None, these windows are skipped.
 
@@ -378,10 +378,10 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, and may make the
-            operation faster. If they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, and may make the operation
-            faster. If windows overlap nevertheless, the result is undefined.
+        indices_are_sorted: whether the index vectors are guaranteed to be sorted. True may make the
+            operation faster, but if they are not sorted, the result is undefined.
+        unique_indices: whether it is guaranteed that no two windows overlap. True may make the
+            operation faster, but if windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             If `mode` is None, these windows are skipped.
 
@@ -412,10 +412,10 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
         dimension_numbers: how the axes of `operand`, `scatter_indices` and the updates correspond;
             see `ScatterDimensionNumbers`.
         update_shape: the shape that `updates` would have in `scatter`.
-        indices_are_sorted: True promises that the index vectors are sorted, and may make the
-            operation faster. If they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, and may make the operation
-            faster. If windows overlap nevertheless, the result is undefined.
+        indices_are_sorted: whether the index vectors are guaranteed to be sorted. True may make the
+            operation faster, but if they are not sorted, the result is undefined.
+        unique_indices: whether it is guaranteed that no two windows overlap. True may make the
+            operation faster, but if windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             If `mode` is None, these windows are skipped.
 

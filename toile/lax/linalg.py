@@ -53,7 +53,7 @@ class EighImplementation(enum.Enum):
 class SvdAlgorithm(enum.Enum):
     """The algorithm that `svd` uses.
 
-    toile supports the QR and divide-and-conquer algorithms; the latter is the default.
+    toile supports the QR algorithm and the divide-and-conquer algorithm, which is the default.
     """
 
     DEFAULT = "default"

@@ -203,7 +203,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
 
 
 class Token:
-    """A placeholder for a point in the order of side effects.
+    """An object that marks a point in the order of side effects.
 
     JAX orders side effects by passing tokens to functions, which return new tokens. In toile,
     tokens have no effect and exist only for compatibility with JAX. A token is a tree without
@@ -223,7 +223,7 @@ register(Token, lambda token: ((), None), lambda _, children: Token())
 
 
 def create_token(_: Any = None) -> Token:
-    """Create a token that depends on nothing.
+    """Create a token that does not follow any other token.
 
     Returns:
         A new token.

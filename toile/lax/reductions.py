@@ -1,8 +1,8 @@
 """Reductions over axes: sums, extrema and their positions, cumulative and user-defined reductions.
 
 `reduce` accepts any function. A plain sum, product, extremum or bitwise operation is replaced with
-the specialized reduction; any other function combines the elements in a balanced tree that keeps
-their order. May import the engine, primitives, `_operands` and `_computations`.
+a specialized reduction. With any other function, the elements are combined in a balanced tree that
+keeps their order. May import the engine, primitives, `_operands` and `_computations`.
 """
 # mypy: disable-error-code="empty-body"
 
@@ -228,8 +228,7 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
     The elements are combined in a balanced tree, so `computation` must be associative:
     `computation(a, computation(b, c))` must equal `computation(computation(a, b), c)`. The order of
     the elements is kept. A sum, product, maximum, minimum or bitwise operation, such as `lax.add`
-    or `lambda a, b: a + b`, is recognized and replaced with the specialized
-    reduction for it.
+    or `lambda a, b: a + b`, is recognized and replaced with a specialized reduction.
 
     Args:
         operands: an array, or a tree of arrays of the same shape that are reduced together.

@@ -52,8 +52,9 @@ def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
         window_shape: size of a window along each of these axes.
         window_strides: distance between neighboring windows along each axis.
         padding: "VALID" adds no padding. "SAME" pads so that there are `ceil(size / stride)`
-            windows, with the larger half of the padding at the end. "SAME_LOWER" does the same with
-            the larger half at the start. Pairs `(before, after)` are returned unchanged.
+            windows; if the number of added elements is odd, the extra element is added at the end.
+            "SAME_LOWER" adds the extra element at the start. Pairs `(before, after)` are returned
+            unchanged.
 
     Returns:
         A pair `(before, after)` for each axis.
@@ -119,17 +120,17 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
         window_dimensions: size of a window along each axis.
         window_strides: distance between neighboring windows along each axis; None means 1.
         padding: "VALID" uses only windows that are entirely inside the array. "SAME" pads so that
-            there are `ceil(size / stride)` windows, with the larger half of the padding at the end.
-            "SAME_LOWER" does the same with the larger half at the start. A sequence contains a pair
-            `(before, after)` for each axis. Padding does not contribute to the results.
+            there are `ceil(size / stride)` windows; if the number of added elements is odd, the
+            extra element is added at the end. "SAME_LOWER" adds the extra element at the start. A
+            sequence contains a pair `(before, after)` for each axis. Padding does not contribute to
+            the results.
         base_dilation: distance between neighboring elements of the array along each axis; None
             means 1. Larger distances leave gaps, which do not contribute to the results.
         window_dilation: distance between neighboring elements of a window along each axis; None
             means 1.
 
     Returns:
-        An array, or a tree of arrays, with one element for each window. The dtypes are those of
-        `operand`.
+        An array, or a tree of arrays, with the dtypes of `operand` and one element for each window.
 
     >>> x = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
     >>> lax.reduce_window(x, 0, lax.add, (2, 2), (1, 2))

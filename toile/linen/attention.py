@@ -1,10 +1,10 @@
 """Attention: the output at each position is a weighted mean of the values at all positions.
 
-`dot_product_attention` works on projected heads. `MultiHeadDotProductAttention` is the complete
-layer, including the four projections. With `decode=True`, the layer keeps keys and values in the
-collection `cache` and processes one position at a time. The functions for masks are in
-`attention_masks`, and those for weights in `attention_weights`. Both groups of functions are also
-exported from here.
+`dot_product_attention` expects queries, keys and values that are already projected and split into
+heads. `MultiHeadDotProductAttention` is the complete layer, including the four projections. With
+`decode=True`, the layer keeps keys and values in the collection `cache` and processes one position
+at a time. The functions for masks are in `attention_masks`, and those for attention weights are in
+`attention_weights`. Both groups of functions are also exported from here.
 """
 
 from __future__ import annotations

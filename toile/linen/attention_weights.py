@@ -1,8 +1,8 @@
-"""Attention on projected heads: the weights of the keys for each query, and the mean of the values.
+"""Attention for projected inputs: weights of the keys for each query, and means of the values.
 
-Projected heads have shape (*batch, length, heads, depth). In half precision, attention can be a
-single operation of the compiler (`control.attention`). Otherwise, it is a softmax between two
-matrix products.
+The projected queries, keys and values have shape (*batch, length, heads, depth). In half precision,
+attention can be a single operation of the compiler (`control.attention`). Otherwise, it is a
+softmax between two matrix products.
 """
 
 from __future__ import annotations

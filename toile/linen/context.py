@@ -153,9 +153,9 @@ def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
     """Intercept all calls to module methods in a `with` block.
 
     The interceptor is called in place of each method. It can change the arguments or the result of
-    the method, or choose not to call the method at all. If blocks are nested, the interceptor of
-    the outer block is called first, and its `next_fun` calls the interceptor of the inner block.
-    Calls to `setup` are intercepted too.
+    the method, and it need not call the method at all. If blocks are nested, the interceptor of the
+    outer block is called first, and its `next_fun` calls the interceptor of the inner block. Calls
+    to `setup` are intercepted too.
 
     Args:
         interceptor: function `f(next_fun, args, kwargs, context)` whose result becomes the result

@@ -384,8 +384,9 @@ class ConvTranspose(Module):
             precision is used.
         kernel_init: initializer of the kernel; by default, LeCun normal.
         bias_init: initializer of the bias.
-        transpose_kernel: whether `kernel` is the kernel of the corresponding convolution. If True,
-            its spatial axes are flipped and its feature axes are swapped before it is used.
+        transpose_kernel: whether `kernel` is stored as in the corresponding ordinary convolution.
+            If True, the spatial axes of `kernel` are flipped and its feature axes are swapped
+            before it is used.
         promote_dtype: function that converts the arrays to a common dtype. It is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         preferred_element_type: dtype of the sums and of the result; if None, the dtype of the

@@ -1,8 +1,8 @@
 """Functions that choose the dtype in which a layer computes.
 
 A layer computes in the dtype that the user chose or, if the user did not choose one, in the dtype
-that the inputs and parameters promote to. Layers use `promote_dtype` in every call, so it
-immediately returns arrays that already have the same dtype.
+that the inputs and parameters promote to. Layers call `promote_dtype` every time they run, so this
+function returns immediately if all arrays already have the same dtype.
 """
 
 from __future__ import annotations

@@ -68,10 +68,10 @@ def qdq(x: Any, q_dtype: DType, scale: Any, compute_dtype: DType) -> Any:
 
 
 def compute_scale(amax: Any, scale: Any, fp8_max: Any, margin: int = 0) -> Any:
-    """The scale that brings `amax` to `fp8_max / 2**margin`.
+    """The scale by which `amax` must be divided to obtain `fp8_max / 2**margin`.
 
-    If `amax` is 0 or not finite, this is the old scale. The scale is computed from its reciprocal,
-    which other libraries call the scale, so the rounding of both divisions affects the result."""
+    If `amax` is 0 or not finite, the result is the old scale. The reciprocal of the scale is
+    computed first, so two divisions are rounded. Other libraries call this reciprocal the scale."""
     old = 1.0 / scale
     found = (fp8_max / amax) / (2**margin)
     found = jnp.where(amax > 0.0, found, old)
@@ -172,7 +172,7 @@ in_q.defvjp(in_q_fwd, in_q_bwd)
 
 @functools.partial(custom_vjp, nondiff_argnums=(0,))
 def out_dq(dq_type: DType, lhs_scale: Any, rhs_scale: Any, out: Any) -> Any:
-    """Multiply the product of scaled operands by both scales; its cotangent is unchanged."""
+    """Multiply the product of scaled operands by both scales; the cotangent is unchanged."""
     return dequantize(out, dq_type, lhs_scale * rhs_scale)
 
 
@@ -236,7 +236,7 @@ def quantized_dot(
     out_grad_scale: Any, out_grad_amax_history: Any, dimension_numbers: Dims,
     preferred_element_type: DType = None,
 ) -> Any:  # fmt: skip
-    """The product of the float8 operands, whose gradients are passed to the original operands.
+    """The product of the float8 operands; gradients are passed to the operands before rounding.
 
     The scales of the operands belong to the current step. The scale and the history of the
     cotangent belong to the previous step."""
@@ -282,7 +282,7 @@ def fp8_scaled_dot_general(
     lhs_amax_history: Any = None, rhs_amax_history: Any = None, grad_amax_history: Any = None,
     quantize_compute_type: DType = jnp.float32,
 ) -> Any:  # fmt: skip
-    """Multiply operands in float8_e4m3fn, scaled before the product and scaled back after it."""
+    """Scale two arrays, multiply them in float8_e4m3fn, and scale the product back."""
     if precision is not None:
         warnings.warn(
             'The function fp8_scaled_dot_general will set the "precision" and disregard any '

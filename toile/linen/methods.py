@@ -1,8 +1,8 @@
 """Methods of modules: the decorators `compact` and `nowrap`, and the wrappers that manage state.
 
 Every method that a user defines is wrapped once, when the class is made, so that `setup` runs
-before the method and submodules know their parent. Descriptors are wrapped to improve their error
-messages.
+before the method and submodules that the method creates are attached to the module. Descriptors are
+wrapped to improve their error messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_WRAPPED = ("__eq__", "__repr__", "__init__", "__hash__", "__post_init__")
 
 
 def _marked(fun: Any, **marks: Any) -> Any:
-    """Set attributes of a function that say how modules treat it, and return the function."""
+    """Set attributes that determine how modules treat a function, and return the function."""
     for name, value in marks.items():
         setattr(fun, name, value)
     return fun

@@ -162,7 +162,7 @@ class _NoAttribute(AttributeError):
 
 @dataclass_transform(field_specifiers=(dataclasses.field, kw_only_dataclasses.field))
 class ModuleBase:
-    """Tells static checkers that subclasses of Module are dataclasses."""
+    """Makes static type checkers treat subclasses of Module as dataclasses."""
 
 
 class Module(Functional, Variables, Summarized, ModuleBase):

@@ -315,7 +315,7 @@ class Functional:
     def copy(
         self: M, *, parent: Any = unspecified_parent, name: str | None = None, **updates: Any
     ) -> M:
-        """Copy the module as a submodule of the running module, replacing some field values.
+        """Copy the module as a submodule of the current module, replacing some field values.
 
         Args:
             parent: parent of the copy; by default, the module whose method is running.

@@ -31,7 +31,7 @@ class Variables:
     _initialization_allowed: bool
 
     def _bound(self, doing: str) -> Scope:
-        """The scope; raises an error that says how to bind the module if it is unbound."""
+        """The scope; raises an error that explains how to bind the module if it is unbound."""
         if self.scope is None:
             cls = type(self).__name__
             raise ValueError(
@@ -183,7 +183,7 @@ class Variables:
         self._bound("Can't access variables").put_variable(col, name, value)
 
     def has_variable(self, col: str, name: str) -> bool:
-        """Tell whether a variable exists.
+        """Return whether a variable exists.
 
         Args:
             col: name of the collection.
@@ -195,11 +195,11 @@ class Variables:
         return self._bound("Can't access variables").has_variable(col, name)
 
     def is_mutable_collection(self, col: str) -> bool:
-        """Tell whether the variables in collection `col` can be changed during this call."""
+        """Return whether the variables in the collection `col` can be changed during this call."""
         return self._bound("Can't check mutability").is_mutable_collection(col)
 
     def has_rng(self, name: str) -> bool:
-        """Tell whether this call was given a key for the random stream `name`."""
+        """Return whether this call received a key for the random stream `name`."""
         return self._bound("Can't query for RNGs").has_rng(name)
 
     def make_rng(self, name: str = "params") -> Any:
@@ -218,7 +218,7 @@ class Variables:
         return self._bound("Can't use RNGs").make_rng(name)
 
     def is_initializing(self) -> bool:
-        """Tell whether the module is being initialized, that is, called by `init`."""
+        """Return whether the module is being initialized, that is, called by `init`."""
         return self._bound("Can't check if running under init()").get_flag("initializing", False)
 
     def sow(
@@ -267,7 +267,7 @@ class Variables:
         return True
 
     def perturb(self, name: str, value: Any, collection: str = "perturbations") -> Any:
-        """Add a zero-valued variable to a value, which makes the gradient of the value available.
+        """Add a zero-valued variable to a value, to make the gradient of the value available.
 
         `init` creates the variable. The gradient with respect to the variable equals the gradient
         with respect to the value. If the variables passed to `apply` do not include `collection`,

@@ -2,7 +2,7 @@
 
 They differ in the axes over which the statistics are computed. The computations themselves are
 implemented in `toile.core.nn.normalization`. The statistics are computed in at least float32,
-unless an option of the layer says otherwise. SpectralNorm and WeightNorm, which normalize the
+unless `force_float32_reductions` is False. SpectralNorm and WeightNorm, which normalize the
 parameters of another layer, are in `weight_normalization`.
 """
 
@@ -119,8 +119,8 @@ class BatchNorm(Module):
             statistics of the batch: True in evaluation, False in training. Pass this option either
             here or in the call.
         axis: axis or axes of the features; the statistics are computed over all other axes.
-        momentum: decay rate of the running averages, the fraction of the old value that each update
-            keeps.
+        momentum: decay rate of the running averages, that is, the fraction of the old value that
+            each update keeps.
         epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.

@@ -1,4 +1,4 @@
-"""Logical axis names that are stored in a separate collection, an older alternative to boxes.
+"""Logical axis names in a separate collection, an older alternative to `LogicallyPartitioned`.
 
 `param_with_axes` and `variable_with_axes` declare variables and store the names of their axes in a
 separate collection, such as `params_axes` for `params`. `get_axis_names` reads the names from
@@ -121,7 +121,7 @@ def param_with_axes(
         module: the module; None for the module whose method is running.
 
     Returns:
-        The value. If there are rules and a mesh, the names constrain its sharding.
+        The value. If axis rules and a mesh are set, the names constrain the sharding of the value.
 
     >>> import toile.linen as nn
     >>> from toile.linen import partitioning

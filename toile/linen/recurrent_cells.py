@@ -1,11 +1,12 @@
 """Recurrent cells, which compute one time step: (carry, input) -> (new carry, output).
 
 In the names of the parameters, the first letter is `i` for kernels applied to the input and `h` for
-kernels applied to the hidden state. The second letter, if there is one, names the gate; only the
-kernels `ih` and `hh` of ConvLSTMCell serve all gates. Where two dense projections are added, only
-one has a bias, unless a gate multiplies one of them first (in GRUCell, and in MGUCell with
-`reset_gate`); then both have one. In ConvLSTMCell, both convolutions have a bias by default. `RNN`
-in `recurrent` runs a cell over a sequence.
+kernels applied to the hidden state. The second letter, if there is one, names the gate. The
+exceptions are the kernels `ih` and `hh` of ConvLSTMCell, each of which is used for all gates. Where
+two dense projections are added, only one of them has a bias. But if a gate multiplies one of the
+projections before the addition (in GRUCell, and in MGUCell with `reset_gate`), both have a bias. In
+ConvLSTMCell, both convolutions have a bias by default. `RNN` in `recurrent` runs a cell over a
+sequence.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Logical axes: names that say what an array axis means, and rules that map names to mesh axes.
+"""Logical axes: names for the meaning of array axes, and rules that map these names to mesh axes.
 
 `LogicallyPartitioned` boxes store logical names in a model's variables, `logical_to_mesh` converts
 the names to mesh axes, and `with_logical_constraint` shards a value according to the names. The
@@ -94,7 +94,7 @@ def logical_to_mesh_axes(
 
     Args:
         array_dim_names: for each axis of the array, its logical name, or None for an axis that is
-            not split. The argument itself is None for an array without names.
+            not split. Pass None for an array without names.
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
             or None. Earlier pairs take precedence. If `rules` is None, the current rules are used.
 
@@ -203,7 +203,7 @@ def _constrain_by_names(
 
 
 def is_logical_spec(x: Any) -> bool:
-    """Tell whether `x` is None, or a tuple or `PartitionSpec` that names the axes of one array."""
+    """Return whether `x` is None or a tuple or `PartitionSpec` that names the axes of one array."""
     return x is None or (
         isinstance(x, tuple | PartitionSpec)
         and all(a is None or isinstance(a, str) or a is PartitionSpec.UNCONSTRAINED for a in x)

@@ -130,7 +130,7 @@ class ConsoleWriter(MetricWriter):
     """
 
     def __init__(self, stream: TextIO | None = None, rate: bool = True):
-        """Print to `stream`, or to stderr if it is None; `rate` adds steps per second."""
+        """Print to `stream`, or to stderr if `stream` is None."""
         self._stream, self._rate = stream, rate
         self._last: tuple[int, float] | None = None
 

@@ -179,7 +179,7 @@ def sigmoid(x: ArrayLike) -> Array:
 def sparse_sigmoid(x: ArrayLike) -> Array:
     """Compute `(x + 1) / 2`, limited to the interval from 0 to 1.
 
-    The result is the derivative of `sparse_plus`.
+    This function is the derivative of `sparse_plus`.
 
     Args:
         x: array or number.
@@ -405,7 +405,7 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
 
     Args:
         x: array of a floating-point dtype.
-        axis: axis along which `x` is halved; its size must be even.
+        axis: axis along which `x` is split into halves; its size must be even.
 
     Returns:
         An array with the shape of `x`, except that `axis` is half as long.

@@ -53,8 +53,9 @@ def dot_product_attention(
     """Compute scaled dot-product attention.
 
     For each head, the result is `softmax(scale * query @ key.T + bias) @ value`. Logits are
-    computed in float32. All masks are combined. If all keys are masked for a query, the result for
-    that query is the mean of the values.
+    computed in float32. A query attends to a key only if `mask`, `is_causal`, the sequence lengths
+    and the local window all allow it. If all keys are masked for a query, the result for that query
+    is the mean of the values.
 
     In the shapes below, B is the batch size, T the number of queries, S the number of keys, N the
     number of query heads, K the number of key and value heads, and H the size of a head. N is a
@@ -78,8 +79,8 @@ def dot_product_attention(
             position, the `left` keys before it and the `right` keys after it. A single number
             applies to both sides. If `local_window_size` is None, there is no such limit.
         implementation: accepted for compatibility with JAX. It does not select a kernel. With
-            "cudnn", however, an error is raised if `right` is not 0, unless `is_causal` is True and
-            no sequence lengths are given.
+            "cudnn", however, an error is raised if `local_window_size` is given and its `right` is
+            not 0, unless `is_causal` is True and no sequence lengths are given.
         return_residual: whether to also return, for each query and head, the logarithm of the sum
             of the exponentials of the logits.
 

@@ -36,8 +36,9 @@ class BlockScaleConfig:
         block_size: number of elements along the contracted axis that share a scale.
         data_type: dtype to which elements are rounded.
         scale_type: dtype to which scales are rounded.
-        global_scale: in mode "nvfp4", an additional factor by which the whole array is multiplied;
-            None in mode "mxfp8".
+        global_scale: in mode "nvfp4", an additional scale for the whole array, which is divided by
+            this scale before the blocks are quantized and multiplied by it afterward; None in mode
+            "mxfp8".
         infer_only: ignored.
     """
 
@@ -57,8 +58,9 @@ def get_scaled_dot_general_config(
     Args:
         mode: "mxfp8" for 8-bit elements in blocks of 32, or "nvfp4" for 4-bit elements in blocks of
             16.
-        global_scale: in mode "nvfp4", a factor by which the whole array is multiplied, as a float32
-            array of shape (1,); None for 1.
+        global_scale: in mode "nvfp4", an additional scale for the whole array, as a float32 array
+            of shape (1,); None for 1. The operand is divided by this scale before the blocks are
+            quantized, and multiplied by it afterward.
 
     Returns:
         The configuration of one operand.

@@ -1,9 +1,10 @@
 """Initializers for parameters, with the same results as `jax.nn.initializers`.
 
 An initializer is a function `init(key, shape, dtype, out_sharding=None)` that returns an array.
-`zeros` and `ones` are initializers; the other functions build initializers. The LeCun, Glorot and
-He initializers draw numbers whose variance is inversely proportional to the number of inputs or
-outputs of a layer. They read this number from the shape.
+`zeros` and `ones` are initializers; the other functions build initializers. The LeCun and He
+initializers draw numbers whose variance is inversely proportional to the number of inputs of a
+layer. The Glorot initializers use the mean of the numbers of inputs and outputs instead. All of
+them compute these numbers from the shape of the parameter.
 """
 
 from __future__ import annotations

@@ -329,7 +329,7 @@ class ArrayMethods:
 
         Args:
             fill_value: value with which the result is padded to `size`.
-            size: number of indices to return; required under `jit`. If `size` is None, all of them
+            size: number of indices to return; required under `jit`. If `size` is None, all indices
                 are returned.
         """
         return jnp.nonzero(self, size=size, fill_value=fill_value)
@@ -339,7 +339,7 @@ class ArrayMethods:
 
         Args:
             *args: the shape, as one tuple or as several integers. One integer may be -1; the length
-                of that axis is then computed from the others.
+                of that axis is then computed from the other lengths.
             order: "C" to read and write row by row, "F" to do so column by column.
             out_sharding: accepted for compatibility with JAX, and ignored.
 
@@ -371,7 +371,7 @@ class ArrayMethods:
 
         Args:
             *args: the axes in their new order, as one tuple or as several integers; without
-                arguments, the axes are reversed.
+                arguments, the order of the axes is reversed.
 
         >>> jnp.zeros((2, 3, 4)).transpose(1, 0, 2).shape
         (3, 2, 4)
@@ -412,7 +412,7 @@ class ArrayMethods:
 
     @property
     def T(self: Any) -> Array:
-        """The array with its axes reversed."""
+        """The array with its axes in reverse order."""
         return jnp.transpose(self)
 
     @property

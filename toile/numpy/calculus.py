@@ -1,6 +1,6 @@
 """Differences and integrals of sampled functions, and packing of bits.
 
-`diff`, `gradient` and `trapezoid` use static slices, so they cost no more than the arithmetic.
+`diff`, `gradient` and `trapezoid` read their operands with static slices instead of gathers.
 """
 
 from __future__ import annotations
@@ -203,14 +203,15 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
 
     Args:
         p: real numbers, such as angles.
-        discont: smallest jump to remove. None, or a value of less than half a period, means half a
-            period.
+        discont: smallest jump to remove. If it is None or less than half a period, half a period is
+            used.
         axis: axis to unwrap along.
         period: length of a period.
 
     Returns:
-        An array with the shape of `p` in which neighbors differ by at most half a period, unless
-        `discont` is larger. The dtype is floating unless both `p` and `period` are integers.
+        An array with the shape of `p`. Neighbors differ by at most half a period, or by less than
+        `discont` if `discont` is larger. The dtype is floating unless both `p` and `period` are
+        integers.
 
     >>> jnp.unwrap(jnp.array([0, 3, 7]), period=4)
     Array([ 0, -1, -1], dtype=int32)

@@ -98,10 +98,10 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
 
     Args:
         object: a number, an array, a NumPy array, or nested lists or tuples of numbers and arrays.
-        dtype: dtype of the result; if None, the dtype is determined by the elements: int32, float32
-            or complex64 for Python numbers and 64-bit NumPy arrays (64-bit dtypes if
-            `jax_enable_x64` is set), float32 for an empty list, and otherwise the dtype that the
-            elements promote to.
+        dtype: dtype of the result; None for the dtype that the elements promote to. Unless
+            `jax_enable_x64` is set, Python numbers count as int32, float32 or complex64, and the
+            64-bit dtypes of NumPy arrays are replaced with the corresponding narrower dtypes. An
+            empty list becomes a float array.
         copy: False to return an array unchanged if it needs no conversion.
         order: must be "K" or None; other memory orders are not supported.
         ndmin: minimum number of axes; leading axes of length 1 are added to reach it.

@@ -58,7 +58,7 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
         An array with the shape of `a`, or of rank 1 if `axis` is None.
 
     Differences:
-        NumPy sums narrow integers in 64 bits, whereas toile keeps their dtype.
+        NumPy sums integers of fewer than 64 bits in 64 bits, whereas toile keeps their dtype.
     """
     return _cumulative("cumsum", lax.cumsum, a, axis, dtype, out)
 
@@ -80,7 +80,7 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
         An array with the shape of `a`, or of rank 1 if `axis` is None.
 
     Differences:
-        NumPy multiplies narrow integers in 64 bits, whereas toile keeps their dtype.
+        NumPy multiplies integers of fewer than 64 bits in 64 bits, whereas toile keeps their dtype.
     """
     return _cumulative("cumprod", lax.cumprod, a, axis, dtype, out)
 
@@ -146,7 +146,8 @@ def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike
                    include_initial: bool = False) -> Array:
     """Compute the cumulative sum of the elements along an axis, optionally starting with 0.
 
-    Unlike `cumsum`, this function sums narrow integers in the default integer dtype, as `sum` does.
+    Unlike `cumsum`, but like `sum`, this function sums integers in a dtype that is at least as wide
+    as the default integer dtype.
 
     Args:
         x: array of rank 1 or more.
@@ -187,7 +188,7 @@ def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLik
         ValueError: `x` has rank 0, or it has rank 2 or more and `axis` is None.
 
     Differences:
-        NumPy multiplies narrow integers in 64 bits, whereas toile keeps their dtype.
+        NumPy multiplies integers of fewer than 64 bits in 64 bits, whereas toile keeps their dtype.
     """
     return _from_initial("cumulative_prod", "product", lax.cumprod, x, axis, dtype, include_initial,
                          1, False)

@@ -1,7 +1,7 @@
 """Counting and describing data: bincount, histograms, cov, corrcoef, interp, convolve, correlate.
 
-Numbers of bins are static. Histograms find the bin of each sample with `searchsorted`, and count
-the samples with one scatter.
+The number of bins must be static. Histograms find the bin of each sample with `searchsorted`, and
+count the samples with one scatter.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
     required under `jit`.
 
     Args:
-        x: integers or booleans, as an array of rank 1; negative integers are counted as 0.
+        x: integers or booleans, as an array of rank 1; negative integers are treated as 0.
         weights: amount that each element of `x` adds to its count; 1 by default.
         minlength: minimum length of the result; ignored if `length` is given.
         length: length of the result; integers that are too large for this length are not counted.

@@ -272,13 +272,13 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
 
 def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0, *,
                  size: int | None = None) -> tuple[Array, ...]:
-    """Find the indices of those elements of a square matrix that a function does not set to zero.
+    """Find the indices of the elements that a function leaves nonzero in a square matrix of ones.
 
     Args:
         n: number of rows and of columns.
         mask_func: function `f(matrix, k)`, such as `jnp.triu`. It is called with a matrix of ones.
         k: second argument to `mask_func`, usually the number of a diagonal.
-        size: number of indices to return; required under `jit`. If `size` is None, all of them are
+        size: number of indices to return; required under `jit`. If `size` is None, all indices are
             returned.
 
     Returns:

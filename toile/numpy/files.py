@@ -155,7 +155,8 @@ def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: obje
         **kwargs: additional keyword arguments for `np.load`.
 
     Returns:
-        The array. For a .npz file or a pickled object, the result of `np.load`.
+        The array. If the file is a .npz file or contains a pickled object, the result of `np.load`
+        is returned unchanged.
 
     Raises:
         UnreadableFileError: NumPy cannot read the file, or the file is truncated.

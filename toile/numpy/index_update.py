@@ -284,14 +284,15 @@ class IndexUpdateRef:
 
     The methods have these options:
 
-    - `indices_are_sorted=True` promises that index arrays are in increasing order, and
-      `unique_indices=True` promises that they refer to no element twice. Both options may make the
-      operation faster; results are undefined if a promise is not kept.
-    - `mode` says how to handle out-of-bounds indices in index arrays. By default, `get` reads the
-      nearest element, and the other methods ignore such indices. With "fill" or "drop", `get`
-      returns `fill_value` for such indices, and the other methods ignore them; "clip" replaces them
-      with the nearest valid index; "promise_in_bounds" promises that all indices are in bounds. A
-      Python integer that is out of bounds raises an IndexError if no mode is given.
+    - Pass `indices_are_sorted=True` to promise that index arrays are in increasing order, and
+      `unique_indices=True` to promise that they refer to no element twice. Both options may make
+      the operation faster; results are undefined if a promise is not kept.
+    - `mode` determines how out-of-bounds indices in index arrays are handled. By default, `get`
+      reads the nearest element, and the other methods ignore such indices. With "fill" or "drop",
+      `get` returns `fill_value` for such indices, and the other methods ignore them. With "clip",
+      they are replaced with the nearest valid index. Pass "promise_in_bounds" to promise that all
+      indices are in bounds. A Python integer that is out of bounds raises an IndexError if no mode
+      is given.
     - `wrap_negative_indices=False` treats negative indices as out of bounds; by default, they count
       from the end.
     - `out_sharding` is accepted for compatibility with JAX, and ignored.
@@ -612,9 +613,9 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
         values: new elements, which are broadcast to the shape of `indices`.
         axis: axis along which to replace elements; None for the flattened array.
         inplace: must be False, because arrays are immutable.
-        mode: how to handle out-of-bounds positions. None, "fill" or "drop" ignores them, "clip"
-            replaces them with the nearest valid position, and "promise_in_bounds" promises that all
-            positions are in bounds.
+        mode: how to handle out-of-bounds positions. None, "fill" or "drop" ignores them, and "clip"
+            replaces them with the nearest valid position. Pass "promise_in_bounds" to promise that
+            all positions are in bounds.
 
     Returns:
         A new array with the shape and dtype of `arr`.

@@ -248,8 +248,8 @@ def _ranks(xs):
 def block(arrays: ArrayLike | list[Any]) -> Array:
     """Assemble an array from nested lists of blocks.
 
-    Blocks in the innermost lists are joined along the last axis, the results along the axis before
-    it, and so on. Blocks with fewer axes get new leading axes.
+    Blocks in the innermost lists are joined along the last axis; the results are joined along the
+    axis before it, and so on. Blocks with fewer axes than others get new leading axes.
 
     Args:
         arrays: array, or lists of arrays that are all nested to the same depth.
@@ -554,10 +554,10 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
         arr: array or number.
         obj: positions to remove: an integer, a slice, an array of integers or a boolean mask.
             Negative positions count from the end. In an array of rank 1 or more, out-of-bounds
-            positions are ignored, unless the array is traced: a traced array requires
-            `assume_unique_indices`, and its positions must be in bounds. If `obj` is an array of
-            rank 0 (traced or not) or a NumPy integer, an out-of-bounds position removes the first
-            or last slice, whichever is nearer. A mask must not be traced.
+            positions are ignored. If that array is traced, however, `assume_unique_indices` is
+            required, and all positions must be in bounds. If `obj` is an array of rank 0 (traced or
+            not) or a NumPy integer, an out-of-bounds position removes the first or last slice,
+            whichever is nearer. A mask must not be traced.
         axis: axis to remove from; None for the flattened array.
         assume_unique_indices: True to promise that `obj` does not contain any position twice; used
             only if `obj` is a traced array of rank 1 or more.

@@ -158,7 +158,7 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
         a: matrices of shape (m, n) in the last two axes.
         mode: "reduced" (or "full") for factors of shapes (m, k) and (k, n) with k = min(m, n);
             "complete" for (m, m) and (m, n); "r" for the triangular factor alone; "raw" for
-            LAPACK's packed reflectors, transposed, and their scale factors.
+            the Householder reflectors in LAPACK's packed form, transposed, and their scale factors.
 
     Returns:
         A named tuple of `Q` and `R`; in mode "raw", these are the reflectors and their scale

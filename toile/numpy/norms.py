@@ -76,13 +76,15 @@ def norm(x: ArrayLike, ord: float | str | None = None, axis: AxisLike = None,
          keepdims: bool = False) -> Array:
     """Compute the norms of vectors or matrices.
 
-    For vectors, the norm of order p is `sum(abs(x)**p)**(1/p)`. Order infinity is the largest
-    absolute value, order -infinity is the smallest, and order 0 is the number of nonzero elements.
+    For vectors, the norm of order p is `sum(abs(x)**p)**(1/p)`. The norm of order infinity is the
+    largest absolute value, the norm of order -infinity is the smallest absolute value, and the norm
+    of order 0 is the number of nonzero elements.
 
-    For matrices, order 1 is the largest sum of absolute values in a column, and order infinity is
-    the largest sum of absolute values in a row; orders -1 and -infinity are the smallest such sums.
-    Orders 2 and -2 are the largest and the smallest singular values. "nuc" is the sum of the
-    singular values, and "fro" is the square root of the sum of squares.
+    For matrices, the norm of order 1 is the largest sum of absolute values in a column, and the
+    norm of order infinity is the largest sum of absolute values in a row. For orders -1 and
+    -infinity, the norms are the smallest of these sums. For orders 2 and -2, the norms are the
+    largest and the smallest singular value. The norm "nuc" is the sum of the singular values, and
+    the norm "fro" is the square root of the sum of squares.
 
     Args:
         x: array or number.

@@ -1,7 +1,7 @@
-"""`pad` in all its modes.
+"""The function `pad` and its modes.
 
 All modes except the constant ones work axis by axis, as in NumPy, so the corners are computed from
-the padding of earlier axes. Widths are static.
+the padding of earlier axes. The widths must be static.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def pad(array: ArrayLike,
     - "maximum", "minimum", "mean", "median": the named statistic of the vector along the axis, or
       of only the `stat_length` elements nearest to the padded end.
     - "reflect", "symmetric": the vector in reverse; only "symmetric" repeats the outermost element.
-      `reflect_type="odd"` also negates the differences from that element.
+      With `reflect_type="odd"`, the differences from that element are also negated.
     - "wrap": the elements from the opposite end.
     - "empty": zeros.
 

@@ -1,7 +1,8 @@
 """Quantiles, percentiles and medians, and versions of them that ignore NaN.
 
-The array is first reshaped to a matrix, whose columns are then sorted. Positions are looked up with
-one gather for each neighbor. May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
+The array is first reshaped to a matrix, whose columns are then sorted. The two elements nearest to
+each quantile are read with one gather each. May import the engine, `lax`, `_promotion`,
+`reductions` and `ufuncs`.
 """
 
 from __future__ import annotations
@@ -188,8 +189,8 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
             "inverted_cdf" returns the smallest element for which the fraction of elements up to and
             including it reaches `q`.
         keepdims: whether to keep the reduced axes with size 1.
-        weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
-            "inverted_cdf"; if None, all elements have the same weight.
+        weights: array of weights with the shape of `a` or the shape of its reduced axes, allowed
+            only for "inverted_cdf"; if None, all elements have the same weight.
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating
@@ -228,8 +229,8 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
         keepdims: whether to keep the reduced axes with size 1.
-        weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
-            "inverted_cdf"; if None, all elements have the same weight.
+        weights: array of weights with the shape of `a` or the shape of its reduced axes, allowed
+            only for "inverted_cdf"; if None, all elements have the same weight.
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating
@@ -269,8 +270,8 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
         keepdims: whether to keep the reduced axes with size 1.
-        weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
-            "inverted_cdf"; if None, all elements have the same weight.
+        weights: array of weights with the shape of `a` or the shape of its reduced axes, allowed
+            only for "inverted_cdf"; if None, all elements have the same weight.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -296,8 +297,8 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
         keepdims: whether to keep the reduced axes with size 1.
-        weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
-            "inverted_cdf"; if None, all elements have the same weight.
+        weights: array of weights with the shape of `a` or the shape of its reduced axes, allowed
+            only for "inverted_cdf"; if None, all elements have the same weight.
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating
@@ -326,8 +327,8 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
         float32 (64-bit integers become float64).
 
     Raises:
-        ValueError: `a` is complex, or a reduced axis is empty. In the latter case, NumPy returns
-            NaN.
+        ValueError: `a` is complex, or a reduced axis is empty. If a reduced axis is empty, NumPy
+            returns NaN instead.
     """
     no_out("median", out)
     return quantile(a, 0.5, axis, None, overwrite_input, "midpoint", keepdims)

@@ -190,8 +190,8 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
         promote_integers: if True and `dtype` is None, integers narrower than the default integer
-            dtype (int32, or int64 with x64 enabled) are summed in that dtype; if they are unsigned,
-            they are summed in the unsigned dtype of the same width.
+            dtype (int32, or int64 with x64 enabled) are summed in that dtype if they are signed,
+            and in the corresponding unsigned dtype if they are unsigned.
 
     Returns:
         An array with the remaining axes. Booleans are summed in the default integer dtype.
@@ -235,8 +235,8 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
         promote_integers: if True and `dtype` is None, integers narrower than the default integer
-            dtype (int32, or int64 with x64 enabled) are multiplied in that dtype; if they are
-            unsigned, they are multiplied in the unsigned dtype of the same width.
+            dtype (int32, or int64 with x64 enabled) are multiplied in that dtype if they are
+            signed, and in the corresponding unsigned dtype if they are unsigned.
 
     Returns:
         An array with the remaining axes. Booleans are multiplied in the default integer dtype.

@@ -158,8 +158,8 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     """Compute the arithmetic mean of the elements along the given axes, ignoring NaN.
 
     If all elements are NaN, the mean is NaN. The sum and the count are rounded to the dtype of the
-    result before the division, so the count overflows if more than 65504 float16 elements are
-    averaged; pass a wider `dtype` in that case.
+    result before the division. In float16, whose largest number is 65504, the count overflows if
+    more elements are averaged; pass a wider `dtype` in that case.
 
     Args:
         a: array or number.

@@ -77,7 +77,7 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
         y: elements to use where the condition is false. The three arrays are broadcast against each
             other.
         size: if `x` and `y` are None, the number of indices to return; required under `jit`. If
-            `size` is None, all of them are returned.
+            `size` is None, all indices are returned.
         fill_value: if `x` and `y` are None, the value with which the result is padded to `size`:
             one number, or a tuple with one number for each axis. The default is 0.
 
@@ -207,8 +207,8 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
         axis: axis to take from; None for the flattened array.
         out: must be None.
         mode: how to handle out-of-bounds positions. None or "fill" returns `fill_value`, "wrap"
-            wraps them around, "clip" uses the nearest valid position, and "promise_in_bounds"
-            promises that all positions are in bounds.
+            wraps them around, and "clip" uses the nearest valid position. Pass "promise_in_bounds"
+            to promise that all positions are in bounds.
         unique_indices: True to promise that no position occurs twice.
         indices_are_sorted: True to promise that positions are in increasing order.
         fill_value: result for out-of-bounds positions; by default, NaN for floating and complex
@@ -285,9 +285,9 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
             except `axis` are broadcast.
         axis: axis to take from; None for the flattened array, which requires one-dimensional
             `indices`.
-        mode: how to handle out-of-bounds positions. None or "fill" returns `fill_value`, "clip"
-            uses the nearest valid position, and "promise_in_bounds" promises that all positions are
-            in bounds.
+        mode: how to handle out-of-bounds positions. None or "fill" returns `fill_value`, and "clip"
+            uses the nearest valid position. Pass "promise_in_bounds" to promise that all positions
+            are in bounds.
         fill_value: result for out-of-bounds positions; by default, NaN for floating and complex
             dtypes, the lowest integer for signed dtypes, the highest integer for unsigned dtypes,
             and True for booleans.
@@ -518,7 +518,7 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None,
 
     Args:
         a: array or number.
-        size: number of indices to return; required under `jit`. If `size` is None, all of them are
+        size: number of indices to return; required under `jit`. If `size` is None, all indices are
             returned.
         fill_value: value with which the result is padded to `size`; 0 by default.
 
@@ -534,7 +534,7 @@ def argwhere(a: ArrayLike, *, size: int | None = None,
 
     Args:
         a: array or number.
-        size: number of rows to return; required under `jit`. If `size` is None, all of them are
+        size: number of rows to return; required under `jit`. If `size` is None, all rows are
             returned.
         fill_value: value with which the result is padded to `size`: one number, or a tuple with one
             number for each axis; 0 by default.

@@ -343,7 +343,7 @@ def top_k(a: ArrayLike, k: int, /, *, axis: int = -1,
         sorted: accepted for compatibility with JAX, and ignored; results are always sorted.
 
     Returns:
-        A tuple of the elements and their indices along the axis.
+        Two arrays: the elements, and their indices along the axis.
 
     Raises:
         ValueError: `a` is complex, or `k` exceeds the length of the axis.

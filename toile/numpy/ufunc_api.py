@@ -85,9 +85,9 @@ class _Methods:
             An array with the remaining axes.
 
         Raises:
-            ValueError: the function does not have two arguments and one result; or it has no
-                identity and `initial` is None, even though an axis is empty, `where` is given, or
-                `axis` is a tuple of several axes.
+            ValueError: the function does not have two arguments and one result. If the function has
+                no identity and `initial` is None, the error is also raised if an axis is empty,
+                `where` is given, or `axis` is a tuple of several axes.
         """
         self._binary("reduce")
         no_out(f"{self.name}.reduce", out)

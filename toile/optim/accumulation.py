@@ -186,7 +186,7 @@ def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
 
 
 class ShouldSkipUpdateFunction(Protocol):
-    """The type of functions that tell `MultiSteps` which gradients to skip.
+    """The type of functions that determine which gradients `MultiSteps` skips.
 
     `skip_not_finite` is an example. `skip_large_updates` becomes such a function when its argument
     `max_squared_norm` is bound with `functools.partial`.
@@ -212,7 +212,7 @@ class ShouldSkipUpdateFunction(Protocol):
 def skip_not_finite(
     updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None
 ) -> tuple[Array, base.ArrayTree]:
-    """Tell `MultiSteps` to skip gradients that contain an infinity or NaN.
+    """Check whether gradients contain an infinity or NaN, so that `MultiSteps` can skip them.
 
     Args:
         updates: gradients to check.
@@ -237,7 +237,7 @@ def skip_large_updates(
     updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None,
     max_squared_norm: ArrayLike,
 ) -> tuple[Array, base.ArrayTree]:
-    """Tell `MultiSteps` to skip gradients whose squared norm is too large or NaN.
+    """Check whether the squared norm is too large or NaN, so that `MultiSteps` can skip gradients.
 
     Args:
         updates: gradients to check.
@@ -291,9 +291,9 @@ class MultiStepsState(NamedTuple):
 class MultiSteps:
     """Accumulate gradients over several calls, and pass their mean or sum to an optimizer.
 
-    In effect, several small batches work like one large batch. Out of `k` calls to `update`, all
-    but the last return zeros and leave the optimizer's state unchanged. Like a gradient
-    transformation, the object has methods `init` and `update`. Its method
+    The effect is that of one large batch made up of several small batches. Of every `k` calls to
+    `update`, all but the last return zeros and leave the optimizer's state unchanged. Like a
+    gradient transformation, the object has methods `init` and `update`. Its method
     `gradient_transformation` returns a `GradientTransformation`.
 
     Args:
@@ -423,11 +423,12 @@ class MultiSteps:
         )
 
     def has_updated(self, state: MultiStepsState | base.ArrayTree) -> Array:
-        """Return whether an update was made and no gradient accumulated since, as a boolean scalar.
+        """Return a boolean scalar: True if no gradient was accumulated after the last update.
 
-        If no gradients are skipped, the result says whether the last call to `update` made an
-        update. A call whose gradients are skipped does not change the result: after an update, it
-        stays True until the next gradient is accumulated.
+        If no gradients are skipped, the result is True exactly if the last call to `update` made an
+        update. Before the first update, the result is False. A call whose gradients are skipped
+        does not change the result: after an update, the result stays True until the next gradient
+        is accumulated.
 
         Args:
             state: state that the last call to `update` returned.

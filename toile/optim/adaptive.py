@@ -294,9 +294,9 @@ class ScaleByRpropState(NamedTuple):
 
     Args:
         step_sizes: step size of each element, with the structure of the parameters.
-        prev_updates: steps computed by the last update, with the structure of the parameters. They
-            are 0 where the sign changed in that update. The next update returns them, except that
-            it returns 0 where the sign changes in the next update.
+        prev_updates: steps computed in the last call to `update`, with the structure of the
+            parameters. A step is 0 if the sign of its element changed in that call. The next call
+            returns these steps, but returns 0 for each element whose sign changes in the next call.
 
     >>> from toile import optim
     >>> optim.scale_by_rprop(0.1).init(jnp.zeros(1))
@@ -317,8 +317,8 @@ def scale_by_rprop(
     The step size of an element is multiplied by `eta_plus` while the sign of its update stays the
     same, and by `eta_minus` when the sign changes. As in Optax, `update` returns the step computed
     in the previous call, so the first result is zero. When the sign of an element changes, `update`
-    returns 0 for that element, in this call and in the next one; the next call does not change its
-    step size. `rprop` is this transformation with the sign flipped.
+    returns 0 for that element in this call and in the next one, and the next call does not change
+    the element's step size. `rprop` is this transformation with the sign flipped.
 
     Args:
         learning_rate: initial step size of each element.
@@ -389,11 +389,12 @@ def _others(axis: int, ndim: int) -> tuple[int, ...]:
 def scale_by_sm3(
     b1: ArrayLike = 0.9, b2: ArrayLike = 1.0, eps: ArrayLike = 1e-8
 ) -> base.GradientTransformation:
-    """Divide updates by the square root of accumulated squares, storing only maxima for each axis.
+    """Divide updates by the square root of accumulated squares, of which only maxima are stored.
 
-    The accumulated square of an element is its squared update plus the smallest of the maxima that
-    are stored for its row, its column, and so on. The divided updates are averaged with decay rate
-    `b1`. `sm3` adds a learning rate to this transformation.
+    For each row, each column, and so on, the largest accumulated square is stored. The accumulated
+    square of an element is its squared update plus the smallest of the maxima stored for its row,
+    its column, and so on. The divided updates are averaged with decay rate `b1`. `sm3` adds a
+    learning rate to this transformation.
 
     Args:
         b1: decay rate of the average of steps.
@@ -449,7 +450,7 @@ class ScaleByNovogradState(NamedTuple):
     Args:
         count: number of updates made so far.
         mu: momentum, with the structure of the parameters.
-        nu: average squared norm of each leaf, a tree of scalars.
+        nu: tree of scalars that contains the average squared norm of each leaf.
 
     >>> from toile import optim
     >>> optim.scale_by_novograd().init(jnp.zeros(2))

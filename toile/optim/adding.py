@@ -51,9 +51,9 @@ def add_decayed_weights(
     Args:
         weight_decay: factor by which the parameters are multiplied, a number or a schedule;
             typical values are 1e-4 to 0.1.
-        mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+        mask: the parameters that decay, given as a tree of bools with the structure of the
+            parameters or a prefix of that structure, as a function that returns such a tree for the
+            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
             If `mask` is None, all parameters decay.
 
     Returns:

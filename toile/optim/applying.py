@@ -46,7 +46,7 @@ def incremental_update(
             tree).
 
     Returns:
-        A tree like `new_tensors`.
+        A tree with the structure of `new_tensors`.
 
     >>> from toile import optim
     >>> optim.incremental_update({"w": jnp.array([1.0])}, {"w": jnp.array([0.0])}, 0.25)

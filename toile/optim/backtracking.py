@@ -243,9 +243,9 @@ def value_and_grad_from_state(
 ) -> Callable[..., tuple[Array, base.Updates]]:
     """Compute a loss and its gradient, or read both from the state of a line search.
 
-    At the new point, a line search computes the loss and often also the gradient, so the next step
-    need not compute them again. The state must contain `value` and `grad`, as do the states of
-    `scale_by_zoom_linesearch`, of `lbfgs`, and of `scale_by_backtracking_linesearch` with
+    A line search computes the loss, and often also the gradient, at the point where it ends, so the
+    next step need not compute them again. The state must contain `value` and `grad`, as do the
+    states of `scale_by_zoom_linesearch`, of `lbfgs`, and of `scale_by_backtracking_linesearch` with
     `store_grad=True`.
 
     Args:

@@ -183,10 +183,10 @@ _UNIT_AXES: dict[int, int | tuple[int, ...]] = {2: 0, 3: 0, 4: (0, 1, 2), 5: (0,
 def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
     """Compute the Euclidean norm of each unit's weights, broadcast to the shape of the array.
 
-    If `axis` is None, the axes to reduce depend on the shape of the array. If at most one axis is
-    longer than 1, the norm of the whole array is computed. Otherwise, arrays with 2 or 3 axes are
-    reduced over the first axis, and arrays with 4 or 5 axes, such as convolution kernels, over all
-    axes except the last.
+    A unit is, for example, one output of a dense layer. If `axis` is None, the axes to reduce
+    depend on the shape of the array. If at most one axis is longer than 1, the norm of the whole
+    array is computed. Otherwise, arrays with 2 or 3 axes are reduced over the first axis, and
+    arrays with 4 or 5 axes, such as convolution kernels, over all axes except the last.
 
     Args:
         x: array of weights or of their gradients.
@@ -249,8 +249,8 @@ def adaptive_grad_clip(
     """Limit each unit's gradient norm to a fraction of the norm of the unit's weights.
 
     The limit for a unit is `clipping * max(norm(weights), eps)`, where `unitwise_norm` computes the
-    norms. With this limit, networks without normalization layers can be trained with large batches
-    (Brock et al., 2021).
+    norms. A unit is, for example, one output of a dense layer. With this limit, networks without
+    normalization layers can be trained with large batches (Brock et al., 2021).
 
     Args:
         clipping: maximum ratio of a unit's gradient norm to its weight norm; 0.01 is a typical

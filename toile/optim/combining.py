@@ -190,9 +190,9 @@ def freeze(
     """Freeze the parameters where a mask is True by replacing their updates with zeros.
 
     Args:
-        mask: selects the parameters that stay unchanged: a tree of bools with the structure of the
-            parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs, such as `"encoder/**"`, that match parameter paths.
+        mask: the parameters that stay unchanged, given as a tree of bools with the structure of the
+            parameters or a prefix of that structure, as a function that returns such a tree for the
+            parameters, or as one or more globs, such as `"encoder/**"`, that match parameter paths.
 
     Returns:
         A gradient transformation. Put it last in a chain.
@@ -218,8 +218,8 @@ def selective_transform(
     Args:
         optimizer: transformation for the leaves that are trained. It keeps no state for the other
             leaves.
-        freeze_mask: selects the parameters that stay unchanged: a tree of bools with the structure
-            of the parameters or a prefix of that structure, or one or more globs, such as
+        freeze_mask: the parameters that stay unchanged, given as a tree of bools with the structure
+            of the parameters or a prefix of that structure, or as one or more globs, such as
             `"encoder/**"`, that match parameter paths.
 
     Returns:

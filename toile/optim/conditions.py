@@ -18,7 +18,7 @@ __all__ = [
 
 
 class ConditionFn(Protocol):
-    """The type of functions that decide whether a transformation acts in a step.
+    """The type of functions that determine in which steps a transformation acts.
 
     >>> from toile import optim
     >>> every_third: optim.ConditionFn = lambda step, **extra_args: step % 3 == 0

@@ -158,11 +158,11 @@ def inject_hyperparams(
 
     The state has a field `hyperparams`, a dict from names to values. `set_hyperparams` can change
     these values without causing a jitted step to be recompiled. Schedules are evaluated in each
-    step. Bools and values that are not numbers are passed to the factory unchanged.
+    step. Bools and values that are not numbers are passed to `inner_factory` unchanged.
 
     Args:
         inner_factory: function, such as `adam`, that returns a transformation.
-        static_args: name or names of arguments that are passed to the factory unchanged.
+        static_args: name or names of arguments that are passed to `inner_factory` unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters. If None, the dtype of the
             parameters is used; if the parameters have different dtypes, the one to which all others
             promote is used.
@@ -228,11 +228,11 @@ def inject_stateful_hyperparams(
     inner_factory: Callable[..., base.GradientTransformation],
     static_args: str | Iterable[str] = (), hyperparam_dtype: DTypeLike | None = None,
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
-    """Call `inject_hyperparams`; `inject_stateful_hyperparams` is its older name.
+    """Call `inject_hyperparams`, which is the newer name of this function.
 
     Args:
         inner_factory: function, such as `adam`, that returns a transformation.
-        static_args: name or names of arguments that are passed to the factory unchanged.
+        static_args: name or names of arguments that are passed to `inner_factory` unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters. If None, the dtype of the
             parameters is used; if the parameters have different dtypes, the one to which all others
             promote is used.

@@ -181,7 +181,7 @@ def nnls(
         A: matrix of shape (m, n).
         b: vector of shape (m,), or matrix of shape (m, k) to solve `k` problems at once.
         iters: number of iterations.
-        unroll: number of iterations that the loop unrolls, as in `lax.scan`.
+        unroll: number of iterations to unroll, as in `lax.scan`.
         L: upper bound on the largest eigenvalue of `A.T @ A`. If None, a bound is computed.
 
     Returns:

@@ -22,7 +22,7 @@ class MaskedState(NamedTuple):
     """State of `masked`.
 
     Args:
-        inner_state: state of the inner transformation, which covers only the leaves that it sees.
+        inner_state: state of the inner transformation; it has no entries for excluded leaves.
 
     >>> from toile import optim
     >>> tx = optim.masked(optim.trace(0.9), {"a": True, "b": False})
@@ -69,8 +69,8 @@ def masked(
         inner: transformation to apply.
         mask: a tree of bools with the structure of the parameters or a prefix of that structure, a
             function that returns such a tree for the parameters, or one or more globs, such as
-            `"**/kernel"`, that match parameter paths. `*` matches any part of one name, and `**`
-            matches any number of names.
+            `"**/kernel"`, that match parameter paths. `*` matches any characters within one name,
+            and `**` matches any number of names.
         mask_compatible_extra_args: whether to also mask the keyword arguments of `update` that have
             the same structure as the updates.
 

@@ -65,7 +65,7 @@ class AccumulationType(enum.Enum):
     """Common ways to combine results: mean, sum, running mean and concatenation.
 
     `MEAN` adds up the results and divides by their number at the end. `RUNNING_MEAN` updates a mean
-    with each result, so sums cannot overflow. `CONCAT` concatenates results along their first axis,
+    with each result, so no sum can overflow. `CONCAT` concatenates results along their first axis,
     in the order of the batch.
 
     >>> from toile.optim import microbatching

@@ -485,10 +485,11 @@ def scale_by_radam(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     threshold: ArrayLike = 5.0, *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Average updates, and divide the average as Adam does once enough steps have been taken.
+    """Average updates and, once enough steps have been taken, divide the average as Adam does.
 
     Let `m` and `v` be the averages of updates and of squared updates that `scale_by_adam` computes.
-    While `v` covers fewer than `threshold` steps, the result is `m`. After that, it is
+    The effective number of steps over which `v` averages grows from step to step. While this number
+    is less than `threshold`, the result is `m`. After that, the result is
     `r * m / (sqrt(v + eps_root) + eps)`, where `r` approaches 1. `radam` adds a learning rate to
     this transformation.
 
@@ -499,8 +500,8 @@ def scale_by_radam(
         eps: small number added to the square root to avoid division by zero.
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
-        threshold: number of steps that the average of squared gradients must cover before it is
-            used.
+        threshold: effective number of steps over which the average of squared gradients must extend
+            before it is used.
         nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:

@@ -111,9 +111,9 @@ def adamw(
             save memory. If `mu_dtype` is None, the dtype of the parameters is used.
         weight_decay: strength of the weight decay, a number or a schedule; typical values are 1e-4
             to 0.1. The weight decay is multiplied by the learning rate.
-        mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+        mask: the parameters that decay, given as a tree of bools with the structure of the
+            parameters or a prefix of that structure, as a function that returns such a tree for the
+            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
             If `mask` is None, all parameters decay.
         nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
@@ -239,9 +239,9 @@ def adamaxw(
         eps: small number added to absolute gradients to avoid division by zero.
         weight_decay: strength of the weight decay, a number or a schedule. The weight decay is
             multiplied by the learning rate.
-        mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+        mask: the parameters that decay, given as a tree of bools with the structure of the
+            parameters or a prefix of that structure, as a function that returns such a tree for the
+            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
             If `mask` is None, all parameters decay.
 
     Returns:
@@ -266,9 +266,9 @@ def radam(
     """Rectified Adam, which starts as plain momentum and becomes adaptive after enough steps.
 
     Let `m` and `v` be the averages that `adam` computes. In the first steps, a parameter moves by
-    `-learning_rate * m`. Once `v` covers `threshold` steps, the parameter moves by
-    `-learning_rate * r * m / (sqrt(v + eps_root) + eps)`, where `r` approaches 1. This rule makes
-    a warm-up of the learning rate unnecessary (Liu et al., 2020).
+    `-learning_rate * m`. Once `v` effectively averages over at least `threshold` steps, the
+    parameter moves by `-learning_rate * r * m / (sqrt(v + eps_root) + eps)`, where `r`
+    approaches 1. This rule makes a warm-up of the learning rate unnecessary (Liu et al., 2020).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -279,8 +279,8 @@ def radam(
         eps: small number added to the square root to avoid division by zero.
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
-        threshold: number of steps that the average of squared gradients must cover before it is
-            used.
+        threshold: effective number of steps over which the average of squared gradients must extend
+            before it is used.
         nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
@@ -362,9 +362,9 @@ def adan(
             a positive number, because the derivative of a square root is infinite at 0.
         weight_decay: strength of the weight decay, a number or a schedule. The weight decay is
             multiplied by the learning rate.
-        mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+        mask: the parameters that decay, given as a tree of bools with the structure of the
+            parameters or a prefix of that structure, as a function that returns such a tree for the
+            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
             If `mask` is None, all parameters decay.
 
     Returns:
@@ -401,9 +401,9 @@ def lion(
             save memory. If `mu_dtype` is None, the dtype of the parameters is used.
         weight_decay: strength of the weight decay, a number or a schedule. The weight decay is
             multiplied by the learning rate.
-        mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+        mask: the parameters that decay, given as a tree of bools with the structure of the
+            parameters or a prefix of that structure, as a function that returns such a tree for the
+            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
             If `mask` is None, all parameters decay.
 
     Returns:
@@ -471,9 +471,9 @@ def lamb(
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.
         weight_decay: strength of the weight decay, a number or a schedule.
-        mask: selects the parameters that decay: a tree of bools with the structure of the
-            parameters or a prefix of that structure, a function that returns such a tree for the
-            parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
+        mask: the parameters that decay, given as a tree of bools with the structure of the
+            parameters or a prefix of that structure, as a function that returns such a tree for the
+            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
             If `mask` is None, all parameters decay.
 
     Returns:
@@ -506,11 +506,11 @@ def lars(
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
             taken to a number).
         weight_decay: strength of the weight decay, a number or a schedule.
-        weight_decay_mask: selects the parameters that decay, in any form that `masked` accepts.
-            True selects all parameters. Biases and normalization parameters are usually excluded.
+        weight_decay_mask: the parameters that decay, given in any form that `masked` accepts. True
+            selects all parameters. Biases and normalization parameters are usually excluded.
         trust_coefficient: factor by which the ratio of norms is multiplied.
         eps: small number added to the norm of `u`.
-        trust_ratio_mask: selects the parameters whose step is scaled by the ratio of norms, in any
+        trust_ratio_mask: the parameters whose steps are scaled by the ratio of norms, given in any
             form that `masked` accepts. True selects all parameters.
         momentum: decay rate of the velocity.
         nesterov: whether to use Nesterov momentum, which looks one step ahead.
@@ -654,10 +654,10 @@ def adadelta(
         rho: decay rate of both averages.
         eps: small number added under both square roots; it determines the size of the first steps.
         weight_decay: strength of the weight decay, a number or a schedule.
-        weight_decay_mask: selects the parameters that decay: a tree of bools with the structure of
-            the parameters or a prefix of that structure, a function that returns such a tree for
-            the parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
-            If `weight_decay_mask` is None, all parameters decay.
+        weight_decay_mask: the parameters that decay, given as a tree of bools with the structure of
+            the parameters or a prefix of that structure, as a function that returns such a tree for
+            the parameters, or as one or more globs, such as `"**/kernel"`, that match parameter
+            paths. If `weight_decay_mask` is None, all parameters decay.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -709,10 +709,10 @@ def adafactor(
         eps: small number added to squared gradients.
         factored: whether to factor the averages of squared gradients. If False, the averages are
             stored in full.
-        weight_decay_mask: selects the parameters that decay: a tree of bools with the structure of
-            the parameters or a prefix of that structure, a function that returns such a tree for
-            the parameters, or one or more globs, such as `"**/kernel"`, that match parameter paths.
-            If `weight_decay_mask` is None, all parameters decay.
+        weight_decay_mask: the parameters that decay, given as a tree of bools with the structure of
+            the parameters or a prefix of that structure, as a function that returns such a tree for
+            the parameters, or as one or more globs, such as `"**/kernel"`, that match parameter
+            paths. If `weight_decay_mask` is None, all parameters decay.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -790,9 +790,9 @@ def rmsprop(
 def sm3(learning_rate: ArrayLike, momentum: ArrayLike = 0.9) -> GradientTransformationExtraArgs:
     """SM3: a variant of Adagrad that stores one vector per axis, not one number per element.
 
-    The sum of squares of an element is estimated as the smallest of the entries stored for its row,
-    its column, and so on. Gradients are divided by the square root of this estimate and averaged
-    (Anil et al., 2019). Large matrices need little additional memory.
+    The sum of an element's squared gradients is estimated as the smallest of the entries stored for
+    its row, its column, and so on. Gradients are divided by the square root of this estimate and
+    averaged (Anil et al., 2019). Large matrices need little additional memory.
 
     Args:
         learning_rate: step size, a number.

@@ -1,9 +1,9 @@
 """Globs, such as "encoder/**" or ["*/bias", "head/**"], that select leaves by path.
 
 A path consists of the dict keys, field names and positions on the way to a leaf, joined by "/". In
-a glob, `*` matches any part of a name, `?` matches one character, `[ab]` matches one of the
-characters in brackets, and `**` matches any number of names, including none. A glob that matches no
-leaf raises an error, because it would otherwise silently have no effect.
+a glob, `*` matches any characters within one name, `?` matches one character, `[ab]` matches one of
+the characters in brackets, and `**` matches any number of names, including none. A glob that
+matches no leaf raises an error, because it would otherwise silently have no effect.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def matches(glob: str, path: str) -> bool:
     """Return whether a path matches a glob.
 
     Args:
-        glob: pattern. `*` matches any part of a name, `?` matches one character, `[ab]` matches one
-            of the characters in brackets, and `**` matches any number of names, including none.
+        glob: pattern. `*` matches any characters within one name, `?` matches one character, `[ab]`
+            matches one of the characters in brackets, and `**` matches any number of names,
+            including none.
         path: names joined by "/".
 
     Returns:
@@ -149,7 +150,7 @@ def mask_tree(globs: str | Sequence[str], tree: PyTree, who: str = "mask") -> Py
     Args:
         globs: one or more globs that match paths.
         tree: tree of parameters.
-        who: function name with which error messages begin.
+        who: function name that error messages start with.
 
     Returns:
         A tree with the structure of `tree`.
@@ -199,7 +200,7 @@ def label_tree(labels: Mapping[str, Hashable], tree: PyTree, who: str = "partiti
     Args:
         labels: dict from globs to labels.
         tree: tree of parameters.
-        who: function name with which error messages begin.
+        who: function name that error messages start with.
 
     Returns:
         A tree with the structure of `tree`.

@@ -1,8 +1,8 @@
 """Programs on many devices: pmap, shard_map, meshes and shardings.
 
 A mapped function is one Program that every device runs; each CPU device is a thread. Collectives
-are operations of that Program that communicate with the other devices through an exchange. May
-import staging and below.
+are operations of that Program that communicate with the other devices through an exchange. The
+modules of this package may import `toile.staging` and the packages below it (docs/design/house.md).
 """
 
 from toile.engine.lazy import attach as _attach

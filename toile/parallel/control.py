@@ -1,10 +1,10 @@
 """Messages other than data between processes: heartbeats, reports of waiting, and failures.
 
 A thread of each process sends a heartbeat to the next process in a ring, even while the main thread
-compiles or reads data. This distinguishes a slow process from one that has stopped. A process that
-waits for a long time reports where it waits to the process that it waits for, and the latter
-compares the report with its own position. A conflict, like any failure, is sent to all processes,
-which then raise the same error. All messages go through MPI. May import the engine.
+compiles or reads data. This distinguishes a slow process from one that has stopped. If a process
+has waited for a long time, it sends a report of its position to the process that it waits for,
+which compares the report with its own position. A conflict, like any failure, is sent to all
+processes, which then raise the same error. All messages go through MPI. May import the engine.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Control:
                            lambda r: str(self.members[r]))
 
     def report(self, wait: Report, clocks: Mapping[int, float]) -> None:
-        """Tell the processes that this process waits for where it waits.
+        """Report where this process waits to the processes that it waits for.
 
         `clocks` contains the clocks of these processes that were known before their messages were
         found to be missing."""
@@ -148,7 +148,7 @@ class Control:
             self.send(VERDICT, self.others, why.encode())
 
     def told_to_all(self) -> None:
-        """Give the others a moment to report the errors they raise."""
+        """Wait briefly until the other processes have reported the errors that they raise."""
         self.send(FAILING, self.others)
         end = time.monotonic() + ECHO
         while time.monotonic() < end:
@@ -177,7 +177,7 @@ class Control:
                 self.fail(f"{self.members[self.rank]} cannot send or receive: {error}")
 
     def _latest(self, now: float) -> bytes:
-        """The latest program over all processes, for the next process to compare with its own."""
+        """The latest program of all processes, which the next process compares with its own."""
         history = self.histories.get(tuple(range(self.size)))
         run = history.latest() if history is not None else None
         return b"\0" if run is None else Report(0, run, "", 0, (), None, now).packed()
@@ -233,7 +233,8 @@ class Control:
 
     # ---- the end
     def leave(self, limit: float) -> list[int]:
-        """Say goodbye and wait for all others to do so; return those that did not."""
+        """Announce that this process leaves; wait for the others, and return those that do not
+        leave."""
         self.send(GOODBYE, self.others)
         began = time.monotonic()
         while len(self.gone) < self.size - 1:

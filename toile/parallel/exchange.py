@@ -78,7 +78,7 @@ class World:
             self.condition.notify_all()
 
     def finish(self, path: Path) -> None:
-        """Note that a device has left; collectives that wait for it must fail."""
+        """Record that a device has finished; collectives that wait for it must fail."""
         with self.condition:
             self.finished.add(path)
             if self.pending:

@@ -1,10 +1,11 @@
 """Collectives of GPU devices: through NCCL, in the memory of one GPU, or on the host.
 
 The devices of a run first synchronize as threads, so that a failed or missing device is noticed
-before anything is enqueued on a stream, where the work would wait forever. Then each enqueues its
-part of the collective on its own stream (NCCL: one device per GPU), or the last to arrive enqueues
-all of it (logical devices of one GPU, whose streams wait for each other). Devices that share GPUs
-in any other way exchange NumPy arrays. May import platforms and below.
+before anything is enqueued on a stream, where the work would wait forever. Then, if each device has
+its own GPU, each device enqueues its part of the collective on its own stream, through NCCL. If the
+devices are logical devices of one GPU, the last device to arrive enqueues the whole collective, and
+the streams wait for each other. Devices that share GPUs in any other way exchange NumPy arrays. May
+import platforms and below.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def launch(
     function: Callable[[int], Any], places: Sequence[Place],
     make: Callable[..., Any] = ThreadExchange,
 ) -> list[Any]:
-    """Call `function(k)` for each device k, at the same time; `places[k]` says where it is.
+    """Call `function(k)` for each device k at the same time; `places[k]` is the place of device k.
 
-    `make` gives a device its exchange, unless the caller is itself one of many devices."""
+    `make` creates the exchange of a device, unless the caller is itself one of many devices."""
     return _Run(function, places, make)()

@@ -25,10 +25,11 @@ from toile.engine.trace import state
 
 
 class AxisType(enum.Enum):
-    """The types of mesh axes. A type says who decides how arrays are divided along an axis.
+    """The types of mesh axes, which determine how arrays are divided along an axis.
 
-    `Auto`: the compiler decides. `Explicit`: the type of each array says how the array is divided.
-    `Manual`: the user decides, inside `shard_map`.
+    - `Auto`: the compiler decides how arrays are divided.
+    - `Explicit`: the division of an array is part of the array's type.
+    - `Manual`: the user decides, inside `shard_map`.
     """
 
     Auto = enum.auto()
@@ -169,8 +170,8 @@ class Mesh(_Named):
     """Devices arranged in an array with named axes.
 
     Shardings refer to the names: `NamedSharding(mesh, P("x"))` divides the first axis of an array
-    along axis `"x"` of the mesh. When a mesh is used as a context manager, `shard_map` and specs
-    refer to it inside the block. Equal meshes are the same object.
+    along axis `"x"` of the mesh. Inside a `with mesh:` block, `shard_map` and specs refer to the
+    mesh. Equal meshes are the same object.
 
     Args:
         devices: the devices, such as `toile.devices()`, in an array or a nested sequence, which
@@ -400,7 +401,7 @@ def get_mesh() -> Mesh:
 
 
 def mesh_set() -> Mesh:
-    """Like `get_mesh`, but also works in traced functions, whose cache keys include the mesh."""
+    """Like `get_mesh`, but it also works in traced functions, whose cache keys include the mesh."""
     return _concrete.value
 
 

@@ -2,8 +2,8 @@
 
 The layouts of a Program's inputs and its sharding constraints determine the Program of one device,
 with collectives where devices need each other's data. The Program of one device runs like a Program
-of shard_map. Programs with effects, with meshes of several kinds, or in which nothing is divided
-stay on one device. May import staging and below.
+of shard_map. A Program runs on one device if it has effects, refers to different meshes, or
+contains nothing that is divided. May import staging and below.
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ def _mesh(named: Sequence[Any], wanted: Sequence[Any], args: Sequence[Any]) -> M
 
 
 def _needs_mesh(mesh: Mesh) -> bool:
-    """Whether a mapped function inside a Program forces all of it onto the mesh: as a step of a
-    Program on one device, its results would come through the host or from other processes."""
+    """Whether a mapped function inside a Program requires that the whole Program run on the mesh.
+    If the Program ran on one device, the results of the function would come through the host or
+    from other processes."""
     return bool(mesh.devices.flat[0].platform != "cpu" or mesh.is_multi_process)
 
 
@@ -131,7 +132,7 @@ def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> P
 
 
 def _check_devices(program: Program, first: Sharded | None, mesh: Mesh) -> None:
-    """Refuse an operand that was put on other devices than those the Program names."""
+    """Raise an error if an operand was put on devices other than those that the Program names."""
     if first is None or not first._is_committed:
         return
     if first._sharding.device_set != set(mesh.devices.flat):

@@ -2,9 +2,9 @@
 
 A `Placed` value has a part on each device; its sum over the mesh axes in `partial` is still
 pending. A `Spread` value, such as a broadcast or an iota, is made in any layout that is needed. A
-`Frame` stages the collectives: pending sums are scattered where the wanted layout divides along
-their axis, an axis that moves is exchanged, missing parts are gathered, and surplus is sliced off.
-May import control and below.
+`Frame` stages the collectives that a conversion needs: pending sums are scattered where the
+requested layout divides the value along their axis, an axis that moves is exchanged, missing parts
+are gathered, and parts that are not needed are sliced off. May import control and below.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ class Frame:
         return size % self.parts(names) == 0
 
     def common(self, values: Sequence[Value]) -> Layout:
-        """A layout for values of one shape: the most divided one, plus what the others add."""
+        """A layout for values of one shape: the most divided one, plus axes that the others
+        divide."""
         ranked = sorted(values, key=lambda v: -self.parts([n for e in v.layout for n in e]))
         layout = list(ranked[0].layout)
         used = {n for e in layout for n in e}

@@ -1,9 +1,9 @@
 """Arrays put on devices, and the shardings of compiled functions' results.
 
 `put` lays an array out over the devices of a sharding. `place` finds the shardings of the results
-of a Program from those of its operands, equation by equation; a result without a rule is whole on
-every device. `Constraint` is the identity with a sharding for its result. May import control and
-below.
+of a Program from those of its operands, equation by equation; a result without a rule is stored
+whole on every device. `Constraint` is the identity with a sharding for its result. May import
+control and below.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def concrete(sharding: Any, what: str) -> Any:
 
 
 def check_fit(shape: tuple[int, ...], sharding: Any, what: str) -> None:
-    """Refuse a sharding that an array of this shape cannot have."""
+    """Raise an error if an array of this shape cannot have the sharding."""
     try:
         sharding.check_compatible_aval(shape)
     except ValueError as e:
@@ -170,7 +170,7 @@ def constrained(x: Any, sharding: Any, what: str = "with_sharding_constraint") -
 
 
 def _dividing(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
-    """A sharding restricted to the axes that it can divide: inside jit it is a hint."""
+    """A sharding restricted to the axes that it can divide; inside jit, it is only a hint."""
     if len(sharding.spec) > len(shape):
         return sharding
     counts = [p for _, p in sharding._tiling(len(shape))]
@@ -277,7 +277,7 @@ def result(op: Any, args: Sequence[Any], aval: Aval) -> NamedSharding | None:
 
 
 def _of_result(op: Any, ins: Sequence[Any], avals: Sequence[Aval]) -> NamedSharding | None:
-    """The sharding that the operation's own rule of division gives its one result."""
+    """The sharding of an operation's single result, according to the operation's division rule."""
     mesh = next(s.mesh for s in ins if isinstance(s, NamedSharding))
     if not isinstance(mesh, Mesh):
         return None

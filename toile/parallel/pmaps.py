@@ -2,8 +2,8 @@
 
 The mapped function is traced once, for the slice of one device, and its Program runs on every
 device at the same time (`parallel.spmd`). The results are sharded arrays, which can be passed to
-the next call without a copy. The mapped axis can have at most as many entries as there are devices.
-May import staging and below.
+the next call without a copy. The size of the mapped axis is limited by the number of devices. May
+import staging and below.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def pmap(
     """Run a function on several devices at once, each with one slice of the arguments.
 
     Like `vmap`, `pmap` maps over an axis. However, each slice is computed on a separate device, so
-    the axis can have at most as many entries as there are devices. New code should use `jit` with
+    the size of the axis cannot exceed the number of devices. New code should use `jit` with
     shardings, or `shard_map`.
 
     Args:
@@ -99,7 +99,8 @@ def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
 
 
 class PmapFunction(PjitFunction):
-    """A function on several devices; like a jitted one, traced once per kind of arguments."""
+    """A function on several devices; like a jitted function, it is traced once per kind of
+    input."""
 
     def __init__(self, mapping: _Mapping):
         super().__init__(mapping.wrapped(), {"static_argnums": mapping.static or None})
@@ -238,7 +239,8 @@ class _Mapping:
         return found + [0] * len(flatten(kwargs)[0])
 
     def _check_length(self, axes: tuple[Any, ...], moving: Sequence[int]) -> None:
-        """Refuse in_axes without an entry for a mapped argument; static ones need none.
+        """Raise an error if a mapped argument has no entry in `in_axes`; static arguments need
+        none.
 
         If there are static arguments, surplus entries are ignored."""
         if self.static and moving and len(axes) <= moving[-1]:

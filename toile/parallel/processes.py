@@ -1,8 +1,8 @@
 """The processes of one program, joined by MPI: send messages, and wait for them with a time limit.
 
 Messages are sent with nonblocking MPI calls, and a waiting process polls them. Therefore, a waiting
-process knows the ranks of the processes that it waits for, a failure elsewhere ends the wait, and
-two threads never call MPI at the same time. Other communication (heartbeats, failures) is in
+process can report which processes it waits for, a failure elsewhere ends the wait, and two threads
+never call MPI at the same time. Other communication (heartbeats, failures) is in
 `parallel.control`. May import the engine.
 """
 
@@ -206,12 +206,12 @@ class Processes:
         return self.enter(self.everyone, digest_of(kind), what, user_source())
 
     def barrier(self, what: str) -> None:
-        """Wait until all processes get here."""
+        """Wait until all processes have called this method."""
         self.all_gather(b"", what)
 
     # ---- the end
     def leave(self, limit: float) -> None:
-        """Say goodbye and wait for all others to do so."""
+        """Announce that this process leaves, and wait until all others do so."""
         late = self.control.leave(limit)
         if late:
             self.fail(f"rank {self.rank} has ended and waited {limit:g} s for {self.named(late)} "
@@ -220,7 +220,7 @@ class Processes:
     on_failure: Callable[[], None] = staticmethod(lambda: None)
 
     def fail(self, why: str, code: int = 1, known: bool = False) -> None:
-        """Print why, unless that is `known`, and end all processes; they print their errors
+        """Print the reason, unless it is `known`, and end all processes; they print their errors
         first."""
         if not self.ending.acquire(blocking=False):
             return  # another thread is already ending them

@@ -1,12 +1,13 @@
-"""Number the programs that processes run together, to compare where each process is.
+"""Number the programs that processes run together, so that their positions can be compared.
 
 Programs that run on the same processes are numbered in the order in which the main thread starts
-them, which is the same on every process. Two processes that wait for each other can therefore tell
-whether they are at the same program. A waiting process sends a `Report`; `conflict` tells whether
-the process that it waits for can never arrive. A report may be out of date when it is read: its
-sender may have received what it waited for in the meantime. The receiver of a report therefore
-answers with its clock, and the next report repeats that number. The repeated number proves that the
-sender still waited in vain after it had read the answer. May import the engine.
+them, which is the same on every process. Two processes that wait for each other can therefore
+determine whether they are at the same program. A waiting process sends a `Report`; `conflict`
+determines whether the process that it waits for can never arrive. A report may be out of date when
+it is read: its sender may have received what it waited for in the meantime. The receiver of a
+report therefore answers with its clock, and the next report repeats that number. The repeated
+number proves that the sender still waited in vain after it had read the answer. May import the
+engine.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Report:
     """A process that waits in a collective: where, since when, and for whom.
 
     `group` distinguishes the groups of devices of one run. `waited` is None in a report that only
-    says what a process runs. `heard` is the clock of the process that reads the report, from the
+    states what a process runs. `heard` is the clock of the process that reads the report, from the
     latest answer that the waiting process had read when it last looked for the missing message."""
 
     __slots__ = ("id", "run", "what", "group", "late", "waited", "first", "last", "heard")
@@ -167,7 +168,7 @@ def _is_deadlock(theirs: Report, source: int, mine: Run | None, own: Report) -> 
 
 def whereabouts(histories: Mapping[Ranks, History], waits: Iterable[Report],
                 named: Callable[[int], str]) -> str:
-    """What a process that others wait for is doing, in words."""
+    """A description of what a process that others wait for is doing."""
     for own in waits:
         late = ", ".join(map(named, own.late))
         return f"it is waiting in {own.what} of {own.run} for {late}"

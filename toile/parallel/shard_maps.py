@@ -342,7 +342,7 @@ class _Sharded:
         ))
 
     def _check_replicas(self, program: Any, ins: Sequence[Layout], wanted: Sequence[P]) -> None:
-        """Refuse results that may differ along mesh axes that their specs do not name."""
+        """Raise an error if results may differ along mesh axes that their specs do not name."""
         if all(set(self.sizes) <= {n for e in s for n in axes_of(e)} for s in wanted):
             return
         mapped = [[n for n, _ in self.axes if any(n in names for names in x)] for x in ins]
@@ -371,7 +371,7 @@ class _Sharded:
         )
 
     def _check_rank(self, what: str, spec: P, rank: int, whose: str) -> None:
-        """Refuse a spec that is longer than the rank of its value."""
+        """Raise an error if a spec is longer than the rank of its value."""
         if len(spec) > rank:
             hint = "" if rank else f" (consider using an {what} entry of `P()`, the empty spec)"
             raise ValueError(

@@ -31,7 +31,7 @@ def _is_leaf(x: Any) -> bool:
 
 
 def _check_known(sharding: Any, what: str) -> None:
-    """Refuse an empty mesh, and a spec with unconstrained axes: jit must know all of them."""
+    """Raise an error for an empty mesh, or for a spec with unconstrained axes."""
     spec = getattr(sharding, "spec", sharding)
     if isinstance(sharding, NamedSharding) and sharding.mesh.empty:
         raise ValueError(

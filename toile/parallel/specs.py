@@ -1,7 +1,7 @@
-"""PartitionSpec and NamedSharding, which say which mesh axes divide which axes of an array.
+"""PartitionSpec and NamedSharding, which specify which mesh axes divide which axes of an array.
 
-The code works for any number of devices; the number only limits which meshes can be created. May
-import the engine and parallel.meshes.
+This code does not depend on the number of devices, which only limits which meshes can be created.
+May import the engine and parallel.meshes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ UNCONSTRAINED = _Unconstrained()
 
 
 def _canonical(entry: Any) -> Any:
-    """A tuple of one name is that name; an empty one is None."""
+    """The canonical form of an entry: a tuple of one name becomes the name, and () becomes None."""
     if isinstance(entry, (tuple, list)):
         return None if not entry else entry[0] if len(entry) == 1 else tuple(entry)
     return entry
@@ -169,7 +169,7 @@ def axes_of(entry: Any) -> tuple[Any, ...]:
 
 
 def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
-    """Refuse axes that are not in the mesh, and axes used twice."""
+    """Raise an error for axes that are not in the mesh, and for axes that are used twice."""
     seen: set[Any] = set()
     for name in [*(n for e in spec for n in axes_of(e)), *spec.unreduced, *spec.reduced]:
         if name not in mesh.axis_names:

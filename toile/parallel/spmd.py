@@ -472,10 +472,10 @@ class Spmd(Carrier):
     def _summing(
         self, program: Program, n: int, shared: Sequence[Any], summed: Sequence[Any]
     ) -> Program:
-        """A transposed Program in which each cotangent counts once, not once per device.
+        """A transposed Program in which each cotangent counts only once, not once per device.
 
-        A result that is the same on k devices gives each 1/k of its cotangent; the cotangents of an
-        operand that all devices share are summed."""
+        If a result is the same on k devices, each device receives 1/k of its cotangent; the
+        cotangents of an operand that all devices share are summed."""
         if not any(shared) and not any(summed):
             return program
         sizes = dict(self.grid.bound)
@@ -522,7 +522,7 @@ class Spmd(Carrier):
 
 
 class Form:
-    """A mapped function traced for a kind of arguments: what to call, and the results' tree.
+    """A mapped function, traced for a kind of input: what to call, and the structure of the result.
 
     `given_up` contains the positions of the donated arguments that a call deletes."""
 

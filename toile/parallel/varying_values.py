@@ -1,12 +1,12 @@
 """Find which values differ between devices inside shard_map with `check_vma`, for reverse mode.
 
-With `check_vma`, a value that is equal on all devices is one value: its cotangent is summed over
-devices, and an equal result has one cotangent, not one for each device. Inside a mapped function,
-the transpose of psum is psum, which yields the gradient of the *sum* of all results over devices
-with respect to the arguments of each device. `shared` corrects the difference at the ends of a
-differentiated function, along axes where values do not vary: cotangents of results are divided by
-the number of devices, and cotangents of arguments are summed. Variation is inferred from the
-equations traced so far. May import control and below.
+With `check_vma`, a value that is equal on all devices counts as one value: its cotangent is summed
+over devices, and a result that is equal on all devices has one cotangent, not one for each device.
+Inside a mapped function, the transpose of psum is psum, which yields the gradient of the *sum* of
+all results over devices with respect to the arguments of each device. `shared` corrects the
+difference at the ends of a differentiated function, along axes where values do not vary: cotangents
+of results are divided by the number of devices, and cotangents of arguments are summed. Variation
+is inferred from the equations traced so far. May import control and below.
 """
 
 from __future__ import annotations

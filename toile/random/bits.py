@@ -396,7 +396,7 @@ def choice(
         ValueError: there is nothing to choose from (`a` has size 0 along `axis`, or is an integer
             that is not positive) although `shape` contains no 0; `replace` is False, and `shape`
             requests more elements than there are to choose from; `p` is not a vector with one
-            weight per element; `axis` is out of range; or `mode` is used and is invalid.
+            weight per element; `axis` is out of range; or `mode` is invalid, and noise is used.
 
     >>> toile.random.choice(key(0), jnp.array([10, 20, 30]), (4,))
     Array([20, 10, 30, 20], dtype=int32)

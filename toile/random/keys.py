@@ -23,7 +23,7 @@ from toile.random._arguments import canonical_shape, key_words, reused, wrapped_
 from toile.random.generators import random_fold_in, random_seed, random_split
 
 Key = NewType("Key", Array)
-Key.__doc__ = """The type of random keys, for annotations. Calling it returns its argument.
+Key.__doc__ = """The type of random keys, for use in annotations. Calling it returns its argument.
 
 >>> def dropout_mask(key: toile.random.Key): return toile.random.bernoulli(key, 0.9, (3,))
 >>> dropout_mask(toile.random.key(0)).shape
@@ -223,7 +223,7 @@ def fold_in(key: Array, data: ArrayLike) -> Array:
 
 
 def key_data(keys: Array) -> Array:
-    """Return the words that keys consist of, for example to store them.
+    """Return the uint32 words that keys consist of, for example to store the keys.
 
     `wrap_key_data` turns words back into keys.
 

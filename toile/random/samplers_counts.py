@@ -1,7 +1,7 @@
 """Samplers of counts: Poisson, binomial and multinomial numbers.
 
-For small means, arrivals are counted one by one; for large means, Hörmann's transformed rejection
-is used. Both methods process whole arrays with one key.
+For small means, events are counted one by one; for large means, Hörmann's transformed rejection
+method is used. Both methods process whole arrays with one key.
 """
 
 from __future__ import annotations

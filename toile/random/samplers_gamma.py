@@ -2,8 +2,8 @@
 
 Marsaglia and Tsang's rejection method runs for all elements simultaneously. Each element has its
 own key, so the number drawn for an element does not depend on how many rounds the other elements
-need. Derivatives with respect to the shape parameter pass through the sample (implicit
-reparametrization).
+need. Samples can be differentiated with respect to the shape parameter by implicit
+reparametrization.
 """
 
 from __future__ import annotations

@@ -97,9 +97,9 @@ class RegularGridInterpolator:
             method: `"linear"` or `"nearest"`; None for the method of the interpolator.
 
         Returns:
-            An array with the axes of `xi` except the last (for a vector or a tuple: of `xi` as it
-            is after the reshaping or stacking above), followed by the axes of the values that are
-            not axes of the grid.
+            An array with the axes of `xi` except the last, followed by the axes of the values that
+            are not axes of the grid. If `xi` is a vector or a tuple, its axes after the reshaping
+            or stacking described above are used.
 
         Raises:
             ValueError: `method` is invalid, the points have the wrong number of coordinates, or

@@ -1,8 +1,9 @@
 """Finding the differences between two state dicts, and filling one with values from the other.
 
 A state dict is a nested dict with leaves. A path consists of keys joined by slashes. If a leaf of
-the target is an array or another object with a shape and a dtype, the leaf restricts the values
-that fit it. If the leaf is None, a Python number or a string, any value fits.
+the target is an array or another object with a shape and a dtype, a value fits only if it passes
+the requested checks of shape and dtype. If the leaf is None, a Python number or a string, any value
+fits.
 """
 
 from __future__ import annotations

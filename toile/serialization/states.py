@@ -210,7 +210,7 @@ def restore_partially(
 
 
 def is_serializable(target: object) -> bool:
-    """Tell whether conversion to a state dict is registered for a type.
+    """Return whether conversion to a state dict is registered for a type.
 
     Args:
         target: a type, or an object of that type.

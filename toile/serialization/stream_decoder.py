@@ -77,7 +77,7 @@ class Decoded:
 
 
 def decode(source: Source, with_sums: bool = True) -> Decoded:
-    """The tree in a file; raises a ValueError that says what is wrong if the file is invalid."""
+    """The tree in a file; raises a ValueError that describes the problem if the file is invalid."""
     try:
         return _Decoder(source, with_sums).run()
     except (OSError, MemoryError):

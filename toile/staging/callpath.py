@@ -1,10 +1,10 @@
-"""Generated Python for repeated calls: the fast path into a compiled Program.
+"""Generated Python code for repeated calls: the fast path to a compiled Program.
 
 An `Entrance` is made for one structure of arguments. Its generated function unpacks the arguments
 by direct indexing, checks that their structure is the same, looks up the signatures of the arrays,
 and passes the arrays' pointers to an exit, which a platform makes for a Program
-(`platforms.call_exits`). `MISS` sends the call to the general path, which can handle everything.
-May import the engine and platforms.
+(`platforms.call_exits`). If the generated function returns `MISS`, the call takes the general path,
+which can handle all arguments. May import the engine and platforms.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Statics:
 class Entrance:
     """The fast path for arguments of one structure.
 
-    `others` are the leaves that were not arrays, `donated` those whose memory is donated. There is
-    one table of Exits for each configuration seen."""
+    `others` are the leaves that were not arrays, and `donated` are the leaves whose memory is
+    donated. There is one table of Exits for each configuration that has occurred."""
 
     __slots__ = ("enter", "others", "tables", "current")
 
@@ -49,8 +49,7 @@ class Entrance:
         self.enter = _Unpacker(in_tree, statics).function(self, donated)
 
     def renew(self) -> dict[Any, Any]:
-        """The table for this thread's configuration; an empty one under `no_execution`,
-        where nothing may run."""
+        """The table for this thread's configuration; an empty table under `no_execution`."""
         if config.flags.no_execution:
             return {}
         values = config.trace_context()

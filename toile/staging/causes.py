@@ -17,7 +17,7 @@ from toile.engine.source import here, user_source
 def differences(
     old: Any, new: Any, old_labels: Sequence[str], labels: Sequence[str]
 ) -> list[str]:
-    """What changed between two cache keys, in words."""
+    """A description of what changed between two cache keys."""
     found = []
     if old[0] != new[0]:
         return [f"the arguments' structure changed from {old[0]} to {new[0]}"]
@@ -41,7 +41,7 @@ def differences(
 
 
 def _static_changes(where: Any, old: Any, new: Any) -> list[str]:
-    """How a static argument changed; its type may say (`__changes_since__`), also in a tuple."""
+    """How a static argument changed; its type may describe this with `__changes_since__`."""
     if type(old) is type(new) and hasattr(type(new), "__changes_since__"):
         return new.__changes_since__(old)
     if type(old) is type(new) is tuple and len(old) == len(new):
@@ -68,7 +68,7 @@ def reason_of(cause: str) -> str:
 
 
 def warn_of_retraces(name: str, cause: str) -> None:
-    """Warn that a function is compiled over and over."""
+    """Warn that a function is compiled repeatedly."""
     warnings.warn(
         f"jit: {name} is traced repeatedly ({cause[:300]}). Each trace costs a compilation: "
         "call it with fewer different shapes and dtypes (for example by padding), or see "
@@ -146,7 +146,7 @@ def _explained_changes(old: Any, new: Any, labels: Sequence[str]) -> list[str]:
 
 
 def _typed(signature: Any, weak: bool) -> str:
-    """A leaf of a cache key in short: `f32[3]`, and whether it is weakly typed if asked."""
+    """Describe a leaf of a cache key, such as `f32[3]`; if requested, mention its weak type."""
     shape, dtype, weak_type = signature
     text = Aval(shape, dtype).str_short(short_dtypes=True)
     return f"{text}{{weak_type={weak_type}}}" if weak else text

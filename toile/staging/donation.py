@@ -68,8 +68,8 @@ def given_up(
 ) -> tuple[int, ...]:
     """The donated arguments that the call deletes, because a result has the same size in bytes.
 
-    The others are kept. Outside a trace, a warning lists those that no result can reuse; arguments
-    that nothing depends on are ignored unless `keep_unused` is True."""
+    The other donated arguments are kept. Outside a trace, a warning lists those that no result can
+    reuse; arguments that nothing depends on are ignored unless `keep_unused` is True."""
     if donated and not keep_unused:
         used = used_arguments(program)
         donated = [i for i in donated if i in used]

@@ -83,7 +83,7 @@ def argnums_of(argnums: int | Sequence[int], count: int, what: str) -> tuple[int
 
 
 def check_axes(what: str, name: str, axes: Any) -> None:
-    """Refuse mapped axes (`in_axes`, `out_axes`) that are not integers."""
+    """Raise an error if mapped axes (`in_axes`, `out_axes`) are not integers."""
     for leaf in flatten(axes)[0]:
         if not isinstance(leaf, int) or isinstance(leaf, bool):
             raise TypeError(

@@ -102,8 +102,8 @@ class Cache:
         self.paths = ()
 
     def add(self, key: Any, traced: Traced) -> None:
-        """Keep a traced form; evicting an old one resets all fast paths, so that forms in use pass
-        through the general path and count as recently used."""
+        """Keep a traced form. When an old form is evicted, all fast paths are reset, so that the
+        forms in use take the general path once and count as recently used."""
         self.entries[key] = traced
         self.equations += traced.equations
         count = len(self.entries)
@@ -197,7 +197,7 @@ class Static:
 
 
 class _Signature:
-    """The signature of the wrapped function; on the class itself None, since it has its own."""
+    """The signature of the wrapped function; None on the class, which has its own signature."""
 
     def __get__(self, instance: PjitFunction | None, owner: type) -> inspect.Signature | None:
         return None if instance is None else inspect.signature(instance.fun)
@@ -375,8 +375,8 @@ class PjitFunction(Generic[P, R]):
     def _entrance(
         self, statics: Any, given_up: tuple[int, ...], leaves: Any, in_tree: Any
     ) -> Entrance:
-        """The Entrance for a structure; one made for arrays only is replaced when a number or a
-        NumPy array is passed."""
+        """The Entrance for a structure. An Entrance that was made for arrays only is replaced when
+        a number or a NumPy array is passed."""
         cache = self.cache
         where = tuple([where for where, _ in statics or ()])
         key = in_tree, where, given_up
@@ -484,11 +484,12 @@ class PjitFunction(Generic[P, R]):
             )
 
     def _is_retraced_repeatedly(self, cause: str) -> bool:
-        """Whether a user's function, called outside a trace, is retraced for one reason the third
-        time (the ninth, if the reason is the structure of the arguments).
+        """Whether a user's function, called outside a trace, is retraced for the same reason for
+        the third time (for the ninth time, if the reason is the structure of the arguments).
 
-        Different models passed through one function do not count; the same argument, or the same
-        static value, must differ each time. Users cannot change toile's own functions."""
+        Retraces for different models that are passed to one function do not count: the same
+        argument, or the same static value, must differ each time. toile's own functions are
+        excluded, because users cannot change them."""
         cache = self.cache
         ours = (getattr(self.fun, "__module__", None) or "").startswith("toile.")
         if ours or state.trace is not None or cache.traces == 1 or cache.warned:
@@ -531,8 +532,8 @@ class PjitFunction(Generic[P, R]):
         """List the reason for each trace of the function.
 
         Returns:
-            The reasons, oldest first. Each says how a call differed from the most similar earlier
-            call. Only the last 1000 reasons are kept.
+            The reasons, oldest first. Each describes how a call differed from the most similar
+            earlier call. Only the last 1000 reasons are kept.
         """
         return list(self.cache.causes)
 

@@ -75,7 +75,7 @@ def _check_names(
     fun: Callable[..., Any], given: Sequence[str], parameters: Sequence[inspect.Parameter],
     what: str,
 ) -> None:
-    """Refuse names that are not parameters, or that cannot be passed by keyword."""
+    """Raise an error for names that are not parameters, or that cannot be passed by keyword."""
     anything = _has(parameters, inspect.Parameter.VAR_KEYWORD)
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     unnamed = {p.name for p in parameters} - named
@@ -97,7 +97,7 @@ _SWITCHES = frozenset({"xla_embed_ir_in_executable", "xla_cpu_enable_fast_math"}
 
 
 def check_compiler_options(options: dict[str, Any] | None) -> None:
-    """Refuse options that XLA does not have; the others are accepted and ignored."""
+    """Raise an error for options that XLA does not have; all others are accepted and ignored."""
     for name, value in (options or {}).items():
         if not name.startswith("xla_") and name not in _OPTIONS:
             raise JaxRuntimeError(f"No such compile option: {name!r}{here()}")
@@ -108,7 +108,7 @@ def check_compiler_options(options: dict[str, Any] | None) -> None:
 
 
 def check_jittable(fun: Any) -> None:
-    """Refuse what jit cannot trace, saying what it was given."""
+    """Raise an error that describes the argument if jit cannot trace it."""
     if isinstance(fun, staticmethod):
         raise TypeError(
             f"staticmethod arguments are not supported, got {fun!r} (put @staticmethod outside "
@@ -127,7 +127,7 @@ def check_jittable(fun: Any) -> None:
 
 
 def check_leaves(leaves: Sequence[Any]) -> None:
-    """Refuse objects that would have to be turned into arrays on every call."""
+    """Raise an error for objects that would have to be converted to arrays in every call."""
     for x in leaves:
         if not isinstance(x, Array) and hasattr(x, "__jax_array__"):
             raise ValueError(
@@ -138,7 +138,7 @@ def check_leaves(leaves: Sequence[Any]) -> None:
 
 
 def check_disjoint(static: Any, donated: Any) -> None:
-    """Refuse arguments that are both static and donated."""
+    """Raise an error for arguments that are both static and donated."""
     kinds = zip(("argnums", "argnames"), static, donated, strict=True)
     for kind, a, b in reversed(list(kinds)):
         both = set(a) & set(b)

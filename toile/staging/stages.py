@@ -512,7 +512,7 @@ class Compiled(_FromTrace):
         return owner._placed(unflatten(traced.out_tree, outs))
 
     def _check_types(self, leaves: Sequence[Any]) -> None:
-        """Refuse tracers, and arguments of other shapes or dtypes."""
+        """Raise an error for tracers, and for arguments of other shapes or dtypes."""
         stage = self.stage
         labels = stage.labels or [f"leaf {i}" for i in range(len(leaves))]
         wrong = []

@@ -43,7 +43,7 @@ def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
         A source for a Loader.
 
     Raises:
-        UnreadableFileError: a file is damaged or is shorter than its header says.
+        UnreadableFileError: a file is damaged or is shorter than its header specifies.
         ValueError: the arrays differ in length.
 
     >>> import tempfile
@@ -87,7 +87,7 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
         A source for a Loader.
 
     Raises:
-        UnreadableFileError: the file is damaged or is shorter than its header says.
+        UnreadableFileError: the file is damaged or is shorter than its header specifies.
         ValueError: the file does not contain an array for every name in `names`, or the arrays
             differ in length.
 

@@ -2,7 +2,7 @@
 
 A column is numeric if all its entries are numbers. Any other column contains categories, which are
 numbered in sorted order. If `like` is given, the columns and codes of an earlier table are used, so
-that a model sees the same codes for both files.
+that both files have the same codes.
 """
 
 from __future__ import annotations
@@ -101,12 +101,13 @@ def csv_table(
 
     Args:
         path: path of the file, which must be encoded in UTF-8.
-        target: the column to predict; it must have a value in every row.
+        target: the column to predict. It must have a value in every row, unless `missing` is
+            `"drop"`.
         ignore: columns to leave out, such as names and identifiers.
         categories: numeric columns to treat as categories, such as postal codes.
-        missing: how to treat missing numbers. `"error"` raises an error that says where they are,
-            `"mean"` replaces them with the mean of the column, `"nan"` replaces them with NaN, and
-            `"drop"` leaves out the rows in which they occur.
+        missing: how to treat missing numbers. `"error"` raises an error that names the first line
+            with a missing number, `"mean"` replaces missing numbers with the mean of the column,
+            `"nan"` replaces them with NaN, and `"drop"` leaves out the rows in which they occur.
         delimiter: the character between fields.
         like: a table, such as the training data, whose columns, codes and means are also used for
             this file. If `like` is given, it replaces `target`, `ignore` and `categories`.

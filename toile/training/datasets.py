@@ -4,7 +4,7 @@
 and `split` divides any source. `shipped` finds a file beside an example or in the folders of the
 examples, so that a copied example still runs. `tfds_sources` provides random access to a prepared
 data set, without TensorFlow. It never downloads anything; if a data set is missing, the error
-message says how to prepare it.
+message explains how to prepare it.
 """
 
 from __future__ import annotations

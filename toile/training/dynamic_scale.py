@@ -29,8 +29,9 @@ class DynamicScale(dynamic_scale.DynamicScale):
         growth_factor: factor by which the scale is multiplied to increase it.
         backoff_factor: factor by which the scale is multiplied to reduce it.
         growth_interval: number of consecutive steps with finite gradients that must precede an
-            increase. The scale is increased in the next step with finite gradients, that is, in
-            every `growth_interval + 1`-th step as long as all gradients are finite.
+            increase. The increase takes place in the next step with finite gradients. As long as
+            all gradients are finite, the scale is therefore increased once every
+            `growth_interval + 1` steps.
         fin_steps: number of consecutive steps with finite gradients since the last increase.
         scale: the current scale.
         minimum_scale: minimum scale; if None, there is no limit.

@@ -95,8 +95,8 @@ def image_folder(
 
     The names of the subfolders, sorted, are the classes: `folder.classes[label]`. Nested subfolders
     are searched too. Hidden files and files that are not images are skipped. Photographs are
-    rotated as their metadata says. `folder.labels` contains the labels, which are known without
-    reading the images.
+    rotated according to their metadata. `folder.labels` contains the labels, which are known
+    without reading the images.
 
     Args:
         path: the folder.

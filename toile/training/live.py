@@ -35,7 +35,7 @@ class Plot(MetricWriter):
     panel.
 
     Metrics whose names differ only in a prefix, such as `train/loss` and `eval/loss` or
-    `train_loss` and `eval_loss`, share a panel; every other metric has its own.
+    `train_loss` and `eval_loss`, share a panel. Every other metric has its own panel.
 
     Args:
         panels: a dict from the panels' titles to the names of their metrics. Metrics that are not

@@ -85,8 +85,8 @@ class Metric(struct.PyTreeNode):
         """Create a subclass that computes this metric from one output of the model.
 
         Args:
-            name: name of the output. An output named `mask` is also used if its first axis is as
-                long as the first axis of the output `name`.
+            name: name of the output. If the model also has an output named `mask` whose first axis
+                has the same length, it is passed to the metric as the mask.
 
         Returns:
             A class whose `from_model_output` accepts all outputs as keyword arguments.

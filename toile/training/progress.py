@@ -150,7 +150,7 @@ class Progress:
 
 
 def is_drawing() -> bool:
-    """Tell whether a progress bar is currently being drawn.
+    """Return whether a progress bar is currently being drawn.
 
     Use this function to avoid drawing a second bar, which would overwrite the first.
 

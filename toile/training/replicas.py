@@ -98,7 +98,8 @@ def average_metrics(values: PyTree) -> PyTree:
     `replicated` calls this function for the metrics that a step returns.
 
     Args:
-        values: tree of numbers and metrics. Numbers are averaged, and metrics are merged.
+        values: tree of numbers, metrics (`Metric`) and collections of metrics (`Collection`).
+            Numbers are averaged; metrics are merged.
 
     Returns:
         A tree of the same structure.

@@ -2,9 +2,9 @@
 
 `TrainState` is like the class of the same name in Flax. With `trainable=`, only some parameters are
 optimized, and `value_and_grad` differentiates only with respect to these parameters. The gradients
-of all other parameters are None and cost nothing. `ModelState` also contains all other collections
-and the random streams, so the training loop need not change when BatchNorm or Dropout is added to
-the model.
+of all other parameters are None and are not computed. `ModelState` also contains all other
+collections and the random streams, so the training loop need not change when BatchNorm or Dropout
+is added to the model.
 """
 
 from __future__ import annotations
@@ -197,9 +197,9 @@ class ModelState(TrainState):
     """A `TrainState` that also contains the model's other collections and its random streams.
 
     The training loop is the same whether or not the model has `BatchNorm` or `Dropout`. The keys
-    for each step are derived by folding the step number into the streams' keys. No keys have to be
-    split or stored, and a resumed run continues with the same random numbers. Create a state with
-    `ModelState.init` or `ModelState.create`.
+    for each step are derived by folding the step number into the streams' keys. The training loop
+    need not split or store keys, and a resumed run continues with the same random numbers. Create a
+    state with `ModelState.init` or `ModelState.create`.
 
     Args:
         step: number of updates so far.

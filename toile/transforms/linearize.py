@@ -130,8 +130,8 @@ def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any],
                    forward: Callable[[LinearTrace], JVPTrace] = JVPTrace) -> tuple[list[Any], Tape]:
     """Results of a flat function and the tape of its derivative at `primals`.
 
-    `moving` says which arguments are differentiated (default: all), `forward` makes the trace that
-    records the tape."""
+    `moving` specifies which arguments are differentiated (by default, all of them), and `forward`
+    makes the trace that records the tape."""
     tape = LinearTrace(state.trace)
     trace = forward(tape)
     args, inputs = [], []
@@ -206,9 +206,9 @@ class Split:
     """A Program split by which inputs are linear.
 
     `known`: nonlinear inputs -> known outputs + saved residuals. `linear`: residuals + linear
-    inputs -> linear outputs. `is_linear` says for each output of the original which of the two has
-    it; `forwarded` gives, for each residual, the nonlinear input that it equals, or None if it is
-    among the saved ones."""
+    inputs -> linear outputs. `is_linear` specifies, for each output of the original, which of the
+    two Programs has it. `forwarded` contains, for each residual, the nonlinear input that it
+    equals, or None if it is saved."""
 
     __slots__ = ("known", "linear", "is_linear", "residuals", "forwarded")
 
@@ -230,10 +230,10 @@ class Split:
 def split_program(program: Program, linear: Sequence[bool],
                   instantiated: Sequence[bool] | None = None,
                   saved: Sequence[bool] | None = None) -> Split:
-    """Split a Program; outputs where `instantiated` count as linear even if they are known.
+    """Split a Program; outputs where `instantiated` is True count as linear even if they are known.
 
-    Inputs where `saved` are never forwarded as residuals but saved: the carry of a scan changes
-    each step, and each branch of a cond has residuals of its own."""
+    Inputs where `saved` is True are always saved, never forwarded as residuals, because the carry
+    of a scan changes in each step, and each branch of a cond has its own residuals."""
     forced = tuple(instantiated) if instantiated is not None else (False,) * len(program.outputs)
     passing = tuple(saved) if saved is not None else (False,) * len(linear)
     key = ("split", tuple(linear), forced, passing)

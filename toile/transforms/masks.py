@@ -38,11 +38,10 @@ def spread(values: Sequence[Any], mask: Sequence[bool], likes: Sequence[Any]) ->
 
 def fixed_point(mask: Sequence[bool], step: Callable[[list[bool]], tuple[Any, Sequence[bool]]]
                 ) -> tuple[list[bool], Any]:
-    """The given mask of a loop's carries, extended until the body adds none, and
-    the result of `step` for it.
+    """The mask of a loop's carries, extended until the body adds no more, and `step` of that mask.
 
-    `step(mask)` returns a derived body, and which carries it returns as nonzero, linear, mapped or
-    live: those must be so from the start."""
+    `step(mask)` returns a derived body, and a mask of the carries that the body returns as nonzero,
+    linear, mapped or live. These carries must have the same property at the start of the loop."""
     held = list(mask)
     while True:
         made, found = step(held)

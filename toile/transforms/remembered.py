@@ -1,11 +1,12 @@
 """Eager reverse mode that differentiates an operation once for all operands of the same types.
 
-Differentiating an operation costs several times what computing a small array does: its rule is run,
-and each linear operation it makes is inferred, recorded, and transposed later. All of that depends
-on the operands' types alone. A `GradTrace` does it on a Program of the one operation, after a few
-occurrences, and caches two plain functions of NumPy arrays: one returns the result with the
-residuals, the other the cotangents. They run the same rules in the same order, so results are the
-same bits. Under other traces, or if operands are not plain arrays, `JVPTrace` is used.
+For small arrays, differentiating an operation takes several times as long as computing it: the rule
+of the operation is run, and each linear operation that the rule creates is inferred, recorded and
+later transposed. All of this work depends only on the types of the operands. After an operation has
+occurred a few times, a `GradTrace` does the work once, on a Program that consists of this
+operation, and caches two plain functions of NumPy arrays. One returns the result and the residuals,
+and the other returns the cotangents. They run the same rules in the same order, so results are
+bit-for-bit identical. Under other traces, or if operands are not plain arrays, `JVPTrace` is used.
 May import the engine and the other transforms.
 """
 

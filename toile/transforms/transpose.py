@@ -102,7 +102,8 @@ def transpose_program(program: Program, linear: Sequence[bool],
                       arriving: Sequence[bool]) -> tuple[Program, list[bool]]:
     """The Program (nonlinear inputs, cotangents where `arriving`) -> cotangents of linear inputs.
 
-    The second result says which cotangents of linear inputs are nonzero: only those are outputs."""
+    The second result specifies which cotangents of linear inputs are nonzero; only these are
+    outputs."""
     key = ("transpose", tuple(linear), tuple(arriving))
     return program.memoized(key, lambda: _transpose_program(program, linear, arriving))
 

@@ -20,7 +20,7 @@ from toile.primitives.families import bdim_at
 
 
 class BatchTracer(Tracer):
-    """A batch of values that its function sees as one example."""
+    """A batch of values that appears as one example to the mapped function."""
 
     __slots__ = ("value", "dim")
     _trace: BatchTrace
@@ -54,7 +54,7 @@ class BatchTracer(Tracer):
 class BatchTrace(Trace):
     """Runs the vmap rules in the parent trace.
 
-    Traces of one `level` map the same axis: a custom rule is called under a trace of its own, and
+    Traces with the same `level` map the same axis. A custom rule is called under its own trace, and
     may close over values that the enclosing trace has mapped."""
 
     __slots__ = ("axis", "level")
@@ -128,7 +128,7 @@ def vmap_program(program: Program, axis: Axis, dims: Sequence[Dim],
                  wanted: Sequence[bool] | bool = False) -> tuple[Program, list[Dim]]:
     """The Program over mapped inputs, with mapped axes first; dims are None or 0, in and out.
 
-    `wanted` says which outputs must have the axis even if they depend on no mapped input."""
+    `wanted` specifies which outputs must have the axis even if they depend on no mapped input."""
     forced = (wanted,) * len(program.outputs) if isinstance(wanted, bool) else tuple(wanted)
     key = ("vmap", axis, tuple(dims), forced)
     return program.memoized(key, lambda: _vmap_program(program, axis, tuple(dims), forced))

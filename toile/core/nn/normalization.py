@@ -62,7 +62,7 @@ def statistics(
     x: Any, axes: tuple[int, ...], axis_name: Any = None, axis_index_groups: Any = None,
     use_mean: bool = True, use_fast_variance: bool = True, mask: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Mean and variance over `axes` and `axis_name`; without `use_mean`, None and `E|x|²`.
+    """The mean and variance over `axes` and `axis_name`; if not `use_mean`, None and `E|x|²`.
 
     The fast variance `E|x|² - |E x|²` needs one pass over the data and, with several devices, one
     exchange."""
@@ -164,8 +164,8 @@ def batch_norm(
             statistics of the batch. If False, each call updates the averages, except the call that
             creates them.
         axis: axis or axes of the features; the statistics are computed over all other axes.
-        momentum: decay rate of the running averages, the fraction of the old value that each update
-            keeps.
+        momentum: decay rate of the running averages, that is, the fraction of the old value that
+            each update keeps.
         epsilon: small number that is added to the variance to avoid division by zero.
         dtype: dtype of the result.
         bias: whether to add a bias.

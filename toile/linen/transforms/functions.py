@@ -1,4 +1,4 @@
-"""Lifted transforms of modules: conversion of variables, mapping, loops, branches and compiling.
+"""Lifted transforms of modules: conversion of variables, mapping, loops, branches and compilation.
 
 The target is a module class (the result is then a class), a method in a class body, or a function
 whose first argument is a module. `toile.core.lift` transforms functions of scopes, and the
@@ -486,7 +486,7 @@ def switch(
 
 
 def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[..., Any]:
-    """Label a method's operations with the module's name, which programs and profiles then show.
+    """Label a method's operations with the module's name in traced programs and profiles.
 
     By default, all methods of modules are labeled, unless `disable_named_call` was called.
 

@@ -1,4 +1,4 @@
-"""Modules as static arguments: how `nn.jit` knows that two calls can share a trace."""
+"""Modules as static arguments: how `nn.jit` determines whether two calls can share a trace."""
 
 from __future__ import annotations
 

@@ -131,8 +131,8 @@ class OptimizerDef:
 
         Args:
             target: tree of parameters.
-            focus: traversal that selects the parameters to train. If `focus` is None, all
-                parameters are trained.
+            focus: traversal, such as a `toile.traverse_util.ModelParamTraversal`, that selects the
+                parameters to train. If `focus` is None, all parameters are trained.
         """
         definition = self if focus is None else MultiOptimizer((focus, self))
         return Optimizer(definition, definition.init_state(target), target)
@@ -349,10 +349,10 @@ class _Slot:
 class MultiOptimizer(OptimizerDef):
     """An optimizer that applies different optimizers to different parameters.
 
-    For each optimizer, a traversal selects the parameters. Parameters that no traversal selects
-    stay unchanged, and their state is None. If `apply_gradient` overrides hyperparameters, the new
-    values are passed to all optimizers. To override hyperparameters for each optimizer separately,
-    pass a list as `hyper_params`.
+    For each optimizer, a traversal (see `toile.traverse_util`) selects the parameters. Parameters
+    that no traversal selects stay unchanged, and their state is None. If `apply_gradient` overrides
+    hyperparameters, the new values are passed to all optimizers. To override hyperparameters for
+    each optimizer separately, pass a list as `hyper_params`.
 
     Args:
         traversals_and_optimizers: pairs (traversal, optimizer definition).

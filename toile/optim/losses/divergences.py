@@ -114,7 +114,7 @@ def generalized_kl_divergence(
 def convex_kl_divergence(
     log_predictions: ArrayLike, targets: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Compute `generalized_kl_divergence`; `convex_kl_divergence` is its former, deprecated name.
+    """Compute `generalized_kl_divergence` under its former name, which is deprecated.
 
     Args:
         log_predictions: logarithms of predicted weights, floating-point.

@@ -55,7 +55,7 @@ def ranking_softmax_loss(
 
 
 def _reduced(loss: Any, where: Any, reduce_fn: Callable[..., Any] | None) -> Any:
-    """Return the reduced loss; lists without an included item contribute 0."""
+    """Return the reduced loss; lists without included items do not contribute to it."""
     if reduce_fn is None:
         return loss if where is None else jnp.where(where, loss, 0.0)
     out = reduce_fn(loss, where=where)

@@ -134,7 +134,7 @@ def linear_onecycle_schedule(
         transition_steps: total number of steps.
         peak_value: maximum value.
         pct_start: fraction of the steps after which the peak is reached.
-        pct_final: fraction of the steps at which the second line ends.
+        pct_final: fraction of the steps after which the second line ends.
         div_factor: ratio of the peak to the first value.
         final_div_factor: ratio of the first value to the last.
 

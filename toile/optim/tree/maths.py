@@ -439,7 +439,7 @@ def update_moment(updates: PyTree, moments: PyTree, decay: ArrayLike, order: int
     Args:
         updates: tree of gradients `g`; leaves that are None stay None.
         moments: tree of averages `m`.
-        decay: decay rate of the average; the closer it is to 1, the more steps the average covers.
+        decay: decay rate of the average; values closer to 1 average over more steps.
         order: power to which the gradients are raised.
 
     Returns:
@@ -460,9 +460,9 @@ def update_moment_per_elem_norm(
     Args:
         updates: tree of gradients `g`; leaves that are None stay None.
         moments: tree of averages.
-        decay: decay rate of the average; the closer it is to 1, the more steps the average covers.
-        order: power to which the absolute values are raised. The power should be even, because real
-            gradients are raised to it without taking their absolute values.
+        decay: decay rate of the average; values closer to 1 average over more steps.
+        order: power to which the absolute values are raised. The power should be even, because the
+            absolute values of real gradients are not taken.
 
     Returns:
         The tree of new averages.

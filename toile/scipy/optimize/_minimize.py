@@ -188,16 +188,17 @@ def minimize(fun: Callable[..., Array], x0: ArrayLike, args: tuple[Any, ...] = (
         method: `"BFGS"`, or `"l-bfgs-experimental-do-not-rely-on-this"` for limited-memory BFGS,
             which does not store a matrix.
         tol: ignored; use the option `gtol`.
-        options: dict of options. Both methods accept `maxiter` (maximum number of iterations, by
-            default 200 times the length of `x0`), `gtol` (the algorithm stops when the norm of the
-            gradient is below this number, by default 1e-5) and `norm` (order of that norm, by
-            default inf). BFGS also accepts `line_search_maxiter` (maximum number of steps in a line
-            search, by default 10). Limited-memory BFGS also accepts `maxcor` (number of steps to
-            store, by default 10), `ftol` (the algorithm stops when a step decreases the function by
-            less than this number, by default 2.2e-9), `maxfun` and `maxgrad` (maximum numbers of
-            evaluations of the function and of its gradient, by default unlimited) and `maxls`
-            (maximum number of steps in a line search, by default 20). If `maxfun` or `maxgrad` is
-            given, `maxiter` is unlimited by default.
+        options: dict of options. Both methods accept `maxiter`, `gtol` and `norm`. `maxiter` is the
+            maximum number of iterations, by default 200 times the length of `x0`. The algorithm
+            stops when the norm of the gradient is below `gtol`, by default 1e-5. `norm` is the
+            order of that norm, by default inf. BFGS also accepts `line_search_maxiter`, the maximum
+            number of steps in a line search, by default 10. Limited-memory BFGS also accepts
+            `maxcor`, `ftol`, `maxfun`, `maxgrad` and `maxls`. `maxcor` is the number of steps to
+            store, by default 10. The algorithm stops when a step decreases the function by less
+            than `ftol`, by default 2.2e-9. `maxfun` and `maxgrad` are the maximum numbers of
+            evaluations of the function and of its gradient, by default unlimited. If one of them is
+            given, `maxiter` is unlimited by default. `maxls` is the maximum number of steps in a
+            line search, by default 20.
 
     Returns:
         An `OptimizeResults`, a named tuple whose fields include the point `x`, the function's value

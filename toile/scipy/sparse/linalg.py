@@ -1,8 +1,8 @@
 """Iterative solvers for `A x = b`: conjugate gradients, BiCGSTAB and GMRES.
 
 `A` and the preconditioner `M` are matrices, or functions that multiply a vector by a matrix. `b`
-may be a pytree. Derivatives are those of the exact solution, because the iterations are not
-differentiated.
+may be a pytree. Derivatives are computed by solving another linear system, not by differentiating
+the iterations.
 """
 
 # Derivatives come from the equation, by `lax.custom_linear_solve`.

@@ -1,7 +1,7 @@
 """Special functions, with the same names, dtypes and derivatives as `jax.scipy.special`.
 
 The package contains gamma, beta, error and Bessel functions, exponential integrals, entropies and
-more. Integers are converted to floats unless a docstring says otherwise.
+more. Integers are converted to floats unless a docstring states otherwise.
 """
 
 # The functions are built from those of `lax` (the gamma, error and Bessel functions) and from

@@ -159,7 +159,8 @@ def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
 
     Unlike the result of `rel_entr`, the result is never negative. If `p` and `q` are distributions,
     each of which sums to 1, the sum of `kl_div` and the sum of `rel_entr` both equal the
-    Kullback-Leibler divergence. The result is inf wherever the result of `rel_entr` is inf.
+    Kullback-Leibler divergence. For finite `p` and `q`, the result is inf wherever the result of
+    `rel_entr` is inf.
 
     Args:
         p, q: probabilities or other nonnegative numbers, which are broadcast against each other.

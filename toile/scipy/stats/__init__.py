@@ -3,7 +3,7 @@
 Each distribution is a module that contains some of the functions `pdf` and `logpdf` (`pmf` and
 `logpmf` for discrete distributions), `cdf`, `logcdf`, `sf`, `logsf`, `ppf` and `isf`. Outside the
 support, the density is 0 and its logarithm is -inf. Parameters are not checked, unless a docstring
-says that the result is NaN for invalid parameters.
+states that the result is NaN for invalid parameters.
 """
 
 from toile.engine.lazy import attach as _attach

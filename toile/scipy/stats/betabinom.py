@@ -33,7 +33,8 @@ def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLik
         that they promote to.
 
     Differences:
-        In SciPy, the probability is 0 if `k` is not an integer. toile rounds `k` down.
+        In SciPy, the probability is 0 if `k` is not an integer. toile rounds `k` down. In toile,
+        the probability of a negative `k` is 0 even if `loc` is negative.
     """
     k, n, a, b, loc = inexact("betabinom.logpmf", k, n, a, b, loc)
     y = jnp.floor(k) - loc
@@ -64,6 +65,7 @@ def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike =
         dtype that they promote to.
 
     Differences:
-        In SciPy, the probability is 0 if `k` is not an integer. toile rounds `k` down.
+        In SciPy, the probability is 0 if `k` is not an integer. toile rounds `k` down. In toile,
+        the probability of a negative `k` is 0 even if `loc` is negative.
     """
     return lax.exp(logpmf(k, n, a, b, loc))

@@ -27,7 +27,8 @@ def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
         that they promote to.
 
     Differences:
-        SciPy's function also accepts `loc`, `scale`, and `kappa = 0`, for which toile returns NaN.
+        SciPy's function also accepts `loc` and `scale`. It also accepts `kappa = 0`, for which
+        toile returns NaN.
     """
     x, kappa = inexact("vonmises.logpdf", x, kappa)
     value = kappa * (jnp.cos(x) - 1) - jnp.log(2 * np.pi * lax.bessel_i0e(kappa))
@@ -49,6 +50,7 @@ def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
         that they promote to.
 
     Differences:
-        SciPy's function also accepts `loc`, `scale`, and `kappa = 0`, for which toile returns NaN.
+        SciPy's function also accepts `loc` and `scale`. It also accepts `kappa = 0`, for which
+        toile returns NaN.
     """
     return lax.exp(logpdf(x, kappa))

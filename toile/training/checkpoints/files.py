@@ -3,7 +3,7 @@
 A file is written under a new, unpredictable name, flushed to disk and renamed; then the directory
 is flushed to disk. Links are never followed. Processes that save to the same directory take turns
 by locking it, and each process also locks the file that it writes. The operating system releases
-both locks when a process dies, so a later save can tell which files were left behind.
+both locks when a process dies, so a later save can recognize files that were left behind.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ class ArraySums(NamedTuple):
 
 @dataclass(frozen=True)
 class Sums:
-    """The checksums of a checkpoint: those of the arrays, in file order, and that of the rest."""
+    """The checksums of a checkpoint: those of each array, in file order, and one for all other
+    data."""
 
     size: int
     block: int
