@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from importlib import metadata, util
 from typing import Any
@@ -66,13 +67,13 @@ def child_of(name: str, args: Any, folder: str | None = None, cache: str = "") -
 def live(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> Iterator[Round]:
     """Rounds in which children that keep their case run windows in turn."""
     with ExitStack() as stack:
-        children: dict[str, Child] = {}
-        for name in frameworks:
-            child = stack.enter_context(closing(child_of(name, args)))
-            facts[name] = child.build(row.kind, row.spec)
-            if "error" not in facts[name]:
-                facts[name].update(child.ask(more=1))
-                children[name] = child
+        children = {f: stack.enter_context(closing(child_of(f, args))) for f in frameworks}
+        with ThreadPoolExecutor(len(frameworks) or 1) as pool:  # all compile at the same time
+            built = pool.map(lambda child: child.build(row.kind, row.spec), children.values())
+            facts.update(zip(frameworks, built, strict=True))
+        children = {f: c for f, c in children.items() if "error" not in facts[f]}
+        for name, child in children.items():
+            facts[name].update(child.ask(more=1))
         if not children:
             return
         if not row.arguments:

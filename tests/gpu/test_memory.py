@@ -10,7 +10,7 @@ from tests.gpu.test_programs import normal, program_of
 from toile import lax
 from toile import linen as nn
 from toile.platforms.gpu import executables as backend
-from toile.platforms.gpu import memory
+from toile.platforms.gpu import execution, memory
 from toile.platforms.gpu.memory import Arena
 from toile.targets.cuda import cudnn
 
@@ -107,6 +107,61 @@ def test_what_never_stays_gets_a_place_of_its_own(machine):
     for room in kept:
         for (m, _), w in zip(room, wanted, strict=True):
             np.testing.assert_allclose(m.array(w.shape, w.dtype, 0), w, rtol=1e-5)
+
+
+def trained(p, x):
+    """A step of a training: new state, and a loss that overwrites nothing."""
+    return p + jnp.cumsum(p, 0) * x.sum(), (jnp.cumsum(x, 0) * 2).sum()
+
+
+def places_of(way, held, rooms):
+    """Addresses of one call after the other: state, batch, new state, loss.
+
+    Results that overwrite nothing lie in two places by turns: the caller still has those before."""
+    (state, batch, other), (new, loss) = held, rooms
+    for turn in range(8):
+        now, then = turn % 2, (turn + 1) % 2
+        if way == "donated":
+            yield [state, batch, state, loss[now]]
+        elif way == "donated, new batches":
+            yield [state, (batch, other)[now], state, loss[now]]
+        elif way == "inference":
+            yield [state, batch, new[now], loss[now]]
+        elif turn == 0:  # not donated: the first state stays where it was
+            yield [state, batch, new[0], loss[0]]
+        else:
+            yield [new[then], batch, new[now], loss[now]]
+
+
+@pytest.mark.parametrize("way, cheap, graphs, steady", [
+    ("donated", True, 1, 2), ("donated, new batches", True, 1, 2), ("inference", True, 1, 2),
+    ("not donated", True, 1, 2), ("not donated", False, 2, 4), ("inference", False, 2, 3),
+    ("donated", False, 2, 3),
+])  # fmt: skip
+def test_first_calls_find_what_moves(way, cheap, graphs, steady, machine, monkeypatch):
+    """How many graphs are captured, and from which call on (0: the first) no more are.
+
+    If copies are cheap beside the work, one graph serves all calls from the second on."""
+    driver, device = machine
+    monkeypatch.setattr(execution, "NODES_PER_COPY", 1 if cheap else 1000)
+    program, leaves = program_of(trained, [normal(6, 5), normal(6, 5)])
+    executable = host_driver.compiled(program, device)
+    held = [np.array(x._data) for x in (*leaves, leaves[1])]
+    rooms = [[device.allocate(n) for _ in range(2)] for n in executable.out_bytes]
+    last, state = 0, held[0].copy()
+    addresses = [[x.ctypes.data for x in held], [[p for _, p in room] for room in rooms]]
+    for turn, places in enumerate(places_of(way, *addresses)):
+        before = len(driver.graphs)
+        executable.run(places)
+        last = turn if len(driver.graphs) > before else last
+        wanted = state + np.cumsum(state, 0) * held[1].sum()
+        state = state if way == "inference" else wanted
+        where = places[2]
+        found = held[0] if where == addresses[0][0] else next(
+            m for m, p in rooms[0] if p == where).array(wanted.shape, wanted.dtype, 0)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+        state = state if way == "inference" else np.array(found)
+    assert (len(driver.graphs), last + 1) == (graphs, steady)
 
 
 def gpus(*names, architecture="sm_90"):

@@ -26,7 +26,7 @@ from toile.engine.program import (
     wrap_outputs,
 )
 from toile.engine.records import dataclass
-from toile.engine.sharded import placing, run_call
+from toile.engine.sharded import device_of_call, placing, run_call
 from toile.engine.trace import state
 from toile.engine.traits import Shape
 from toile.primitives.families import bdim_at
@@ -74,7 +74,8 @@ class LoopCarrier(Carrier):
         avals = tuple(aval_of(a) for a in arrays)
         key = ("whole", self, avals, flags.allow_excess_precision)
         whole = self.programs()[0].memoized(key, lambda: self._whole(avals))
-        _, results = run_call(whole, arrays, [raw_operand(a) for a in arrays])
+        raws = [raw_operand(a) for a in arrays]
+        results = run_call(whole, device_of_call(arrays, raws), raws)
         wrap = placing.place(whole, arrays)
         return wrap(results) if wrap else wrap_outputs(whole, results)
 

@@ -387,6 +387,8 @@ def device_of_call(args: Sequence[Any], raws: Sequence[Any]) -> Device | None:
 
     The device is that of the first argument that was explicitly put on a device. If there is none,
     it is that of the first argument on another platform's device, or else the default device."""
+    if not registry.active:
+        return None
     for a in args:
         if isinstance(a, Sharded) and a._is_committed:
             own = next(iter(a._sharding.device_set))
@@ -394,17 +396,11 @@ def device_of_call(args: Sequence[Any], raws: Sequence[Any]) -> Device | None:
     return device_among(raws) or default_device()
 
 
-def run_call(
-    program: Any, args: Sequence[Any], raws: Sequence[Any]
-) -> tuple[Device | None, Sequence[Any]]:
-    """Run a Program for arguments whose buffers are `raws`: its device (see `device_of_call`) and
-    its raw results."""
-    device = None
-    if registry.active:
-        device = device_of_call(args, raws)
-        if device is None:
-            raws = [fetched(x) for x in raws]
-    return device, run_program_on(device, program, raws)
+def run_call(program: Any, device: Device | None, raws: Sequence[Any]) -> Sequence[Any]:
+    """The raw results of a Program on a device (see `device_of_call`)."""
+    if device is None and registry.active:
+        raws = [fetched(x) for x in raws]
+    return run_program_on(device, program, raws)
 
 
 def sharding_like(x: Any, shape: tuple[int, ...]) -> Any:

@@ -186,14 +186,16 @@ class Platform:
         self, program: Program, consts: Sequence[Any], out_tree: Any, device: Any,
         hosted: Sequence[int], donated: Sequence[int], placements: Sequence[Placement],
     ) -> Any:
-        """A fast exit of a Program that has run, for repeated calls: see `platforms.call_exits`.
+        """A fast exit of a Program, for repeated calls: see `platforms.call_exits`.
         `placements` are those of the results, if they are sharded arrays. None: every call takes
         the general path."""
         return None
 
-    def worth_writing(self, leaves: int) -> int:
-        """After how many calls with this number of leaves to ask for a fast exit."""
+    def worth_writing(self, leaves: int, donates: bool) -> int:
+        """At which call with this number of leaves to ask for a fast exit."""
         return 2 + leaves // 512
+
+    writes_before_runs = False  # whether that call already takes the exit; or else the next one
 
     def replicated(self) -> Any:
         """The module that runs one Program on several devices (see `parallel.on_gpus`); None if

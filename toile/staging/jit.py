@@ -29,7 +29,7 @@ from toile.engine.garbage import paused
 from toile.engine.locks import shared_lock
 from toile.engine.platform_registry import array_platforms, registry
 from toile.engine.program import trace_program, wrap_outputs
-from toile.engine.sharded import Sharded, placing, run_call
+from toile.engine.sharded import Sharded, device_of_call, placing, run_call
 from toile.engine.source import describe, here
 from toile.engine.trace import state
 from toile.engine.trees import flatten, unflatten
@@ -147,6 +147,12 @@ def clear_caches() -> None:
     for platform in registry.platforms():
         platform.release_code()
         platform.release_memory()
+
+
+def _finished(traced: Traced, leaves: Sequence[Any], outs: Any) -> Any:
+    """The tree of results of a call that has ended."""
+    delete_donated(leaves, traced.given_up)
+    return unflatten(traced.out_tree, outs)
 
 
 def _platform(device: Any) -> Any:
@@ -272,11 +278,8 @@ class PjitFunction(Generic[P, R]):
                     f"JAX tried to execute function jit({name_of(self.fun)}), but the no_execution "
                     f"config option is set{here()}"
                 )
-            outs = self._run(traced, key, leaves)
-            delete_donated(leaves, traced.given_up)
-        else:
-            outs = self._as_operation(traced, leaves)
-        return unflatten(traced.out_tree, outs)
+            return self._run(traced, key, leaves, args, kwargs)
+        return unflatten(traced.out_tree, self._as_operation(traced, leaves))
 
     def _key(
         self, statics: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -293,22 +296,41 @@ class PjitFunction(Generic[P, R]):
         op = Call(traced.program, name_of(self.fun))
         return op(*traced.consts, *[operand(x) for x in leaves])
 
-    def _run(self, traced: Traced, key: Any, leaves: list[Any]) -> Any:
-        """The results of a traced form on arrays; repeated calls get a fast path."""
+    def _run(
+        self, traced: Traced, key: Any, leaves: list[Any], args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """The tree of results of a traced form on arrays; repeated calls get a fast path."""
         if traced.raw_consts is None:
-            return self._as_operation(traced, leaves)
+            outs = self._as_operation(traced, leaves)
+        else:
+            outs = placing.divide(traced.program, traced.consts + leaves, self._wanted(traced))
+            if outs is None:
+                return self._run_whole(traced, key, leaves, args, kwargs)
+        return _finished(traced, leaves, outs)
+
+    def _run_whole(
+        self, traced: Traced, key: Any, leaves: list[Any], args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """`_run` for a Program that is not divided among devices."""
         program, given = traced.program, traced.consts + leaves
-        divided = placing.divide(program, given, self._wanted(traced))
-        if divided is not None:
-            return divided
         raws = [x._data if x.__class__ is DeviceArray else raw_operand(x) for x in leaves]
-        device, results = run_call(program, given, traced.raw_consts + raws)
-        wrap = placing.place(program, given)
-        outs = wrap(results) if wrap else wrap_outputs(program, results)
+        raws = (traced.raw_consts or []) + raws
+        device = device_of_call(given, raws)
+        platform, wrap = _platform(device), placing.place(program, given)
         traced.calls += 1
-        if traced.calls >= _platform(device).worth_writing(len(leaves)):
+        worth = traced.calls >= platform.worth_writing(len(leaves), bool(traced.given_up))
+        if worth and platform.writes_before_runs:
+            platform.compiled(program, device)  # not while `_learn` holds the lock
+            enter = self._learn(traced, key, leaves, device, wrap)
+            out = MISS if enter is None else enter(args, kwargs)
+            if out is not MISS:
+                return out
+        results = run_call(program, device, raws)
+        if worth and not platform.writes_before_runs:
             self._learn(traced, key, leaves, device, wrap)
-        return outs
+        return _finished(traced, leaves, wrap(results) if wrap else wrap_outputs(program, results))
 
     # For a function without shardings: arguments and results stay where they are.
     def _laid_out(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -330,26 +352,28 @@ class PjitFunction(Generic[P, R]):
 
     def _learn(
         self, traced: Traced, key: Any, leaves: Any, device: Any, wrap: Any
-    ) -> None:
-        """Generate the fast path for calls like this one, which has just taken the general path."""
+    ) -> Callable[..., Any] | None:
+        """The fast path for calls like this one, which takes the general path; None if there is
+        none."""
         cache, in_tree, statics = self.cache, key[0], key[2]
         placements = () if wrap is None else wrap.placements
         # A function that runs on one of several devices now may run on all of them at other times.
         if len(leaves) > MAX_LEAVES or state.axes or placements is None or (
             placements and slot.exchange is not None
         ):
-            return
+            return None
         with cache.lock:
             try:
                 exit = self._exit(traced, leaves, device, placements)
                 if exit is None:
-                    return
+                    return None
                 found = self._entrance(statics, traced.given_up, leaves, in_tree)
                 found.add(leaves, [static.value for _, static in statics or ()], exit)
             except TypeError:
-                return  # an argument of a type that only the general path takes
+                return None  # an argument of a type that only the general path takes
             rest = [p for p in cache.paths if p is not found.enter]
             cache.paths = (found.enter, *rest[: _MAX_PATHS - 1])
+        return found.enter
 
     def _exit(
         self, traced: Traced, leaves: Any, device: Any, placements: Sequence[Placement]

@@ -58,7 +58,7 @@ class CpuPlatform(Platform):
             exits = importlib.import_module("toile.platforms.cpu.exits")
         return exits.exit_of(program, consts, out_tree, bool(donated), placements)
 
-    def worth_writing(self, leaves: int) -> int:
+    def worth_writing(self, leaves: int, donates: bool) -> int:
         return 2 + leaves // 64  # writing the code costs about 50 us per leaf
 
     def release_code(self) -> None:

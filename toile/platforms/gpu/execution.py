@@ -38,6 +38,10 @@ MOSTLY = 0.9  # of the nodes: if so many are in long loops, no graph has all
 TRIES = 3  # captures that may fail in a row
 EQUATION_BYTES = 3 << 10  # of a plan, for each equation: steps, and texts of kernels
 MOST_PLACES = 3  # addresses of an input or result before it gets a buffer of its own
+# What is known to move gets one before the first graph if copying takes little time beside the
+# rest of a call: for every so many nodes one buffer, and for every node so many bytes.
+NODES_PER_COPY = 64
+BYTES_PER_NODE = 32 << 10
 
 
 _uses = itertools.count(1)  # counts the calls of all executables
@@ -65,6 +69,8 @@ class Executable:
         self.seen: list[set[int]] = [set() for _ in self.buffers]
         self.own: dict[int, tuple[Any, int]] = {}  # buffers for what moves with every call
         self.calls = 0
+        self.last: Sequence[int] = ()  # the pointers of the call before
+        self.waits = 1  # calls without a graph because their inputs moved
         self.steady = True  # whether there is memory for such buffers
         self.tries = TRIES
         self.refusal = "it waits for the host"
@@ -214,6 +220,7 @@ class Executable:
         graph = again and self.calls > 1 and self.issuer.capturable and not self.checked
         if not (graph and self.steady) or self.issuer.nodes <= 1 or (
                 not self.fits_in_graph):
+            self.last = pointers
             self.issuer.issue(self._addresses(pointers, arena), stream, self.checked)
             return
         self._launch(pointers, arena, generation, stream)
@@ -304,9 +311,11 @@ class Executable:
         key = (generation, tuple(places))
         graph = self.graphs.get(key)
         if graph is None:
-            if self._give_own_places(pointers):
+            first = not self.graphs and not self.own
+            if self._give_own_places(self._moving(pointers) if first else self._moved(pointers)):
                 return self._launch(pointers, arena, generation, stream)
-            if not self.steady:
+            if not self.steady or (not self.graphs and self._waits(pointers)):
+                self.last = pointers
                 return self.issuer.issue(self._addresses(pointers, arena), stream)
             graph = self._capture(places, arena)
             if not graph:
@@ -325,25 +334,56 @@ class Executable:
             if i >= inputs and self.sizes[i]:
                 self.driver.copy(pointers[i], where, self.sizes[i], stream)
 
-    def _give_own_places(self, pointers: Sequence[int]) -> bool:
-        """Give buffers to what had too many addresses; returns whether anything got one."""
-        changed = False
+    def _moved(self, pointers: Sequence[int]) -> list[int]:
+        """The inputs and results, by number, that had too many addresses."""
+        found = []
         for i, p in enumerate(pointers):
-            if i in self.own:
-                continue
-            self.seen[i].add(p)
-            if len(self.seen[i]) > MOST_PLACES:
-                try:
-                    self.own[i] = self.device.allocate(self.sizes[i])
-                except MemoryError:  # continue without: the buffer would only save time
-                    self.steady = False
-                    self.give_up()
-                    return False
-                self.seen[i].clear()
-                changed = True
-        if changed:
+            if i not in self.own:
+                self.seen[i].add(p)
+                if len(self.seen[i]) > MOST_PLACES:
+                    found.append(i)
+        return found
+
+    def _moving(self, pointers: Sequence[int]) -> list[int]:
+        """Before the first graph: the inputs that have moved since the call before, and the results
+        that will move, because they overwrite no argument; if they are cheap to copy."""
+        inputs = len(self.program.inputs)
+        given = set(pointers[:inputs])
+        results = [i for i, p in enumerate(pointers) if i >= inputs and p not in given]
+        return [i for some in (self._moved_inputs(pointers), results) if self._is_cheap(some)
+                for i in some]
+
+    def _moved_inputs(self, pointers: Sequence[int]) -> list[int]:
+        before = self.last[: len(self.program.inputs)]
+        return [i for i, p in enumerate(before) if pointers[i] != p]
+
+    def _is_cheap(self, moving: Sequence[int]) -> bool:
+        nodes = self.issuer.nodes
+        return len(moving) <= nodes // NODES_PER_COPY and sum(
+            self.sizes[i] for i in moving) <= nodes * BYTES_PER_NODE
+
+    def _waits(self, pointers: Sequence[int]) -> bool:
+        """Whether this call should have no graph yet: its inputs have moved, as those of the first
+        calls do, and may stay where the next results are."""
+        moved = [i for i in self._moved_inputs(pointers) if i not in self.own]
+        if not moved or not self.waits:
+            return False
+        self.waits -= 1
+        return True
+
+    def _give_own_places(self, which: Sequence[int]) -> bool:
+        """Give buffers to inputs and results, by number; returns whether any got one."""
+        for i in which:
+            try:
+                self.own[i] = self.device.allocate(self.sizes[i])
+            except MemoryError:  # continue without: the buffer would only save time
+                self.steady = False
+                self.give_up()
+                return False
+            self.seen[i].clear()
+        if which:
             self._forget()
-        return changed
+        return bool(which)
 
     def _capture(self, places: Sequence[int], arena: int) -> int:
         """A graph for these addresses; 0 if the driver cannot capture the loops and branches, or if

@@ -130,6 +130,13 @@ class GpuPlatform(Platform):
         return late.exits().exit_of(
             program, consts, out_tree, device, hosted, donated, placements)
 
+    # Results of the general path are not blocks that a later call can overwrite, so that graphs
+    # would begin a call later. A function that donates its arguments is called again.
+    writes_before_runs = True
+
+    def worth_writing(self, leaves: int, donates: bool) -> int:
+        return 1 if donates else super().worth_writing(leaves, donates)
+
     def replicated(self) -> Any:
         return late.replicas()
 
