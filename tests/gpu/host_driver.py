@@ -1,12 +1,13 @@
 """A driver whose device is the host: the seam below which tests of whole programs need no GPU.
 
-Machine code is the text itself, run by `fibers`; memory is NumPy's; a graph is a list of what was
-issued while capturing, done again when it is launched. A conditional node is a function that does
-the lists of its bodies by a number that kernels write.
+Machine code is the text itself, run by `fibers`; memory is NumPy's; a graph is what was issued
+while capturing, done again when it is launched, in a random order that its edges allow. A
+conditional node is a function that does the graphs of its bodies by a number that kernels write.
 """
 
 import contextlib
 import ctypes
+import random
 import threading
 import time
 import weakref
@@ -71,10 +72,33 @@ class HostDevice:
         return {"bytes_in_use": self.allocated, "bytes_limit": 1 << 40}
 
 
-def done(graph):
-    """Do what was captured."""
-    for work in graph:
-        work()
+class Graph:
+    """What was captured: pieces of work, and the earlier ones that each waits for."""
+
+    def __init__(self):
+        self.work, self.needed = [], []
+        self.last = ()  # what the next piece waits for
+
+    def append(self, work):
+        self.work.append(work)
+        self.needed.append(self.last)
+        self.last = (len(self.work),)  # a handle is not 0
+
+    def run(self, random):
+        """Do the work in any order that the graph allows."""
+        missing = [len(set(needed)) for needed in self.needed]
+        after = [[] for _ in self.work]
+        for i, needed in enumerate(self.needed):
+            for n in set(needed):
+                after[n - 1].append(i)
+        ready = [i for i, n in enumerate(missing) if not n]
+        while ready:
+            i = ready.pop(random.randrange(len(ready)))
+            self.work[i]()
+            for j in after[i]:
+                missing[j] -= 1
+                if not missing[j]:
+                    ready.append(j)
 
 
 class HostDriver:
@@ -90,6 +114,7 @@ class HostDriver:
         self.conditions = []  # the numbers
         self.streams = 100
         self.shared = {}  # bytes of shared memory that functions were allowed
+        self.random = random.Random(0)  # chooses an order in which a graph's nodes run
 
     @property
     def recording(self):
@@ -156,7 +181,16 @@ class HostDriver:
 
     def begin_capture(self, stream):
         assert not self.capturing
-        self.capturing.append((stream, []))
+        self.capturing.append((stream, Graph()))
+
+    def last_nodes(self, stream):
+        assert stream == self.capturing[-1][0]
+        return self.recording.last
+
+    def wait_for_nodes(self, stream, nodes):
+        assert stream == self.capturing[-1][0]
+        assert all(0 < n <= len(self.recording.work) for n in nodes)
+        self.recording.last = tuple(nodes)
 
     def end_capture(self, stream):
         (ended, work), = self.capturing
@@ -182,22 +216,22 @@ class HostDriver:
         assert stream == self.capturing[-1][0] and kind <= self.conditionals
         assert count == 1 or kind == driver_module.SWITCH
         value = ctypes.c_uint.from_address(condition)
-        bodies = [[] for _ in range(count)]
+        bodies = [Graph() for _ in range(count)]
 
         def decide():
             if kind == driver_module.WHILE:
                 while value.value:
-                    done(bodies[0])
+                    bodies[0].run(self.random)
             elif kind == driver_module.IF and value.value:
-                done(bodies[0])
+                bodies[0].run(self.random)
             elif kind == driver_module.SWITCH and value.value < count:
-                done(bodies[value.value])
+                bodies[value.value].run(self.random)
 
         self.recording.append(decide)
         return bodies
 
     def begin_body(self, stream, graph):
-        assert graph == [] and stream not in [s for s, _ in self.capturing]
+        assert not graph.work and stream not in [s for s, _ in self.capturing]
         self.capturing.append((stream, graph))
 
     def end_body(self, stream):
@@ -224,7 +258,7 @@ class HostDriver:
 
     def launch_graph(self, graph, stream):
         self.graphs_launched += 1
-        done(self.graphs[graph])
+        self.graphs[graph].run(self.random)
 
     def destroy(self, graph):
         del self.graphs[graph]

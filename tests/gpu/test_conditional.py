@@ -15,6 +15,7 @@ from tests.gpu.branching import FUNCTIONS
 from tests.gpu.fake_plan import compiles
 from tests.gpu.test_programs import normal, program_of
 from toile.compiler.ir.steps import WhileStep
+from toile.compiler.passes import selections
 from toile.compiler.pipeline import optimize
 from toile.compiler.plan.lower import planned
 from toile.engine.trees import flatten
@@ -23,6 +24,12 @@ from toile.platforms.gpu import execution
 from toile.platforms.gpu.target import TARGET
 from toile.targets.cuda import driver
 from toile.targets.cuda.driver import CudaError, NodeParams
+
+
+@pytest.fixture(autouse=True)
+def choices_stay(monkeypatch):
+    """Cheap branches are not replaced by selections."""
+    monkeypatch.setattr(selections, "MOST_EQUATIONS", -1)
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
 

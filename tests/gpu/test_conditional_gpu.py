@@ -9,10 +9,17 @@ from tests.closeness import nearly_equal
 from tests.gpu.branching import FUNCTIONS
 from tests.gpu.test_programs import normal
 from toile import lax, random
+from toile.compiler.passes import selections
 from toile.engine.trees import flatten, tree_map
 from toile.platforms.gpu import conditional_nodes as conditional
 from toile.platforms.gpu.devices import gpu_devices
 from toile.targets.cuda import driver
+
+
+@pytest.fixture(autouse=True)
+def choices_stay(monkeypatch):
+    """Cheap branches are not replaced by selections."""
+    monkeypatch.setattr(selections, "MOST_EQUATIONS", -1)
 
 pytestmark = [pytest.mark.gpu,
               pytest.mark.skipif(not gpu_devices(), reason="needs a GPU and CuPy")]

@@ -164,6 +164,20 @@ def test_int8_needs_fours():
     assert check("ik,kj->ij", sample(rng, (4, 7), "i1"), sample(rng, (7, 8), "i1"), "i4") is None
 
 
+@pytest.mark.parametrize("spec, size, copies", [
+    ("ik,jk->ij", 64, 0), ("ik,kj->ij", 64, 1), ("ki,kj->ij", 64, 2), ("ik,kj->ij", 16, 0),
+    ("bik,bkj->bij", 64, 1),
+])  # fmt: skip
+def test_int8_is_contiguous_along_the_sum(spec, size, copies, monkeypatch):
+    """The layout that the tensor cores are fast with is worth a copy, except of small matrices."""
+    monkeypatch.setattr(contractions, "INTEGER_TERMS", 32**3)
+    rng = np.random.default_rng(9)
+    x, y = (sample(rng, (8, size, size) if "b" in spec else (size, size), "i1") for _ in range(2))
+    plan = check(spec, x, y, "i4")
+    assert plan.copies == copies
+    assert not copies or contractions.tn(plan.calls[0])
+
+
 HIGHEST = (lax.Precision.HIGHEST,) * 2
 
 
@@ -232,7 +246,12 @@ def test_the_handle_has_its_own_workspace_and_no_atomics(monkeypatch):
         "cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasGemmEx", "cublasGemmEx",
         "cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasGemmEx",
     ]  # fmt: skip
-    assert dict(fake.log)["cublasSetWorkspace_v2"][1:] == (1 << 20, 32 << 20)
+    assert dict(fake.log)["cublasSetWorkspace_v2"][1:] == (1 << 20, 8 << 20)  # it is small
+    cublas.blas().on(6)
+    assert fake.log[-1][1][1:] == (1 << 20, 32 << 20)
+    call.use_part(2)
+    cublas.blas().on(6, small=True)
+    assert fake.log[-1][1][1:] == ((1 << 20) + (16 << 20), 8 << 20)
 
 
 # ---- cuBLASLt
@@ -277,7 +296,7 @@ def test_epilogues():
     call = cublaslt.fused(_gemm(), epilogue="gelu_bias", bias=ref("bias"),
                           c=cublas.Matrix(ref("residual"), "bfloat16", 8), beta=1.0)  # fmt: skip
     fake = FakeLt()
-    on = cublaslt.Lt(fake, 16384, 1 << 20)
+    on = cublaslt.Lt(fake, lambda small: (16384, 1 << 20))
     for _ in range(2):
         call.issue(on, lambda r: addresses[r.buffer] + r.offset, 3)
     names = [name for name, _ in fake.log]

@@ -1,5 +1,7 @@
 """Which results may lie in the place of donated arguments."""
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import toile.numpy as jnp
 from tests.gpu import fibers, host_driver
 from tests.gpu.test_programs import normal, program_of
 from toile.engine.buffers import signature
+from toile.platforms.gpu import exits
 from toile.platforms.gpu.exits import PATIENCE, GpuExit, oldest
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
@@ -26,7 +29,11 @@ CASES = {
     "read before": (
         lambda p, x: (x @ p, p * 2), [normal(6, 7), normal(3, 6)], [0], {1: 0}),
     "another shape": (lambda p: p.sum(0), [normal(6, 7)], [0], {}),
-    "returned as it is": (lambda p, q: (p, q + 1), [normal(5), normal(5)], [0], {}),
+    "returned as it is": (lambda p, q: (p, q + 1), [normal(5), normal(5)], [0], {0: 0}),
+    "returned twice": (lambda p, q: (p, q + 1, p), [normal(5), normal(5)], [0], {}),
+    "exchanged": (lambda p, q: (q, p), [normal(5), normal(5)], [0, 1], {}),
+    "returned and read": (lambda p, q: (p, q @ p), [normal(5, 5)] * 2, [0, 1], {0: 0}),
+    "returned transposed": (lambda p, q: p.T, [normal(5, 5)] * 2, [0], {}),
     "not donated": (lambda p, g: p - g, [normal(5), normal(5)], [1], {0: 1}),
     "read by two kernels": (lambda p, v, g: (p - v, v + g), [normal(9)] * 3, [0, 1], {0: 0}),
     "momentum": (momentum, [normal(9)] * 3, [0, 1], {0: 0, 1: 1}),
@@ -121,7 +128,69 @@ def test_memory_is_used_again_in_order():
     assert found == ["first", "second", "new"] and made == [8] and not pool
 
 
-def test_first_calls_are_no_graphs(monkeypatch):
+@pytest.fixture(params=[0, 32], ids=["loop", "text"])
+def most_written(request, monkeypatch):
+    """How many results an exit may have that is written as text; others use a loop."""
+    monkeypatch.setattr(exits, "MOST_WRITTEN", request.param)
+
+
+def test_exits(most_written, monkeypatch):
+    """Results are in the right memory, by text and by loop: in that of donated arguments, in a pool
+    if the function donates, or else in memory of earlier results."""
+    p, x = normal(6, 7), normal(3, 6)
+    program, leaves = program_of(lambda p, x: (x @ p, p * 2, x.sum()), [p, x])
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type) for o in program.outputs]
+        for donated, hosted in ([], []), ([0], []), ([0], [1]), ([], [0, 1]):
+            exit = GpuExit(executable, [], hosted, outs, list, donated)
+            for _ in range(4):
+                blocks = []
+                for a in leaves:
+                    memory, place = device.allocate(a._data.nbytes)
+                    memory.array(a.shape, a.dtype, 0)[...] = a._data
+                    blocks.append(Slot((memory, place)))
+                    del memory
+                first = blocks[0].block[1]
+                results = exit.leave([b.block[1] for b in blocks],
+                                     tuple(b.block for b in blocks))
+                assert (results[1]._pointer == first) == (donated == [0])
+                for found, wanted in zip(results, (x @ p, p * 2, x.sum()), strict=True):
+                    memory, start = found._memory
+                    data = memory.array(found.shape, wanted.dtype, found._pointer - start)
+                    np.testing.assert_allclose(data, wanted, rtol=1e-5)
+
+
+class Slot:
+    """Holds a block as an array does."""
+
+    def __init__(self, block):
+        self.block = block
+
+
+def test_an_exit_that_fails_keeps_no_memory(most_written, monkeypatch):
+    program, leaves = program_of(lambda p: (p * 2, p.sum()), [normal(6, 7)])
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type) for o in program.outputs]
+        exit = GpuExit(executable, [], [], outs, list, [0])
+        made = []
+
+        def allocate(nbytes):
+            memory, place = type(device).allocate(device, nbytes)
+            made.append(weakref.ref(memory))
+            return memory, place
+
+        monkeypatch.setattr(device, "allocate", allocate, raising=False)
+        monkeypatch.setattr(executable, "run", lambda *_: 1 / 0)
+        exit = GpuExit(executable, [], [], outs, list, [0])
+        held = np.array(leaves[0]._data)
+        with pytest.raises(ZeroDivisionError) as error:
+            exit.leave([held.ctypes.data], (held,))
+        assert len(made) == 2 and not any(m() for m in made), error
+
+
+def test_first_calls_are_no_graphs(most_written, monkeypatch):
     """As long as results cannot overwrite donated arguments, a graph would not be used again; but
     not forever."""
     program, leaves = program_of(lambda p, x: (x @ p, p * 2), [normal(6, 7), normal(3, 6)])

@@ -319,4 +319,5 @@ def test_the_handle_shares_the_workspace_of_cublas(monkeypatch):
     monkeypatch.setattr(cublaslt.libraries, "load", lambda name: None)
     monkeypatch.setattr(cublaslt.libraries, "Functions", lambda *given: FakeCublasLt())
     found = cublaslt.engine()
-    assert found is cublaslt.lt() and (found.workspace, found.nbytes) == (1 << 20, 32 << 20)
+    assert found is cublaslt.lt() and found.room(False) == (1 << 20, 32 << 20)
+    assert found.room(True) == (1 << 20, 8 << 20)

@@ -329,6 +329,15 @@ def test_sums_of_messages(dtype, width, more):
         check(messages.lower, GatherScatter("weights" in more), given, close)
 
 
+@pytest.mark.parametrize("heavy", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("dtype,width", [(np.float32, 12), (BFLOAT16, 16), (np.int32, 5)])
+def test_sums_into_few_of_many_rows(dtype, width, heavy):
+    """Rows without edges are cleared: the memory before has other contents."""
+    _, targets = edges(1200, 6000, heavy)
+    ends, order = EdgesByTarget(0, 6000, True, False, True).eager(np, targets)
+    check(messages.lower, GatherScatter(), [values((1200, width), dtype), ends, order], close)
+
+
 def test_long_rows_are_those_beyond_the_limit():
     assert segments.LIMIT == 256
     for degree in (255, 256, 257, 512, 513):

@@ -118,7 +118,7 @@ def test_a_product_by_pointers():
         run([x.ctypes.data for x in (a, b, c)])
         np.testing.assert_allclose(c, a @ b)
         a *= 2
-    assert blas.stream == 7 and blas.functions.names.count("cublasSetStream_v2") == 1
+    assert blas.used == (7, 0) and blas.functions.names.count("cublasSetStream_v2") == 1
     assert gemm.bound(blas, {"a": 0, "b": 1}, 7) is None
 
 

@@ -135,9 +135,8 @@ def _fill_data(x: Any) -> Any:
     if coming and id(x) in coming:
         return coming[id(x)](x)  # an entry lives as long as its array
     memory, start = x._memory
-    if form.device is not None:
-        x._data = data = memory.array(form.buffer_shape, form.buffer_dtype, x._pointer - start)
-        return data
+    if form.device is not None:  # not kept: while a view exists, the block is not `owned`
+        return memory.array(form.buffer_shape, form.buffer_dtype, x._pointer - start)
     data = np.ndarray(form.buffer_shape, form.buffer_dtype, memory, x._pointer - start)
     x._data = data
     return data
@@ -156,6 +155,12 @@ def _fill_pointer(x: Any) -> int:
         data, pointer = owner.address(data)
         x._data = x._memory = data
         x._pointer = pointer
+        form = x._signature
+        if form.placement is None and form.buffer_dtype is form.dtype:
+            block = owner.block(data)
+            if block is not None:
+                x._memory = block
+                del x._data  # a view, made again when it is needed
         return pointer
     flags = data.flags
     if not (flags.c_contiguous and flags.aligned):

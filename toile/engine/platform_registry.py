@@ -157,6 +157,11 @@ def platform_at(device: Any) -> Any:
     return None if device.platform == "cpu" else registry.names.get(device.platform)
 
 
+def platform_of_device(device: Any) -> Any:
+    """The platform of a device; None is the host."""
+    return registry.home if device is None else registry.names[device.platform]
+
+
 def default_device() -> Device | None:
     """The device that arrays are on by default; None if that is the host."""
     if not registry.active or host.only:

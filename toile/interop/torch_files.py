@@ -199,7 +199,7 @@ class _Tensors(Machine):
         self.room -= size
         if self.room < 0:
             fail(
-                f"arrays of at most {self.most} bytes ({FACTOR} times the file, or 16 MiB)", "more",
+                f"arrays of at most {self.most} bytes ({FACTOR} times the file + 16 MiB)", "more",
                 "tensors that were expanded, or overlap, are copied: in torch, save x.clone() of"
                 " what is meant to be large, or the small tensor before expand",
             )  # fmt: skip

@@ -105,6 +105,11 @@ class Platform:
         own (see `exit_of`)."""
         raise NotImplementedError(f"{type(self).__name__}.address{here()}")
 
+    def block(self, data: Any) -> Any:
+        """The memory of an array's buffer as a block (see `engine.buffers`), which a result may
+        overwrite when the array is donated; None if something else may refer to the memory."""
+        return None
+
     def joined(self, parts: Sequence[Any], aval: Aval, sharding: Sharding) -> Any:
         """All parts of an array in one buffer, on the primary device of the first part."""
         device = next(iter(own_places(sharding, aval.shape))).primary

@@ -58,6 +58,13 @@ def signatures_of_results(
             for o, p in zip(program.outputs, given, strict=True)]
 
 
+def class_of_result(form: Signature, array: type[Any]) -> type[Any]:
+    """The class of a result; `array` is that of results that are not sharded."""
+    if form.placement is not None:
+        return class_over(form.placement[0], form.dtype)
+    return KeyArray if dtypes.is_extended(form.dtype) else array
+
+
 def result_lines(
     scope: dict[str, Any], outs: Sequence[Signature], array: type[Any],
     places: Iterable[tuple[int, int]],
@@ -68,10 +75,7 @@ def result_lines(
     of its block (block 0 is memory `m0` at address `p0`) and the offset in it."""
     lines = []
     for i, (form, (block, offset)) in enumerate(zip(outs, places, strict=True)):
-        if form.placement is not None:
-            kind = class_over(form.placement[0], form.dtype)
-        else:
-            kind = KeyArray if dtypes.is_extended(form.dtype) else array
+        kind = class_of_result(form, array)
         scope[f"s{i}"] = form
         scope[kind.__name__] = kind
         lines += [

@@ -7,7 +7,7 @@ value is kept as text, because fields of operations compare by value. May import
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,6 +183,32 @@ def whole_rows(op: Any, operand: Aval, indices: Aval, *updates: Aval) -> bool:
         whole = op.slice_sizes == (1, *row)
     return (whole and dropped == mapped == (0,) and not batching
             and windows == tuple(range(batch, batch + len(row))))
+
+
+PICKED = frozenset((
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
+    "bfloat16", "float32", "float64",
+))  # fmt: skip
+
+
+def is_picked(x: Aval, out: Aval) -> bool:
+    """Whether a loop nest may read elements of x at computed places: if several adjacent ones are
+    read together, and kernels support the dtype."""
+    return (x.ndim > 1 and x.size > 0 and out.shape[-1] >= 8
+            and not dtypes.is_extended(x.dtype) and np.dtype(x.dtype).name in PICKED)
+
+
+def picked_rows(op: Any, ins: Sequence[Aval], out: Aval) -> bool:
+    """A `picks` rule: loop nests read whole rows in place."""
+    x, indices = ins
+    return (is_picked(x, out) and whole_rows(op, x, indices)
+            and dtypes.kind(indices.dtype) in "iu" and indices.dtype != np.uint64)
+
+
+def maps_of_picked_rows(op: Any, out: Any) -> list[Any]:
+    """The `picked_maps` rule for `picked_rows`: of the operand without its rows, and of indices."""
+    batch = len(out) - len(op.dimension_numbers.offset_dims)
+    return [((), *out[batch:]), (*out[:batch], ())]
 
 
 def one_per_row(op: Any, operand: Aval, indices: Aval, *updates: Aval) -> bool:

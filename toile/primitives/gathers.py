@@ -30,7 +30,9 @@ from toile.primitives.addresses import (
     ScatterDimensionNumbers,
     fill_number,
     gather_problem,
+    maps_of_picked_rows,
     one_per_row,
+    picked_rows,
     scatter_problem,
     whole_rows,
 )
@@ -88,6 +90,10 @@ class Gather(Linear):
     key_use = key_uses.takes
     checked = in_registers = frame_rule("gather")
     by_rows, within_rows = whole_rows, one_per_row
+    picks, picked_maps = picked_rows, maps_of_picked_rows
+
+    def nest_node(self, b: Any, member: Any) -> int:
+        return b.gathered(member)
 
     def infer(self, operand: Aval, indices: Aval) -> Aval:
         numbers, sizes = self.dimension_numbers, self.slice_sizes

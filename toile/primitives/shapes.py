@@ -18,6 +18,7 @@ from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.primitives import division, rules, simplification
+from toile.primitives.addresses import is_picked
 from toile.primitives.arrays.pad_arrays import pad as pad_raw
 from toile.primitives.choices import convert, select
 from toile.primitives.families import (
@@ -135,6 +136,17 @@ class Pad(Linear):
 
     kernel_family = "copy.pad"
     can_make_nan = True
+
+    def picks(self, ins: Sequence[Aval], out: Aval) -> bool:
+        """Whether loop nests read it in place: not along the innermost axis, whose elements are
+        read together."""
+        return is_picked(ins[0], out) and self.config[-1] == (0, 0, 0)
+
+    def picked_maps(self, out: Any) -> list[Any]:
+        return [tuple(() if any(c) else t for c, t in zip(self.config, out, strict=True)), ()]
+
+    def nest_node(self, b: Any, member: Any) -> int:
+        return b.padded(member)
 
     def simplified(self, new: Any, e: Any) -> Any:
         """Padding that only removes elements is a slice."""

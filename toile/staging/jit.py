@@ -23,11 +23,10 @@ from toile.engine.annotations import PyTree
 from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.avals import aval_of
 from toile.engine.buffers import Placement
-from toile.engine.conversion import raw_operand
 from toile.engine.exchange import slot
 from toile.engine.garbage import paused
 from toile.engine.locks import shared_lock
-from toile.engine.platform_registry import array_platforms, registry
+from toile.engine.platform_registry import array_platforms, platform_of_device, registry
 from toile.engine.program import trace_program, wrap_outputs
 from toile.engine.sharded import Sharded, device_of_call, placing, run_call
 from toile.engine.source import describe, here
@@ -45,7 +44,7 @@ from toile.staging.causes import (
     reason_of,
     warn_of_retraces,
 )
-from toile.staging.donation import delete_donated, donated_leaves, given_up
+from toile.staging.donation import donated_leaves, given_up
 from toile.staging.flat_functions import FlatFunction, argument_labels, name_of
 from toile.staging.options import (
     check_compiler_options,
@@ -147,17 +146,6 @@ def clear_caches() -> None:
     for platform in registry.platforms():
         platform.release_code()
         platform.release_memory()
-
-
-def _finished(traced: Traced, leaves: Sequence[Any], outs: Any) -> Any:
-    """The tree of results of a call that has ended."""
-    delete_donated(leaves, traced.given_up)
-    return unflatten(traced.out_tree, outs)
-
-
-def _platform(device: Any) -> Any:
-    """The platform of a device; None is the host."""
-    return registry.home if device is None else registry.names[device.platform]
 
 
 def _signature(leaf: Any) -> Any:
@@ -307,7 +295,7 @@ class PjitFunction(Generic[P, R]):
             outs = placing.divide(traced.program, traced.consts + leaves, self._wanted(traced))
             if outs is None:
                 return self._run_whole(traced, key, leaves, args, kwargs)
-        return _finished(traced, leaves, outs)
+        return traced.finished(leaves, outs)
 
     def _run_whole(
         self, traced: Traced, key: Any, leaves: list[Any], args: tuple[Any, ...],
@@ -315,22 +303,24 @@ class PjitFunction(Generic[P, R]):
     ) -> Any:
         """`_run` for a Program that is not divided among devices."""
         program, given = traced.program, traced.consts + leaves
-        raws = [x._data if x.__class__ is DeviceArray else raw_operand(x) for x in leaves]
-        raws = (traced.raw_consts or []) + raws
+        raws = traced.raws(leaves)
         device = device_of_call(given, raws)
-        platform, wrap = _platform(device), placing.place(program, given)
+        platform, wrap = platform_of_device(device), placing.place(program, given)
         traced.calls += 1
         worth = traced.calls >= platform.worth_writing(len(leaves), bool(traced.given_up))
         if worth and platform.writes_before_runs:
+            traced.let_go(raws, leaves)
             platform.compiled(program, device)  # not while `_learn` holds the lock
             enter = self._learn(traced, key, leaves, device, wrap)
             out = MISS if enter is None else enter(args, kwargs)
             if out is not MISS:
                 return out
+            raws = traced.raws(leaves)
         results = run_call(program, device, raws)
         if worth and not platform.writes_before_runs:
             self._learn(traced, key, leaves, device, wrap)
-        return _finished(traced, leaves, wrap(results) if wrap else wrap_outputs(program, results))
+        return traced.finished(
+            leaves, wrap(results) if wrap else wrap_outputs(program, results))
 
     # For a function without shardings: arguments and results stay where they are.
     def _laid_out(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -390,7 +380,7 @@ class PjitFunction(Generic[P, R]):
         found = traced.exits.get(key)
         if found is None or found.executable is None:  # or it was closed
             program, consts, out_tree = traced.program, traced.raw_consts or [], traced.out_tree
-            found = _platform(device).exit_of(
+            found = platform_of_device(device).exit_of(
                 program, consts, out_tree, device, hosted, traced.given_up, placements)
             if found is not None:
                 traced.exits[key] = found

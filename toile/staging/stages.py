@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from toile.control.call import Call, program_flops
 from toile.engine.annotations import PyTree
-from toile.engine.arrays import ConcreteArray
+from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.avals import Aval, aval_of
-from toile.engine.conversion import as_array
+from toile.engine.conversion import as_array, raw_operand
 from toile.engine.keypaths import keystr
 from toile.engine.platform_registry import first_or_default, registry
 from toile.engine.program import ClosedProgram, Program, evaluate
@@ -75,6 +75,22 @@ class Traced:
         return self.raw_consts is None and any(
             isinstance(c, Tracer) and not c._trace.alive for c in self.consts
         )
+
+    def raws(self, leaves: Sequence[Any]) -> list[Any]:
+        """The buffers of constants and arguments."""
+        given = [x._data if x.__class__ is DeviceArray else raw_operand(x) for x in leaves]
+        return [*(self.raw_consts or ()), *given]
+
+    def let_go(self, raws: list[Any], leaves: Sequence[Any]) -> None:
+        """Let only the arguments refer to their memory, so that results may overwrite it."""
+        raws.clear()
+        for x in leaves:
+            getattr(x, "_pointer", None)  # read before `_memory`, which it may replace
+
+    def finished(self, leaves: Sequence[Any], outs: Any) -> Any:
+        """The tree of results of a call that has ended."""
+        delete_donated(leaves, self.given_up)
+        return unflatten(self.out_tree, outs)
 
 
 def operand(x: Any) -> Any:

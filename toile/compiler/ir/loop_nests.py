@@ -32,6 +32,16 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Pick:
+    """An element of a memory operand, at a number of elements (a node) from the place where the
+    position along the axes would be."""
+
+    operand: int
+    index: int
+    dtype: np.dtype
+
+
+@dataclass(frozen=True, slots=True)
 class Constant:
     """A scalar argument of the kernel."""
 
@@ -82,7 +92,7 @@ class Total:
     dtype: np.dtype
 
 
-Node = Load | Constant | Number | Index | Apply | Reduce | Total
+Node = Load | Pick | Constant | Number | Index | Apply | Reduce | Total
 
 
 class Access(NamedTuple):
@@ -91,6 +101,7 @@ class Access(NamedTuple):
     dtype: np.dtype
     inner: int  # stride along the innermost axis: 0, 1, or 2 for any other
     varies: bool  # along the axes of the inner loops (the reduced ones; in maps the innermost)
+    picked: bool = False  # its elements are read by `Pick`
 
 
 @dataclass(frozen=True)
@@ -144,6 +155,8 @@ def levels(nest: LoopNest) -> tuple[list[int], list[bool]]:
         match node:
             case Load(operand):
                 differs = nest.loads[operand].varies
+            case Pick(operand, index, _):
+                known, differs = level[index], nest.loads[operand].varies or varies[index]
             case Index(axes, _):
                 differs = any(a >= first for a in axes)
             case Apply(_, args, _):

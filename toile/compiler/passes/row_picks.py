@@ -27,7 +27,7 @@ from toile.primitives.families import broadcast_in_dim, reduce_sum, reshape, sca
 from toile.primitives.gathers import Gather, Scatter
 from toile.primitives.shapes import iota
 
-LONGEST = 1 << 16  # elements of a row; longer rows would take too many comparisons
+LONGEST = 1 << 20  # elements of a row; longer rows would take too many comparisons
 
 
 def pick_by_counting(program: Program) -> Program:

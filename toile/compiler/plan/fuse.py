@@ -46,6 +46,7 @@ class Fusion:
                 self._place(e)
         if self.limits.total_row:
             self._merge_siblings()
+        self._leave_alone()
         groups = self._ordered()
         fused = Fused(self.program, groups, self.views, self.group_of, limits=self.limits)
         fused.stored = self._stored(groups)
@@ -191,7 +192,8 @@ class Fusion:
             self._reduce(group, e, group.spread(e.ins[0].aval.shape))
             return
         m = group.spread(e.outs[0].aval.shape)
-        group.members.append(Member(e, [m if a.aval.shape else () for a in e.ins], m))
+        maps = e.op.picked_maps(m) if e.op.picks else [m if a.aval.shape else () for a in e.ins]
+        group.members.append(Member(e, maps, m))
         group.maps[e.outs[0]] = m
 
     def _reduce(self, group: Group, e: Equation, m: Map) -> bool:
@@ -229,7 +231,7 @@ class Fusion:
 
     def _add(self, group: Group, e: Equation) -> bool:
         """Add an equation to a group if the operands computed there are available where needed."""
-        inside = self._operands_inside(group, e)
+        inside = None if e.op.picks else self._operands_inside(group, e)
         if inside is None:
             return False
         staged = self._uses_sums(group, e)
@@ -359,7 +361,8 @@ class Fusion:
             for i, a in enumerate(member.equation.ins):
                 chain = chains.get(a)
                 if group_of.get(a if chain is None else chain[0]) is giver:
-                    found.append((member.ins[i], self._inside(giver, a)))
+                    apart = i == 0 and member.equation.op.picks  # read from memory
+                    found.append((None if apart else member.ins[i], self._inside(giver, a)))
         return found
 
     def _between(self, first: Group, last: Group) -> bool:
@@ -389,6 +392,14 @@ class Fusion:
         home.direct = (home.direct | other.direct) & ~gone & ~mine
         home.readers = (home.readers | other.readers) - {other.id, home.id}
         self._pass_on(home)
+
+    def _leave_alone(self) -> None:
+        """What picks elements, and fused with nothing, has a kernel of its own."""
+        for group in self.groups.values():
+            if group.fusible and len(group.members) == 1 and group.members[0].equation.op.picks:
+                group.fusible = False
+                group.members = [Member(group.members[0].equation, [], ())]
+                group.maps = {}
 
     # ---- the end
     def _ordered(self) -> list[Group]:

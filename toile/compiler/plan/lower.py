@@ -199,7 +199,7 @@ class Plan(MadePlan):
                 continue
             view = self.fused.view(o)
             base = view.base
-            if base not in self.fused.group_of or not _is_whole(view):
+            if base not in self.fused.group_of or not is_whole(view):
                 continue
             if base not in self.refs:
                 self.refs[base] = self.outputs[i]
@@ -373,7 +373,8 @@ def _home(step: Region, before: list[Any]) -> Region | None:
     return None
 
 
-def _is_whole(view: View) -> bool:
+def is_whole(view: View) -> bool:
+    """Whether a view has all elements of its base, in the same order."""
     base = view.base.aval.shape
     return view.offset == 0 and view.shape == base and view.strides == row_major(base) or (
         view.offset == 0 and prod(view.shape) == prod(base)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +19,16 @@ from toile.compiler.ir.loop_nests import (
     Loops,
     Node,
     Number,
+    Pick,
     Place,
     Reduce,
     Total,
 )
+from toile.compiler.plan import picks
 from toile.compiler.plan.row_buffers import with_row_buffers
+from toile.engine.operation import Operation
 from toile.engine.program import Equation, Literal, Var
+from toile.primitives.families import Add, Mul
 
 
 class _Builder:
@@ -33,7 +38,7 @@ class _Builder:
         self.fused, self.group = fused, group
         self.nodes: list[Node] = []
         self.numbers: dict[Any, int] = {}
-        self.loads: list[tuple[Any, int, dict[int, int], np.dtype]] = []
+        self.loads: list[tuple[Any, int, dict[int, int], np.dtype, bool]] = []
         self.constants: list[Any] = []
         self.of_var: dict[Any, int] = {}
 
@@ -60,14 +65,18 @@ class _Builder:
             return self._constant(base)
         if self.fused.group_of.get(base) is self.group:
             return self.of_var[base]
+        return self.node(Load(self._load(a, m, False)))
+
+    def _load(self, a: Any, m: Map, picked: bool) -> int:
+        """The number of an operand in memory."""
         view = self.fused.view(a)
-        base = view.base
         by_axis = self.strides(m, view.strides)
-        key = (base, view.offset, tuple(sorted(by_axis.items())))
+        key = (view.base, view.offset, tuple(sorted(by_axis.items())), picked)
         found = self.numbers.get(key)
         if found is None:
-            self.loads.append((base, view.offset, by_axis, np.dtype(base.aval.dtype)))
-            found = self.numbers[key] = self.node(Load(len(self.loads) - 1))
+            dtype = np.dtype(view.base.aval.dtype)
+            self.loads.append((view.base, view.offset, by_axis, dtype, picked))
+            found = self.numbers[key] = len(self.loads) - 1
         return found
 
     def _constant(self, a: Literal) -> int:
@@ -79,6 +88,33 @@ class _Builder:
             found = self.node(Constant(len(self.constants) - 1, value.dtype))
             self.numbers[key] = found
         return found
+
+    # ---- elements at computed places
+    def number(self, value: Any, dtype: np.dtype) -> int:
+        """The node of a number that is an argument of the kernel."""
+        return self._constant(Literal(np.asarray(value, dtype), None))  # type: ignore[arg-type]
+
+    def apply(self, op: Operation, dtype: np.dtype, *args: int) -> int:
+        """The node of an elementwise operation."""
+        return self.node(Apply(op, args, dtype))
+
+    def picked(self, member: Member, places: Sequence[tuple[int, int]], index: np.dtype) -> int:
+        """The node of an element of the first operand: `places` are axes of the operand with the
+        nodes of positions along them, which are inside the operand."""
+        a = member.equation.ins[0]
+        operand = self._load(a, member.ins[0], True)
+        strides, far = self.fused.view(a).strides, None
+        for axis, place in places:
+            step = self.apply(Mul(), index, place, self.number(strides[axis], index))
+            far = step if far is None else self.apply(Add(), index, far, step)
+        assert far is not None
+        return self.node(Pick(operand, far, _dtype(member.equation)))
+
+    def padded(self, member: Member) -> int:
+        return picks.padded(self, member)
+
+    def gathered(self, member: Member) -> int:
+        return picks.gathered(self, member)
 
     # ---- members, according to the rules of their operations
     def member(self, member: Member) -> None:
@@ -111,7 +147,7 @@ class _Builder:
         """The node for the position along an axis of the result."""
         axes, dtype = member.out[axis], _dtype(member.equation)
         if not axes:
-            return self._constant(Literal(np.zeros((), dtype), None))  # type: ignore[arg-type]
+            return self.number(0, dtype)
         return self.node(Index(axes, dtype))
 
 
@@ -137,16 +173,16 @@ def _arrange(b: _Builder, stores: list[Any], stages: bool) -> Loops:
     """Order and collapse the axes, and replace references by numbers."""
     kind, sections = _sections(b.group, stores, stages)
     counts = [n.axes for n in b.nodes if isinstance(n, Index)]
-    every = [s for _, _, s, _ in b.loads] + [s for _, _, s, _ in stores]
+    every = [s for _, _, s, _, _ in b.loads] + [s for _, _, s, _ in stores]
     axes = _Axes(kind, [_collapsed(s, b.group.extents, every, counts) for s in sections])
     nest = LoopNest(
         kind, *axes.counts, tuple(map(axes.numbered, b.nodes)),
-        tuple(axes.access(s, d) for _, _, s, d in b.loads),
+        tuple(axes.access(s, d)._replace(picked=p) for _, _, s, d, p in b.loads),
         tuple((n, axes.access(s, d)) for n, _, s, d in stores),
         tuple(c.dtype for c in b.constants))
     extents = tuple(n for _, n in axes.axes)
     return Loops(with_row_buffers(nest, extents[-1]), extents,
-                 [axes.place(*load) for load in b.loads],
+                 [axes.place(*load[:4]) for load in b.loads],
                  [axes.place(v.base, v.offset, s, d) for _, v, s, d in stores],
                  b.constants, b.group)
 

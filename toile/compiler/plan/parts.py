@@ -1,30 +1,30 @@
-"""Parts of a concatenation are computed directly in their place in the result.
+"""Parts of a concatenation, and what is padded, are computed directly in their place in the result.
 
     c = concatenate(f(x), g(y))     f and g store into c, and nothing is copied
+    p = pad(f(x))                   f stores into p, and only the margins are filled
 
 A part is moved if a loop nest computes it and if its other readers can read it there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from toile.compiler.ir import views
 from toile.compiler.ir.groups import Fused
 from toile.compiler.ir.views import View
-from toile.engine.program import Atom
+from toile.engine.program import Atom, Equation
 
 
 def write_parts_in_place(fused: Fused) -> None:
-    """Let the parts of concatenations be computed in place."""
+    """Let the parts of concatenations and padded arrays be computed in place."""
     given = {fused.bases.get(o, o) for o in fused.program.outputs}
     placed: set[Atom] = set()  # parts, and the concatenations that they are parts of
     for e in reversed(fused.program.equations):
-        axis = e.op.joined_axis
-        if axis is None or e.outs[0] in placed:
+        if len(e.outs) != 1 or e.outs[0] in placed:
             continue
         whole = views.whole(e.outs[0])
-        start = 0
-        for a in e.ins:
-            offset, start = start, start + a.aval.shape[axis]
+        for a, offset in _parts(fused, e, whole):
             group = fused.group_of.get(a)
             fits = (
                 group is not None and group.fusible and a in fused.stored
@@ -32,9 +32,21 @@ def write_parts_in_place(fused: Fused) -> None:
             )
             if not fits or a.aval.dtype != e.outs[0].aval.dtype:
                 continue
-            start_of = offset * whole.strides[axis]
-            _move(fused, a, View(e.outs[0], start_of, a.aval.shape, whole.strides))
+            _move(fused, a, View(e.outs[0], offset, a.aval.shape, whole.strides))
             placed.update((a, e.outs[0]))
+
+
+def _parts(fused: Fused, e: Equation, whole: View) -> Iterator[tuple[Atom, int]]:
+    """The operands that are parts of an equation's result, and where each begins, in elements."""
+    axis, margins = e.op.joined_axis, e.op.margins
+    if axis is not None:
+        start = 0
+        for a in e.ins:
+            yield a, start * whole.strides[axis]
+            start += a.aval.shape[axis]
+    elif margins is not None and not fused.group_of[e.outs[0]].fusible and all(
+            low >= 0 and high >= 0 and not between for low, high, between in margins):
+        yield e.ins[0], sum(low * s for (low, _, _), s in zip(margins, whole.strides, strict=True))
 
 
 def _move(fused: Fused, a: Atom, place: View) -> None:

@@ -93,7 +93,7 @@ class _Recomputing:
         found = []
         for e in self.readers.get(v, ()):
             group = self.fused.group_of.get(e.outs[0]) if e.outs else None
-            if group is None or not group.fusible:
+            if group is None or not group.fusible or e.op.picks and e.ins[0] is v:
                 return None
             found.append(group)
         return found
@@ -136,7 +136,14 @@ class _Recomputing:
         elif not _is_cheap(e):
             return False
         recipe.equations += 1
-        return recipe.equations <= MOST_EQUATIONS and all(self._collect(x, recipe) for x in e.ins)
+        ins = e.ins
+        if e.op.picks:
+            first, *ins = ins
+            base = self.fused.bases.get(first, first)
+            if base in self.gone or base in self.made and base not in self.fused.stored:
+                return False
+            recipe.sources.add(base)
+        return recipe.equations <= MOST_EQUATIONS and all(self._collect(x, recipe) for x in ins)
 
     def _loads(self, group: Group) -> set[Atom]:
         """The values in memory that a group reads."""
@@ -213,6 +220,8 @@ def _bytes(atoms: set[Atom]) -> int:
 
 
 def _is_cheap(e: Equation) -> bool:
+    if e.op.picks:
+        return e.op.picks([a.aval for a in e.ins], e.outs[0].aval)
     return bool(e.ins) and by_element(e) and not e.op.costly
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from toile.compiler.ir.loop_nests import Apply, LoopNest, Reduce, Total, levels
+from toile.compiler.ir.loop_nests import Apply, LoopNest, Pick, Reduce, Total, levels
 
 LONGEST_BUFFER = 1 << 14  # elements of a row buffer
 MOST_BUFFERS = 4
@@ -41,6 +41,8 @@ def _passes_with(nest: LoopNest) -> list[set[int]]:
         node = nest.nodes[n]
         if isinstance(node, Apply):
             needed += [(a, stage) for a in node.args]
+        elif isinstance(node, Pick):
+            needed.append((node.index, stage))
         elif isinstance(node, Total):
             needed.append((node.arg, stage))
     return stages

@@ -49,6 +49,8 @@ def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str]) ->
         shape = out.shape
         if 0 in shape:
             return False
+        if op.picks and not op.picks([a.aval for a in e.ins], out):
+            return False
         dtypes = []
         for a in e.ins:
             aval = a.aval

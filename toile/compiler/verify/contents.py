@@ -36,7 +36,7 @@ class Content:
     """A value in memory: an input, a constant, or what one kernel or several together write.
 
     `sources` are the values that it was computed from; a kernel's scratch value is replaced by its
-    own sources. `parts` are the variables stored into it so far, if it is a concatenation."""
+    own sources. `parts` are the variables stored into it so far, if it has parts."""
 
     __slots__ = ("name", "owner", "scratch", "sources", "parts", "array")
 

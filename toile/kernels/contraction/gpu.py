@@ -37,6 +37,7 @@ from toile.targets.cuda.launches import Planner
 
 CALLS = 2  # up to this many calls in a loop are cheaper than writing addresses
 MOST_CALLS = 64  # of a loop, if addresses cannot be used: beyond it operands are copied
+INTEGER_TERMS = 1.7e8  # multiplications of int8, for which a slow layout takes a microsecond more
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 # The result dtypes that cuBLAS supports for two operands of one dtype.
 RESULTS = {
@@ -192,6 +193,14 @@ class Planned:
         """Estimated microseconds for launches; callers add the cost of copies."""
         return 2.0 * self.calls + 2.5 * self.addressed
 
+    @property
+    def extra_integer_time(self) -> float:
+        """Microseconds that a product of int8 takes beyond the fastest layout's time: cuBLAS uses
+        all of the tensor cores' speed only if both operands are contiguous along the sum."""
+        fast = self.summed.extent == 1 or self.summed.a == self.summed.b == 1
+        size = self.rows.extent * self.columns.extent * self.summed.extent
+        return 0.0 if fast else self.count * size / INTEGER_TERMS
+
 
 ONE = Axis(1, 0, 0, 0)
 
@@ -213,8 +222,9 @@ def _planned(op: DotGeneral, x: Operand, y: Operand, out: Operand) -> Planned | 
         if found is None:
             continue
         found = replace(found, copies=(copy_x, copy_y), result=result)
-        if best is None or cost + found.cost < best[0]:
-            best = cost + found.cost, found
+        cost += found.cost + (found.extra_integer_time if item == 1 else 0.0)
+        if best is None or cost < best[0]:
+            best = cost, found
     return None if best is None else best[1]
 
 

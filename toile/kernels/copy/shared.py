@@ -75,14 +75,16 @@ class Moves:
             return True
         strides = tuple(a * b for a, b in zip(out.strides, step, strict=True))
         target = part(out, start, count)._replace(strides=strides)
-        block = self.copy_launch(target, part(x, first, count), note="pad")
+        source = part(x, first, count)
+        there = (target.ref, target.strides) == (source.ref, source.strides)
+        block = [] if there else [self.copy_launch(target, source, note="pad")]
         if any(s > 1 and n > 1 for s, n in zip(step, count, strict=True)):
             self.copy(out, spread(out.shape), plan)
-            plan.stage(block)
+            plan.stage(*block)
             return True
         slabs = [self.copy_launch(part(out, corner, sizes), spread(sizes), note="pad")
                  for corner, sizes in _around(start, count, out.shape)]
-        plan.stage(block, *slabs)
+        plan.stage(*block, *slabs)
         return True
 
     def lower_reshape(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:

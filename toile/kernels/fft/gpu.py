@@ -13,14 +13,57 @@ from typing import Any
 from toile.compiler.ir.geometry import collapse, dense, in_place, room
 from toile.compiler.ir.operands import Operand, Ref
 from toile.compiler.ir.steps import alignment
+from toile.compiler.passes.random_bits import spliced
+from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
+from toile.compiler.scalar.fusible import fuses
 from toile.engine import dtypes
-from toile.primitives.fft import FftType
+from toile.engine.program import Atom, Equation, Program
+from toile.engine.records import dataclass
+from toile.primitives.families import broadcast_in_dim, mul, scalar
+from toile.primitives.fft import Fft, FftType
 from toile.targets.cuda import cufft
 from toile.targets.cuda.launches import THREADS, Launch
 from toile.targets.cuda.libraries import LibraryError
 from toile.targets.cuda.text import kernel_text
 
 _EACH = 8  # numbers that a thread scales
+
+
+@dataclass(frozen=True)
+class UndividedFft(Fft):
+    """An inverse transform that is not divided by its length."""
+
+    divides = False
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return super().eager(xp, x) * prod(self.fft_lengths)
+
+
+def divide_later(program: Program) -> Program:
+    """Let the division of real inverse transforms be fused with the operations after it."""
+    if not any(e.op.kernel_family == "fft" for e in program.equations):
+        return program
+    readers, returned = readers_of(program), set(program.outputs)
+
+    def only_fused(v: Atom) -> bool:
+        """Whether all readers of a value, or of views of it, can be fused with its computation."""
+        found = readers.get(v, ())
+        return v not in returned and bool(found) and all(
+            fuses(e) or e.op.moves_axes and only_fused(e.outs[0]) for e in found)
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        op: Any = e.op
+        if op.kernel_family != "fft" or op.fft_type is not FftType.IRFFT or not op.divides:
+            return None
+        return [spliced(new, e, _divided, e.ins)] if only_fused(e.outs[0]) else None
+
+    return rewrite(program, rule)
+
+
+def _divided(op: Any, x: Any) -> Any:
+    y = UndividedFft(op.fft_type, op.fft_lengths)(x)
+    factor = scalar(1 / prod(op.fft_lengths), y.dtype)
+    return mul(y, broadcast_in_dim(factor, y.shape, ()))
 
 
 _KINDS = {FftType.FFT: "c2c", FftType.IFFT: "c2c", FftType.RFFT: "r2c", FftType.IRFFT: "c2r"}
@@ -43,7 +86,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     direction = cufft.INVERSE if inverse else cufft.FORWARD
     plan.call(cufft.Transform(layout, direction, given.ref, made.ref,
                               plan.scratch(nbytes) if nbytes else None))
-    if inverse:
+    if inverse and op.divides:
         plan.stage(_scaled(made, prod(op.fft_lengths)))
     if moves:
         plan.copy(out, made)
@@ -59,7 +102,8 @@ def _layout(
     source, target = _side(x, rank, dtype.itemsize), _side(out, rank, dtype.itemsize)
     # The library overwrites the source of a complex-to-real transform.
     copies = source is None or kind == "c2r"
-    moves = target is None or (inverse and not out.contiguous) or _overlaps(x, out)
+    scaled = inverse and op.divides
+    moves = target is None or (scaled and not out.contiguous) or _overlaps(x, out)
     if copies:
         source = _side(dense(Ref(None), x.shape, x.dtype), rank, dtype.itemsize)
     if moves:

@@ -8,12 +8,15 @@ from typing import Any
 
 from toile.compiler.ir.operands import Operand, Ref
 from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
+from toile.kernels.copy.gpu import fill_launch
 from toile.kernels.scatter.gpu_segments import Axes, Segments, combine_segments
 from toile.kernels.sort.gpu_radix import sort_rows
 from toile.targets.cuda import elements as numbers
 from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, clamped, integer, kernel_text
 from toile.targets.cuda.units import widest
+
+MANY_ROWS = 4  # for each edge: so many that most have none
 
 
 def lower_edges(op: EdgesByTarget, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
@@ -81,7 +84,8 @@ def _ends_text() -> str:
 def lower(
     op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Planner
 ) -> bool:
-    """Each row of the result is a segment."""
+    """Each row of the result is a segment. If most rows have no edges, as those of a large table of
+    embeddings, all are cleared, and only the others are computed."""
     (out,) = outs
     dtype = out.dtype
     if not numbers.supported(dtype) or dtype.kind == "b" or out.size > MOST or ins[0].size > MOST:
@@ -91,8 +95,12 @@ def lower(
     start = more[2 if op.weighted else 0 :]
     row = prod(out.shape[1:]) * dtype.itemsize
     unit = widest(dtype.itemsize, row)
+    sparse = not start and out.shape[0] > MANY_ROWS * sources.size
+    if sparse:
+        plan.stage(fill_launch(out.ref, out.size * dtype.itemsize, bytes(dtype.itemsize)))
     combine_segments(Segments(
-        "add", dtype, unit, sources.size, out.shape[0], "ends", ends.ref, sources.ref, out.ref,
+        "add", dtype, unit, sources.size, out.shape[0], "few ends" if sparse else "ends", ends.ref,
+        sources.ref, out.ref,
         h.ref, Axes([row // unit], [unit], [unit]), Axes([out.shape[0]], [row], []),
         Axes([h.shape[0]], [], [row]), weights, start[0].ref if start else None,
         "start" if start else "zero",

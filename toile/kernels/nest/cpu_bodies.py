@@ -107,6 +107,12 @@ class Body(Nodes):
         pointer, index = self.address(operand, here)
         return self.k.load(pointer, index, self.nest.loads[operand].dtype)
 
+    def pick(self, operand: int, index: Value, here: dict[int, str]) -> Value:
+        pointer, place = self.address(operand, here)
+        dtype = self.nest.loads[operand].dtype
+        far = self.k.convert(index, np.dtype(np.int64))
+        return self.k.load(self.f.step(pointer, far.name, dtype.itemsize), place, dtype)
+
     def count(self, axes: tuple[int, ...], dtype: np.dtype, here: dict[int, str]) -> Value:
         """A count at the current loop position; if the result is an integer, in its width, so that
         vectors hold more elements."""

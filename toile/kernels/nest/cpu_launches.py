@@ -77,7 +77,7 @@ def _with_dense_loads(x: Loops, plan: Any) -> Loops:
     accesses, places = list(nest.loads), list(x.loads)
     for i, (access, p) in enumerate(zip(nest.loads, x.loads, strict=True)):
         shape = [n if s else 1 for n, s in zip(x.extents, p.strides, strict=True)]
-        if access.inner != 2 or prod(shape) < _ENOUGH or not is_plain(p.dtype):
+        if access.inner != 2 or access.picked or prod(shape) < _ENOUGH or not is_plain(p.dtype):
             continue
         made = room(plan, shape, p.dtype)
         plan.copy(made, Operand(address(p, plan), tuple(shape), p.strides, p.dtype))
@@ -218,8 +218,12 @@ def rows_of(
     rows = -(-prod(x.extents[:outer]) // count)
     found: list[tuple[Any, Span | None]] = [
         (room, Span(0, room.nbytes // rows, room.nbytes // rows)) for room in totals]
-    for p, ref in zip((*x.loads, *x.stores), refs, strict=True):
+    picked = [a.picked for a in x.nest.loads] + [False] * len(x.stores)
+    for p, ref, anywhere in zip((*x.loads, *x.stores), refs, picked, strict=True):
         if ref.buffer in totals:
+            continue
+        if anywhere:
+            found.append((ref.buffer, None))
             continue
         size = p.dtype.itemsize
         axes = [(n, s * size) for n, s in zip(x.extents, p.strides, strict=True)]

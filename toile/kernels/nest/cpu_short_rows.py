@@ -20,6 +20,7 @@ from toile.compiler.ir.loop_nests import (
     LoopNest,
     Loops,
     Node,
+    Pick,
     Place,
     Reduce,
     Total,
@@ -59,7 +60,7 @@ def _applies(x: Loops) -> bool:
 def _prevents(node: Node, last: int) -> bool:
     """Whether a node has no form for each element of a row, the axis `last`."""
     match node:
-        case Total():
+        case Total() | Pick():
             return True
         case Index(axes, _):
             return last in axes

@@ -111,8 +111,9 @@ def _launch(
 def _nbytes(x: Loops) -> int:
     """How many bytes must be read and written."""
     return sum(
-        p.dtype.itemsize * prod(n for n, s in zip(x.extents, p.strides, strict=True) if s)
-        for p in [*x.loads, *x.stores]
+        p.dtype.itemsize * prod(n for n, s in zip(x.extents, p.strides, strict=True)
+                                if s or access.picked)
+        for p, access in operands_of(x)
     )
 
 
@@ -137,7 +138,7 @@ def _loads_along(x: Loops) -> dict[int, list[int]]:
     for i, (place, access) in enumerate(zip(x.loads, x.nest.loads, strict=True)):
         axes = [a for a in range(x.nest.rank - 1)
                 if place.strides[a] == 1 and x.extents[a] >= 16]
-        if access.inner == 2 and axes:
+        if access.inner == 2 and axes and not access.picked:
             along.setdefault(axes[0], []).append(i)
     return along
 

@@ -97,7 +97,8 @@ def _is_costly(nest: LoopNest) -> bool:
 
 def items_of(nest: LoopNest, vector: int, moving: Callable[[Access], bool]) -> int:
     """Packs that a thread loads before it uses the first."""
-    loaded = sum(a.dtype.itemsize for a in nest.loads if a.inner and moving(a)) * vector
+    loaded = vector * sum(
+        a.dtype.itemsize for a in nest.loads if a.inner and moving(a) and not a.picked)
     most = 16 if _is_costly(nest) else 32
     items = max(1, BYTES_AT_ONCE // max(loaded, 16))
     return max(1, min(items, most // vector, 4))

@@ -281,6 +281,18 @@ class Body(Nodes):
         return self.k.load(self.pointer(operand), self.offset(operand, self.coordinates),
                            self.nest.loads[operand].dtype)
 
+    def pick(self, operand: int, index: Value, here: str | None) -> Value:
+        terms = [index.name]
+        for a in self.coordinates:
+            s = self.stride(operand, a)
+            x = self.coordinate(a)
+            if a in self.moved:  # to the first element of the pack
+                x = "j" if a == self.last and self.vector > 1 else ""
+            if s and x:
+                terms.append(x if s == "1" else f"{x} * {s}")
+        return self.k.load(self.pointer(operand), " + ".join(terms),
+                           self.nest.loads[operand].dtype)
+
     def constant(self, index: int, dtype: np.dtype) -> Value:
         return self.constants[index]
 

@@ -19,6 +19,7 @@ from toile.compiler.ir.loop_nests import (
     LoopNest,
     Loops,
     Number,
+    Pick,
     Place,
     Reduce,
     Total,
@@ -70,6 +71,10 @@ class Nodes(ABC):
         """An element of an operand."""
 
     @abstractmethod
+    def pick(self, operand: int, index: Value, here: Any) -> Value:
+        """An element of an operand, some elements from the current position."""
+
+    @abstractmethod
     def constant(self, index: int, dtype: np.dtype) -> Value:
         """One of the nest's constants."""
 
@@ -83,6 +88,8 @@ class Nodes(ABC):
         match node:
             case Load(operand):
                 return self.load(operand, here)
+            case Pick(operand, index, _):
+                return self.pick(operand, self.values[index], here)
             case Constant(index, dtype):
                 return self.constant(index, dtype)
             case Number(value, dtype):
@@ -109,6 +116,8 @@ class Nodes(ABC):
             node = self.nest.nodes[n]
             if isinstance(node, Apply) and n not in self.saved:
                 stack += node.args
+            elif isinstance(node, Pick):
+                stack.append(node.index)
         return sorted(found)
 
     def evaluate(self, nodes: Sequence[int], here: Any) -> None:

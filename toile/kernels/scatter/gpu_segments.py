@@ -38,7 +38,9 @@ class Segments(NamedTuple):
     unit: int  # bytes that a thread moves at once
     edges: int
     rows: int  # of the result that segments may belong to
-    sorted_by: str  # "ends": the end of each row's edges; "keys": the row of each edge
+    # "ends": the end of each row's edges; "few ends": the same, and rows without edges are not
+    # written; "keys": the row of each edge
+    sorted_by: str
     segments: Ref  # int32: those ends or keys
     order: Ref  # int32: the number of each edge's row of terms
     out: Ref
@@ -135,12 +137,18 @@ __device__ inline bool locate(const int* keys, u32 edges, u32 rows, u32 e, u32& 
 """,
 }
 
+_FIND["few ends"] = _FIND["ends"]
+
 # The segment of a group, if it is short.
 _SHORT = {
     "ends": """\
   if (unit >= rows) return;
   row = unit; begin = unit ? segments[unit - 1] : 0; end = segments[unit];
   if (end - begin > LIMIT) return;
+""",
+    "few ends": """\
+  if (unit >= edges || !locate(segments, edges, rows, unit, row, begin, end)) return;
+  if (begin != unit || end - begin > LIMIT) return;
 """,
     "keys": """\
   if (unit >= edges) return;

@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
+from sys import getrefcount
 from typing import Any
 
 from toile.engine import config
 from toile.engine.arrays import FAST_OPERATORS, DeviceArray
-from toile.engine.buffers import coming, signature
+from toile.engine.buffers import Block, coming, signature
 from toile.engine.config import flags
 from toile.engine.conversion import placed
 from toile.engine.platform_registry import FEW, default_device
@@ -61,6 +62,56 @@ class ShardedGpuArray(ShardedElsewhere, GpuArray):
     """An array in parts on GPU devices."""
 
     __slots__ = ("_parts", "_sharding", "_aval", "_is_committed")
+
+
+class _Blocks:
+    """Finds out whether an array is alone in referring to its memory, which then is a block.
+
+    The reference counts of such an array are measured once for each kind of memory."""
+
+    def __init__(self) -> None:
+        self.alone: dict[Any, Any] = {}
+        self.measuring = False
+
+    def of(self, data: Any) -> Block | None:
+        """The block of a buffer; called for an array that is about to give the buffer up."""
+        kind, counts = _references(data)
+        if self.measuring:
+            self.alone[kind] = counts
+            return None
+        if kind not in self.alone:
+            self._measure()
+            self.alone.setdefault(kind, None)
+        if self.alone[kind] != counts:
+            return None
+        memory = getattr(data.data.mem, "_owner", None)
+        if memory.__class__ is not gpu.DeviceMemory:
+            memory = gpu.DeviceMemory(data.data, data.nbytes, gpu.device_of(data))
+        return memory, data.data.ptr
+
+    def _measure(self) -> None:
+        cupy, device = gpu.cupy(), gpu.fleet.primary(0)
+        with device.current():
+            found = [GpuArray(device.empty((1,), cupy.dtype("int8"))), GpuArray(cupy.empty(1))]
+        self.measuring = True
+        try:
+            for x in found:
+                x._pointer  # noqa: B018 - asks for the block
+        finally:
+            self.measuring = False
+
+
+def _references(data: Any) -> tuple[Any, Any]:
+    """The kind of memory that a CuPy array has, and how often everything in it is referred to."""
+    pointer = data.data
+    memory = pointer.mem
+    owner = getattr(memory, "_owner", None)
+    if owner.__class__ is gpu.DeviceMemory:
+        return gpu.DeviceMemory, [getrefcount(x) for x in (data, pointer, memory, owner)]
+    return memory.__class__, owner is None and [getrefcount(x) for x in (data, pointer, memory)]
+
+
+blocks = _Blocks()
 
 
 class _Operators:

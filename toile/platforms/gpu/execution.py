@@ -39,8 +39,10 @@ TRIES = 3  # captures that may fail in a row
 EQUATION_BYTES = 3 << 10  # of a plan, for each equation: steps, and texts of kernels
 MOST_PLACES = 3  # addresses of an input or result before it gets a buffer of its own
 # What is known to move gets one before the first graph if copying takes little time beside the
-# rest of a call: for every so many nodes one buffer, and for every node so many bytes.
+# rest of a call: for every so many nodes one buffer, up to a number, and for every node so many
+# bytes.
 NODES_PER_COPY = 64
+MOST_COPIES = 16
 BYTES_PER_NODE = 32 << 10
 
 
@@ -314,25 +316,37 @@ class Executable:
             first = not self.graphs and not self.own
             if self._give_own_places(self._moving(pointers) if first else self._moved(pointers)):
                 return self._launch(pointers, arena, generation, stream)
-            if not self.steady or (not self.graphs and self._waits(pointers)):
-                self.last = pointers
-                return self.issuer.issue(self._addresses(pointers, arena), stream)
-            graph = self._capture(places, arena)
+            graph = self._new_graph(pointers, places, arena)
             if not graph:
-                self.give_up()
                 return self.issuer.issue(self._addresses(pointers, arena), stream)
-            self.graphs[key] = graph
-            if len(self.graphs) > MOST_GRAPHS:
-                self.driver.synchronize(stream)
-                self.driver.destroy(self.graphs.popitem(last=False)[1])
+            self._keep(key, graph, stream)
+        self._copy_own(pointers, stream, before=True)
+        self.driver.launch_graph(graph, stream)
+        self._copy_own(pointers, stream, before=False)
+
+    def _new_graph(self, pointers: Sequence[int], places: Sequence[int], arena: int) -> int:
+        """A graph for these addresses; 0 if this call has none."""
+        if not self.steady or (not self.graphs and self._waits(pointers)):
+            self.last = pointers
+            return 0
+        graph = self._capture(places, arena)
+        if not graph:
+            self.give_up()
+        return graph
+
+    def _keep(self, key: Any, graph: int, stream: int) -> None:
+        self.graphs[key] = graph
+        if len(self.graphs) > MOST_GRAPHS:
+            self.driver.synchronize(stream)
+            self.driver.destroy(self.graphs.popitem(last=False)[1])
+
+    def _copy_own(self, pointers: Sequence[int], stream: int, before: bool) -> None:
+        """Copy inputs to their own buffers before a graph runs, or results from theirs after it."""
         inputs = len(self.program.inputs)
         for i, (_, where) in self.own.items():
-            if i < inputs and self.sizes[i]:
-                self.driver.copy(where, pointers[i], self.sizes[i], stream)
-        self.driver.launch_graph(graph, stream)
-        for i, (_, where) in self.own.items():
-            if i >= inputs and self.sizes[i]:
-                self.driver.copy(pointers[i], where, self.sizes[i], stream)
+            if self.sizes[i] and before == (i < inputs):
+                target, source = (where, pointers[i]) if before else (pointers[i], where)
+                self.driver.copy(target, source, self.sizes[i], stream)
 
     def _moved(self, pointers: Sequence[int]) -> list[int]:
         """The inputs and results, by number, that had too many addresses."""
@@ -354,12 +368,16 @@ class Executable:
                 for i in some]
 
     def _moved_inputs(self, pointers: Sequence[int]) -> list[int]:
-        before = self.last[: len(self.program.inputs)]
-        return [i for i, p in enumerate(before) if pointers[i] != p]
+        """The inputs that were elsewhere in the call before. Those that a result overwrites are
+        left out: the next call will find them there."""
+        inputs = len(self.program.inputs)
+        stay = set(pointers[inputs:])
+        return [i for i, p in enumerate(self.last[:inputs])
+                if pointers[i] != p and pointers[i] not in stay]
 
     def _is_cheap(self, moving: Sequence[int]) -> bool:
         nodes = self.issuer.nodes
-        return len(moving) <= nodes // NODES_PER_COPY and sum(
+        return len(moving) <= min(nodes // NODES_PER_COPY, MOST_COPIES) and sum(
             self.sizes[i] for i in moving) <= nodes * BYTES_PER_NODE
 
     def _waits(self, pointers: Sequence[int]) -> bool:

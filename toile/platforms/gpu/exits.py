@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -26,7 +27,9 @@ from toile.platforms.call_exits import (
 from toile.platforms.gpu.arrays import GpuArray
 from toile.platforms.gpu.devices import entered, keepers
 from toile.platforms.gpu.executables import executable_of
+from toile.platforms.gpu.many_results import ManyResults
 
+MOST_WRITTEN = 32  # results of an exit that is written as text, whose calls take the least time
 PATIENCE = 3  # calls that wait for their results to overwrite donated arguments, before graphs
 
 
@@ -115,6 +118,8 @@ class GpuExit:
         self, outs: Sequence[Signature], build: Callable[[list[Any]], Any]
     ) -> Callable[[Any, Any], Any]:
         """leave(pointers, memory) -> the tree of results."""
+        if len(outs) > MOST_WRITTEN:
+            return self._many(outs, build)
         program = self.executable
         device = program.device
         scope: dict[str, Any] = {
@@ -148,6 +153,25 @@ class GpuExit:
             f"{body}    except BaseException:\n        {gone}memory = None\n        raise\n"
         )
         return written(text, "exit of a GPU", scope, "leave")
+
+    def _memory_of(self, i: int, nbytes: int) -> Callable[[], Block]:
+        """A function that finds the memory of a result that does not overwrite an argument."""
+        room = self.executable.maker(i)
+        if i in self.placed or not self.keeps:
+            return partial(room, nbytes)
+        if nbytes in self.pools:
+            return partial(oldest, self.pools[nbytes][0], nbytes, room)
+        return partial(recycled, self.spare[i], nbytes, room)
+
+    def _many(
+        self, outs: Sequence[Signature], build: Callable[[list[Any]], Any]
+    ) -> Callable[[Any, Any], Any]:
+        """`_function` for many results."""
+        hosted = [(i, nbytes, where) for i, nbytes, (_, where) in self.hosted]
+        found = [(self.placed.get(i, -1), self._memory_of(i, nbytes))
+                 for i, nbytes in enumerate(self.executable.out_bytes)]
+        consts = [c.data.ptr for c in self.consts]
+        return ManyResults(self.executable, consts, hosted, found, outs, build, PATIENCE)
 
 
 def exit_of(

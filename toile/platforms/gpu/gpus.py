@@ -94,6 +94,9 @@ class GpuPlatform(Platform):
             data = data.copy()
         return data, data.data.ptr
 
+    def block(self, data: Any) -> Any:
+        return late.arrays().blocks.of(data)
+
     def joined(self, parts: Sequence[Any], aval: Aval, sharding: Sharding) -> Any:
         devices = self.load()
         owners: list[Any] = list(own_places(sharding, aval.shape))

@@ -2,9 +2,9 @@
 
 An `Issuer` is a plan made ready: kernels compiled, arguments laid out, positions of pointers
 recorded. `issue(addresses)` puts the work on the stream once, in order; while a stream is being
-captured the same calls make a graph. Loops of known length are unrolled; outside graphs, long ones
-are launched in chunks. While loops and branches are conditional nodes of a graph, or wait for their
-predicate outside graphs. Operations without a kernel run on the host.
+captured the same calls make a graph (see `graph_order`). Loops of known length are unrolled;
+outside graphs, long ones are launched in chunks. While loops and branches are conditional nodes of
+a graph, or wait for their predicate outside graphs. Operations without a kernel run on the host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from toile.engine.program import Equation
 from toile.platforms.gpu import conditional_nodes as conditional
 from toile.platforms.gpu.chunks import LONG_NODES, Chunks, turns_of
 from toile.platforms.gpu.conditional_nodes import swap
-from toile.platforms.gpu.steps import CallStep
+from toile.platforms.gpu.graph_order import Extents, GraphOrder
+from toile.platforms.gpu.steps import COPY, CallStep
 from toile.targets.cuda import modules as kernels
 from toile.targets.cuda.driver import CudaError, driver, words_of
 from toile.targets.cuda.launches import Launch
@@ -38,7 +39,8 @@ MOST_NAMED = 4  # launches named in the error of a step that failed
 class _Launch:
     """One launch: its words, which of them are pointers, and the plan's launches it covers."""
 
-    __slots__ = ("kernel", "function", "threads", "blocks", "words", "refs", "shared", "parts")
+    __slots__ = ("kernel", "function", "threads", "blocks", "words", "refs", "shared", "parts",
+                 "moves")
 
     def __init__(
         self, kernel: Kernel, words: Sequence[Any], blocks: int, shared: int, parts: list[Launch]
@@ -48,6 +50,8 @@ class _Launch:
         self.words = words_of([0 if isinstance(w, Ref) else w for w in words], kernel.room)
         self.threads = kernels.threads_of(kernel.text)
         self.function = 0
+        # If it only copies whole arguments to results: the buffers of each pair.
+        self.moves: list[tuple[Any, Any]] = []
 
 
 def launches_of(region: Region) -> list[_Launch]:
@@ -70,12 +74,14 @@ class Issuer:
     """The steps of a plan, ready to be issued on a device's stream."""
 
     captured = False  # whether what is issued now is captured in a graph
+    branches = True  # whether independent steps are branches of a graph
 
     def __init__(self, plan: MadePlan, device: Any):
         self.plan, self.device = plan, device
         steps = list(plan.all_steps())
         self.launches = {id(s): launches_of(s) for s in steps if isinstance(s, Region)}
         every = [x for same in self.launches.values() for x in same]
+        self._note_moves(every)
         self.decides = decides(steps)
         self.chunks: dict[int, Chunks] = {}  # of long loops, by step
         self.failures: dict[int, int] = {}  # captures of them that failed
@@ -94,6 +100,16 @@ class Issuer:
                 step.call.prepare()
         self.nodes = _count(plan, self.launches)
 
+    def _note_moves(self, launches: Sequence[_Launch]) -> None:
+        """Find the launches that do nothing if arguments are returned where they are."""
+        pairs: dict[Launch, list[tuple[Any, Any]]] = {}
+        for launch, read, written in getattr(self.plan, "in_place", ()):
+            if launch.note == COPY:
+                pairs.setdefault(launch, []).append((read, written))
+        for x in launches if pairs else ():
+            if all(part in pairs for part in x.parts):
+                x.moves = [pair for part in x.parts for pair in pairs[part]]
+
     @functools.cached_property
     def nodes_in_chunks(self) -> int:
         """The nodes of long loops that are issued in chunks."""
@@ -111,6 +127,17 @@ class Issuer:
         """Capture the work as an executable graph; if that fails, the capture is ended."""
         return self._captured(lambda on: self.issue(addresses, on), stream)
 
+    @functools.cached_property
+    def extents(self) -> Extents:
+        """The sizes of the buffers of all steps."""
+        return Extents(self.plan)
+
+    def _order(self, stream: int) -> GraphOrder | None:
+        """The order of what is captured on a stream; None if it is captured as one chain."""
+        if not (self.captured and self.branches) or driver().conditionals < 0:
+            return None
+        return GraphOrder(stream, self.extents)
+
     def _captured(self, issue: Callable[[int], None], stream: int) -> int:
         driver().begin_capture(stream)
         self.captured = True
@@ -124,42 +151,85 @@ class Issuer:
             self.captured = False
         return driver().instantiate(graph)
 
-    def _steps(self, plan: MadePlan, addresses: Addresses, stream: int, checked: bool) -> None:
+    def _steps(
+        self, plan: MadePlan, addresses: Addresses, stream: int, checked: bool,
+        order: GraphOrder | None = None,
+    ) -> None:
+        """Issue the steps of a plan; `order` is that of the graph to which they are added, if they
+        are not captured as one chain."""
+        if order is None:
+            order = self._order(stream)
+            if order is not None:
+                self._steps(plan, addresses, stream, checked, order)
+                return order.join()
+
         def pointer(ref: Ref) -> int:
             return addresses[ref.buffer] + ref.offset
 
-        launch = driver().launch
         for step in plan.steps:
-            at: Any = step
             try:
                 if isinstance(step, Region):
-                    for x in self.launches[id(step)]:
-                        words = x.words
-                        for i, buffer, offset in x.refs:
-                            words[i] = addresses[buffer] + offset
-                        launch(x.function, x.blocks, x.threads, x.shared, stream, words)
-                        if checked:
-                            at = x
-                            driver().synchronize(stream)
+                    self._region(step, addresses, stream, checked, order)
                 elif isinstance(step, CallStep):
-                    step.call.run(pointer, stream)
+                    if order is None:
+                        step.call.run(pointer, stream)
+                    else:
+                        needed, uses = order.wait(step, addresses)
+                        step.call.run(pointer, stream)
+                        order.add(order.last(), needed, uses)
                 else:
-                    self._other(step, addresses, stream, checked)
+                    self._other(step, addresses, stream, checked, order)
                 if checked:
                     driver().synchronize(stream)
             except CudaError as error:
-                if checked:
-                    error.add_note(f"in {describe(at)} of {self.plan.program.name}")
+                if checked and not getattr(error, "__notes__", ()):
+                    error.add_note(f"in {describe(step)} of {self.plan.program.name}")
                 raise
 
-    def _other(self, step: Any, addresses: Addresses, stream: int, checked: bool) -> None:
+    def _region(
+        self, step: Region, addresses: Addresses, stream: int, checked: bool,
+        order: GraphOrder | None,
+    ) -> None:
+        """Issue the launches of a region, which do not depend on each other."""
+        launch, launches = driver().launch, self.launches[id(step)]
+        nodes: list[int] = []
+        needed, uses = ([], None) if order is None else order.wait(step, addresses)
+        for n, x in enumerate(launches):
+            if x.moves and all(addresses[a] == addresses[b] for a, b in x.moves):
+                continue
+            words = x.words
+            for i, buffer, offset in x.refs:
+                words[i] = addresses[buffer] + offset
+            if order is not None and n:
+                order.wait_for(needed)
+            launch(x.function, x.blocks, x.threads, x.shared, stream, words)
+            if order is not None:
+                nodes += order.last()
+            if checked:
+                try:
+                    driver().synchronize(stream)
+                except CudaError as error:
+                    error.add_note(f"in {describe(x)} of {self.plan.program.name}")
+                    raise
+        if order is not None:
+            order.add(nodes, needed, uses, len(launches) == 1)
+
+    def _other(
+        self, step: Any, addresses: Addresses, stream: int, checked: bool,
+        order: GraphOrder | None,
+    ) -> None:
         match step:
             case ScanStep():
-                self._scan(step, addresses, stream, checked)
-            case WhileStep() if self.captured:
-                self._nodes(addresses).loop(step, stream)
-            case SwitchStep() if self.captured:
-                self._nodes(addresses).switch(step, stream)
+                self._scan(step, addresses, stream, checked, order)
+            case WhileStep() | SwitchStep() if self.captured:
+                if order is not None:
+                    order.join()
+                if isinstance(step, WhileStep):
+                    self._nodes(addresses).loop(step, stream)
+                else:
+                    self._nodes(addresses).switch(step, stream)
+                if order is not None:
+                    order.start()
             case WhileStep():
                 conditional.start(step, addresses)
                 where = step.predicate
@@ -181,7 +251,10 @@ class Issuer:
         return conditional.Nodes(
             self.device, addresses, lambda p, stream: self._steps(p, addresses, stream, False))
 
-    def _scan(self, step: Any, addresses: Addresses, stream: int, checked: bool) -> None:
+    def _scan(
+        self, step: Any, addresses: Addresses, stream: int, checked: bool,
+        order: GraphOrder | None,
+    ) -> None:
         conditional.start(step, addresses)
         starts = [(m, addresses[r.buffer] + r.offset, stride) for m, r, stride in step.slices]
 
@@ -189,7 +262,7 @@ class Issuer:
             for turn in range(first, last):
                 for moving, start, stride in starts:
                     addresses[moving] = start + turn * stride
-                self._steps(step.body, addresses, stream, checked)
+                self._steps(step.body, addresses, stream, checked, order)
                 swap(step, addresses)
 
         turns(0, 1)  # which also starts the libraries that the body calls
@@ -247,10 +320,13 @@ class Issuer:
         """An executable graph of the iterations of a chunk."""
 
         def issue(stream: int) -> None:
+            order = self._order(stream)
             for turn in range(chunks.turns):
                 chunks.slices(addresses, turn)
-                self._steps(chunks.step.body, addresses, stream, False)
+                self._steps(chunks.step.body, addresses, stream, False, order)
                 swap(chunks.step, addresses)
+            if order is not None:
+                order.join()
 
         return self._captured(issue, self.device.capture_stream)
 

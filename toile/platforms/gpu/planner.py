@@ -12,8 +12,9 @@ from typing import Any
 from toile.compiler.ir.loop_nests import Loops, Place
 from toile.compiler.ir.operands import Ref
 from toile.compiler.plan import lower
+from toile.engine.program import Var
 from toile.kernels.convolution import gpu_tensor_cores as tensor_convolutions
-from toile.platforms.gpu.steps import CallStep, MadePlan
+from toile.platforms.gpu.steps import COPY, CallStep, MadePlan
 from toile.targets.cuda.launches import Call, Launch
 
 
@@ -32,13 +33,28 @@ class Plan(MadePlan, lower.Plan):
         """Record pairs of buffers (read, written) that a launch touches only at equal places: it
         may write the second in the memory of the first."""
         places: dict[Any, set[Any]] = {}
-        for p in x.loads:
-            places.setdefault(self.place(p).buffer, set()).add((self.place(p), p.strides))
+        for p, access in zip(x.loads, x.nest.loads, strict=True):
+            strides = None if access.picked else p.strides  # read at other places
+            places.setdefault(self.place(p).buffer, set()).add((self.place(p), strides))
         for p in x.stores:
             ref = self.place(p)
             for buffer, found in places.items():
                 if all(r.offset == ref.offset and s == p.strides for r, s in found):
                     self.in_place.add((launch, buffer, ref.buffer))
+
+    def copy_outputs(self) -> None:
+        """Copy the results that are not computed in their output buffers. An argument that is
+        returned as it is may stay where it is, if it is donated."""
+        super().copy_outputs()
+        found = [x for x in self.staged.get(None, ()) if isinstance(x, Launch) and x.note == COPY]
+        by_target = {a.buffer: x for x in found for a in x.args if isinstance(a, Ref)}
+        for i, o in enumerate(self.program.outputs):
+            launch = by_target.get(self.outputs[i].buffer)
+            if launch is None or i in self.bound or o.__class__ is not Var:
+                continue
+            view = self.fused.view(o)
+            if view.base in self.program.inputs and lower.is_whole(view):
+                self.in_place.add((launch, self.ref(view.base).buffer, self.outputs[i].buffer))
 
     @functools.cached_property
     def without_libraries(self) -> bool:

@@ -117,7 +117,11 @@ class Stopwatch(Issuer):
         super().issue(addresses, stream, checked)
         self.ends = first, self._mark(stream)
 
-    def _steps(self, plan: Any, addresses: Addresses, stream: int, checked: bool) -> None:
+    branches = False  # events measure one step after the other
+
+    def _steps(
+        self, plan: Any, addresses: Addresses, stream: int, checked: bool, order: Any = None
+    ) -> None:
         hidden = self.captured and stream != self.device.capture_stream  # in a conditional node
         if hidden or id(plan) in self.begun:  # another iteration of a loop
             return super()._steps(plan, addresses, stream, checked)

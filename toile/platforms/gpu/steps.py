@@ -12,6 +12,8 @@ from toile.compiler.ir.steps import Region, whole_buffer
 from toile.engine.program import Program
 from toile.targets.cuda.launches import Call, Launch
 
+COPY = "copy"  # the note of launches that copy
+
 
 class CallStep:
     """A library call between the regions."""

@@ -8,12 +8,15 @@ from typing import Any
 from toile.compiler.ir.groups import Limits
 from toile.compiler.ir.loop_nests import Loops
 from toile.compiler.ir.operands import Operand
+from toile.compiler.passes.products import multiply_vectors
+from toile.compiler.passes.selections import select_results
 from toile.compiler.plan import lower
 from toile.engine.program import Equation, Program
 from toile.kernels.attention import gpu as attention
 from toile.kernels.contraction import gpu_epilogues as epilogues
 from toile.kernels.copy import gpu as copies
 from toile.kernels.families import lowering
+from toile.kernels.fft import gpu as fft
 from toile.kernels.nest import gpu as nests
 from toile.platforms.gpu import plan_reader
 from toile.platforms.gpu.planner import Plan
@@ -28,7 +31,9 @@ class Target(lower.Target):
     limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13, more_moved=1 / 64)
 
     def last_pass(self, program: Program) -> Program:
-        return epilogues.fuse_epilogues(program)
+        for step in (select_results, multiply_vectors, fft.divide_later, epilogues.fuse_epilogues):
+            program = step(program)
+        return program
 
     def can_fuse(self, e: Equation) -> bool:
         return nests.can_fuse(e)

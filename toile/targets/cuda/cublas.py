@@ -20,6 +20,8 @@ from toile.targets.cuda.launches import Call, Pointers
 from toile.targets.cuda.presence import lane
 
 WORKSPACE = 32 << 20  # bytes that NVIDIA recommends for Hopper; other chips need less
+PARTS = 4  # of the workspace, each for one of the small products that run at the same time
+SMALL = 1 << 28  # multiplications of a small product
 ALIGNED = 16  # bytes: alignment of matrices that are given by addresses
 N, T = 0, 1  # cublasOperation_t
 _DEFAULT_ALGORITHM = -1
@@ -78,15 +80,22 @@ class Blas:
         functions.cublasSetPointerMode_v2(self.handle, _HOST_POINTERS)
         functions.cublasSetAtomicsMode(self.handle, _NO_ATOMICS)
         functions.cublasSetMathMode(self.handle, _DEFAULT_MATH | _NO_REDUCED_SUMS)
-        self.stream: int | None = None
+        self.part = 0  # of the workspace, for small products
+        self.used: tuple[int, int] | None = None  # stream and part
 
-    def on(self, stream: int) -> Any:
+    def room(self, small: bool) -> tuple[int, int]:
+        """The workspace of a product: its address and bytes."""
+        size = self.nbytes // PARTS
+        return (self.address + self.part * size, size) if small else (self.address, self.nbytes)
+
+    def on(self, stream: int, small: bool = False) -> Any:
         """The functions of the library, set to issue on this stream."""
-        if stream != self.stream:
+        used = stream, self.part if small else -1
+        if used != self.used:
             # Setting the stream resets the handle to its default workspace: set ours again.
             self.functions.cublasSetStream_v2(self.handle, stream)
-            self.functions.cublasSetWorkspace_v2(self.handle, self.address, self.nbytes)
-            self.stream = stream
+            self.functions.cublasSetWorkspace_v2(self.handle, *self.room(small))
+            self.used = used
         return self.functions
 
 
@@ -201,6 +210,7 @@ class Gemm(Call):
     arrays: Ref | None = None
     beta: float = 0.0
     note: str = field(default="matrix product", compare=False)
+    shared = 0  # the workspace
 
     @property
     def reads(self) -> frozenset[Any]:
@@ -222,6 +232,13 @@ class Gemm(Call):
     def flops(self) -> int:
         each = 8 if self.c.type.startswith("complex") else 2
         return each * self.m * self.n * self.k * self.count * len(self.loop)
+
+    @property
+    def is_small(self) -> bool:
+        return self.m * self.n * self.k * self.count * len(self.loop) <= SMALL
+
+    def use_part(self, part: int) -> None:
+        blas().part = part
 
     def prepare(self) -> None:
         """Create what `run` needs; must not be called during a capture."""
@@ -250,10 +267,10 @@ class Gemm(Call):
             *head, 0, ta, a.leading, 0, tb, b.leading, ctypes.addressof(beta), 0, tc, c.leading,
             *tail))
         at_a, at_b, at_c = values[7], values[10], values[14]
+        small = self.is_small
 
         def run(pointers: Sequence[int], kept: Any = (one, beta)) -> None:
-            if on.stream != stream:
-                on.on(stream)
+            on.on(stream, small)
             at_a.value, at_b.value = pointers[i] + oa, pointers[j] + ob
             at_c.value = pointers[l] + oc
             call()
@@ -274,7 +291,7 @@ class Gemm(Call):
 
     def issue(self, on: Blas, pointer: Pointers, stream: int) -> None:
         """Issue the product with a handle."""
-        calls = on.on(stream)
+        calls = on.on(stream, self.is_small)
         one, beta = scalar(self.scale, 1.0), scalar(self.scale, self.beta)
         beta_at = ctypes.addressof(beta)
         a, b, c = self.a, self.b, self.c

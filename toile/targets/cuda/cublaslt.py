@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,9 +65,11 @@ class Heuristic(ctypes.Structure):
 class Lt:
     """A cuBLASLt handle, and the products described with it."""
 
-    def __init__(self, functions: Any, workspace: int = 0, nbytes: int = 0):
+    def __init__(
+        self, functions: Any, room: Callable[[bool], tuple[int, int]] = lambda small: (0, 0)
+    ):
         self.functions = functions
-        self.workspace, self.nbytes = workspace, nbytes
+        self.room = room  # the workspace of a product, which may be small: address and bytes
         made = ctypes.c_void_p()
         functions.cublasLtCreate(ctypes.addressof(made))
         self.handle = made.value
@@ -93,7 +96,7 @@ def make() -> Lt:
     """A handle on the current device."""
     loaded = libraries.load("cublasLt")
     blas = cublas.blas()
-    return Lt(libraries.Functions(loaded, PROTOTYPES, cublas._status), blas.address, blas.nbytes)
+    return Lt(libraries.Functions(loaded, PROTOTYPES, cublas._status), blas.room)
 
 
 _used: list[Lt] = []  # handles that tests substitute
@@ -172,7 +175,8 @@ class Described:
     def _chosen(self, call: LtMatmul) -> Heuristic:
         calls = self.lt.functions
         preference = self._made("cublasLtMatmulPreferenceCreate")
-        self._set("MatmulPreference", preference, MOST_WORKSPACE, ctypes.c_uint64(self.lt.nbytes))
+        _, most = self.lt.room(call.is_small)
+        self._set("MatmulPreference", preference, MOST_WORKSPACE, ctypes.c_uint64(most))
         for name in "abcd":
             self._set("MatmulPreference", preference, _ALIGNMENTS[name],
                       ctypes.c_uint32(call.alignment))
@@ -209,6 +213,7 @@ class LtMatmul(Call):
     scales: tuple[Ref | None, Ref | None, Ref | None, Ref | None] = (None,) * 4  # of A, B, C, D
     alignment: int = 16  # bytes: alignment of all matrices
     note: str = field(default="matrix product", compare=False)
+    shared = 0  # the workspace
 
     @property
     def key(self) -> Any:
@@ -240,6 +245,14 @@ class LtMatmul(Call):
     def flops(self) -> int:
         return 2 * self.m * self.n * self.k * self.count
 
+    @property
+    def is_small(self) -> bool:
+        return self.m * self.n * self.k * self.count <= cublas.SMALL
+
+    def use_part(self, part: int) -> None:
+        if not _used:
+            cublas.blas().part = part
+
     def prepare(self) -> None:
         """Describe it and choose its algorithm; must not be called during a capture."""
         lt().of(self)
@@ -264,7 +277,7 @@ class LtMatmul(Call):
             on.functions.cublasLtMatmul(
                 on.handle, made.operation, ctypes.addressof(one), a, made.layouts["a"], b,
                 made.layouts["b"], ctypes.addressof(beta), c, made.layouts["c"], d,
-                made.layouts["d"], ctypes.addressof(made.algorithm), on.workspace,
+                made.layouts["d"], ctypes.addressof(made.algorithm), on.room(self.is_small)[0],
                 made.algorithm.workspace, stream)  # fmt: skip
 
     def _pointers(self) -> list[tuple[int, Ref]]:

@@ -351,6 +351,7 @@ class GraphCall(Call):
     results: tuple[int, ...]
     workspace: Ref | None
     note: str = field(default="cuDNN", compare=False)
+    shared = 1  # the handle
 
     @property
     def reads(self) -> frozenset[Any]:

@@ -150,6 +150,7 @@ class Transform(Call):
     target: Ref
     workspace: Ref | None
     note: str = field(default="cuFFT", compare=False)
+    shared = 2  # the plans
 
     @property
     def reads(self) -> frozenset[Any]:

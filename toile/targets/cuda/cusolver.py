@@ -243,6 +243,7 @@ class Routine(Call):
     behind: tuple[Ref, ...] = ()
     behind_given: int = 0
     note: str = field(default="cuSOLVER", compare=False)
+    shared = 0  # the workspace of cuBLAS, which some routines belong to
 
     @property
     def capturable(self) -> bool:

@@ -274,6 +274,19 @@ class Driver:
         self._do("cuStreamGetCaptureInfo_v3", stream, ctypes.addressof(status), None, *places)
         return graph, nodes, edges, count
 
+    # ---- the order of captured nodes
+    def last_nodes(self, stream: int) -> tuple[int, ...]:
+        """The nodes that what is captured next on a stream will wait for."""
+        _, nodes, _, count = self._captured(stream)
+        found = _handles(count.value).from_address(nodes.value) if count.value else ()
+        return tuple(found)
+
+    def wait_for_nodes(self, stream: int, nodes: Sequence[int]) -> None:
+        """Let what is captured next on a stream wait for these nodes, and for no others."""
+        held = _handles(len(nodes))(*nodes)
+        self._do("cuStreamUpdateCaptureDependencies_v2", stream,
+                 ctypes.addressof(held) if nodes else None, None, len(nodes), _REPLACE)
+
     def condition(self, stream: int) -> int:
         """A new value for a conditional node of the graph being captured."""
         made = ctypes.c_uint64()
@@ -322,6 +335,12 @@ class Driver:
 
     def destroy(self, graph: int) -> None:
         self._do("cuGraphExecDestroy", graph)
+
+
+@functools.cache
+def _handles(count: int) -> Any:
+    """The type of an array of handles."""
+    return _HANDLE * count
 
 
 @functools.cache

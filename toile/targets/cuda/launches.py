@@ -58,6 +58,17 @@ class Call:
     writes: frozenset[Any]
     capturable: bool = True  # into a graph
     nodes: int = 1  # about how many of a graph it makes
+    # A number for what the calls of a library share, such as a workspace: calls with equal numbers
+    # do not run at the same time.
+    shared: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it needs only a part of what is shared, of which there are several."""
+        return False
+
+    def use_part(self, part: int) -> None:
+        """Let the next call that is small use this part."""
 
     def prepare(self) -> None:
         """Create what `run` needs: handles, plans. Not called during a capture."""

@@ -1,0 +1,83 @@
+"""Products of matrices and vectors, many at a time, as multiplications and sums that can be fused.
+
+    einsum("bijd,bjd->bid", x, y) = sum(x * y[:, None], 2)
+    einsum("bi,bj->bij", x, y)    = x[:, :, None] * y[:, None]
+
+Such a product reads each number once: its time is that of the memory. A library would need copies,
+or tables of addresses; a loop nest reads the operands in place and computes what is around it, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.passes.random_bits import spliced
+from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite
+from toile.compiler.scalar.builder import BFLOAT16, FLOAT16, FLOAT32
+from toile.engine.program import Equation, Program
+from toile.primitives.contractions import DotGeneral
+from toile.primitives.elementwise import convert
+from toile.primitives.families import broadcast_in_dim, mul, reduce_sum, transpose
+
+NUMBERS = frozenset(("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "uint8",
+                     "uint16", "uint32"))  # fmt: skip
+
+
+def multiply_vectors(program: Program) -> Program:
+    """Replace products of many vectors."""
+    if not any(map(_applies, program.equations)):
+        return program
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        return [spliced(new, e, _multiplied, e.ins)] if _applies(e) else None
+
+    return rewrite(program, rule)
+
+
+def _applies(e: Equation) -> bool:
+    """Whether one operand of each product is a vector, there are many of them, or nothing is
+    summed."""
+    if e.op.kernel_family != "contraction":
+        return False
+    x, y = (a.aval for a in e.ins)
+    op: Any = e.op
+    out = e.outs[0].aval
+    if any(np.dtype(a.dtype).name not in NUMBERS for a in (x, y, out)) or not (x.size and y.size):
+        return False
+    size = dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True))
+    long = {c for c, n in size.items() if n > 1}
+    rows, columns = (long & set(some) for some in (op.lhs, op.rhs))
+    kept, both = long & set(op.out), rows & columns
+    if any((c in op.lhs) + (c in op.rhs) + (c in op.out) < 2 for c in size):
+        return False
+    if not both - kept:
+        return bool(long)
+    alone = not (rows - both and columns - both)  # rows or columns are missing
+    return alone and bool(both & kept)
+
+
+def _multiplied(op: DotGeneral, x: Any, y: Any) -> Any:
+    dtype = np.dtype(op.dtype or x.dtype)
+    work = FLOAT32 if dtype in (BFLOAT16, FLOAT16) else dtype
+    size = dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True))
+    summed = [c for c in size if c not in op.out]
+    most = op.lhs if x.size >= y.size else op.rhs
+    # The axes of the larger operand in their order, which is that of its elements in memory.
+    order = op.out if not summed else "".join([*(c for c in size if c not in most), *most])
+    full = tuple(size[c] for c in order)
+    product = mul(*(_spread(convert(a, work), labels, order, full)
+                    for a, labels in ((x, op.lhs), (y, op.rhs))))
+    if summed:
+        product = reduce_sum(product, tuple(i for i, c in enumerate(order) if c in summed))
+        left = [c for c in order if c not in summed]
+        product = transpose(product, tuple(left.index(c) for c in op.out))
+    return convert(product, dtype)
+
+
+def _spread(x: Any, labels: str, order: str, full: tuple[int, ...]) -> Any:
+    """An operand with all axes, repeated along those that it does not have."""
+    mine = [c for c in order if c in labels]
+    x = transpose(x, tuple(labels.index(c) for c in mine))
+    return broadcast_in_dim(x, full, tuple(order.index(c) for c in mine))

@@ -1,0 +1,240 @@
+"""The order of a graph's nodes: each depends on those whose memory it uses, and on no others.
+
+A stream runs what it is given in sequence, and a graph captured from it is one long chain of nodes.
+Many are independent, such as the update of a cache and the product after it, or the optimizer's
+updates of two parameters. Before a step is captured, the capture is told which nodes it has to wait
+for: those that wrote what it reads or overwrites, and those that read what it overwrites. Memory is
+compared by address, because temporaries share the arena and results may overwrite arguments.
+
+Nodes are grouped in a few chains, in each of which every node waits for the one before it. A clock
+with one number for each chain then says which nodes are known to come first, so that a node needs
+few edges.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from toile.compiler.ir.steps import Constant, LoopStep, MadePlan, ScanStep, whole_buffer
+from toile.targets.cuda.cublas import PARTS
+from toile.targets.cuda.driver import driver
+from toile.targets.cuda.launches import Call
+
+CHAINS = 8
+Range = tuple[int, int]  # addresses: the first byte, and the one after the last
+
+
+class Extents:
+    """The sizes of all buffers that the steps of a plan use."""
+
+    def __init__(self, plan: MadePlan):
+        self.moving: dict[Any, int] = {}
+        self.known: dict[int, tuple[list[Any], list[Any]]] = {}
+        for step in plan.all_steps():
+            if isinstance(step, LoopStep):
+                for moving, ref in step.starts:
+                    self.moving[moving] = self._size(ref.buffer) - ref.offset
+                for a, b in step.swaps:
+                    self.moving[a] = self.moving[b] = max(self.moving[a], self.moving[b])
+            if isinstance(step, ScanStep):
+                for moving, ref, stride in step.slices:
+                    self.moving[moving] = abs(stride) or self._size(ref.buffer) - ref.offset
+
+    def _size(self, buffer: Any) -> int:
+        nbytes = self.moving.get(buffer)
+        if nbytes is None:
+            nbytes = getattr(buffer, "nbytes", None)
+        return buffer.aval.nbytes if nbytes is None else nbytes
+
+    def of(self, step: Any) -> tuple[list[Any], list[Any]]:
+        """The buffers that a step reads and those that it writes, with their sizes."""
+        found = self.known.get(id(step))
+        if found is None:
+            reads, writes = ([(b, self._size(b)) for b in {whole_buffer(x) for x in some}
+                              if not isinstance(b, Constant)] for some in (step.reads, step.writes))
+            found = self.known[id(step)] = (
+                [x for x in reads if x[1]], [x for x in writes if x[1]])
+        return found
+
+
+class _Work:
+    """What one step adds to a graph."""
+
+    __slots__ = ("nodes", "chain", "number", "clock")
+
+    def __init__(self, nodes: Sequence[int], chain: int, number: int, clock: list[int]):
+        self.nodes, self.chain, self.number, self.clock = nodes, chain, number, clock
+
+
+class _Segment:
+    """Addresses that were last written by one work, and the last readers since, by chain."""
+
+    __slots__ = ("end", "writer", "readers")
+
+    def __init__(self, end: int, writer: _Work | None, readers: dict[int, _Work]):
+        self.end, self.writer, self.readers = end, writer, readers
+
+
+class _Memory:
+    """Who used which addresses last."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.segments: list[_Segment] = []
+
+    def _cut(self, address: int) -> None:
+        """Let a segment begin at an address inside another one."""
+        i = bisect_right(self.starts, address) - 1
+        if i >= 0 and self.starts[i] < address < self.segments[i].end:
+            old = self.segments[i]
+            self.starts.insert(i + 1, address)
+            self.segments.insert(i + 1, _Segment(old.end, old.writer, dict(old.readers)))
+            old.end = address
+
+    def at(self, place: Range) -> list[_Segment]:
+        """The segments that overlap a range."""
+        first, last = place
+        i = bisect_right(self.starts, first) - 1
+        i += i < 0 or self.segments[i].end <= first
+        return self.segments[i : bisect_left(self.starts, last)]
+
+    def read(self, place: Range, work: _Work) -> None:
+        first, last = place
+        self._cut(first)
+        self._cut(last)
+        i, at = bisect_left(self.starts, first), first
+        while at < last:
+            if i == len(self.starts) or self.starts[i] > at:
+                end = last if i == len(self.starts) else min(last, self.starts[i])
+                self.starts.insert(i, at)
+                self.segments.insert(i, _Segment(end, None, {}))
+            self.segments[i].readers[work.chain] = work
+            at = self.segments[i].end
+            i += 1
+
+    def write(self, place: Range, work: _Work) -> None:
+        first, last = place
+        self._cut(first)
+        self._cut(last)
+        span = slice(bisect_left(self.starts, first), bisect_left(self.starts, last))
+        self.starts[span] = [first]
+        self.segments[span] = [_Segment(last, work, {})]
+
+
+class GraphOrder:
+    """Adds what is issued on a captured stream to the graph where it belongs."""
+
+    def __init__(self, stream: int, extents: Extents):
+        self.stream, self.extents = stream, extents
+        self.number = 0
+        self.before: list[_Work] = []  # the capture's dependencies
+        self.start()
+
+    def start(self) -> None:
+        """Forget everything: what comes waits for the last nodes captured."""
+        self.memory = _Memory()
+        self.tails: list[_Work | None] = [None] * CHAINS
+        self.first = self._work(driver().last_nodes(self.stream), [], 0)
+        self.before = [self.first]
+
+    def join(self) -> None:
+        """Let what is issued next wait for all nodes."""
+        self.wait_for(self._few(x for x in self.tails if x is not None))
+
+    def wait(self, step: Any, addresses: dict[Any, int]) -> tuple[list[_Work], Any]:
+        """Let what is issued next wait for what a step depends on."""
+        reads, writes = (
+            [(addresses[b], addresses[b] + n) for b, n in some] for some in self.extents.of(step))
+        needed: set[_Work] = {self.first}
+        for place in reads:
+            needed.update(s.writer for s in self.memory.at(place) if s.writer is not None)
+        for place in writes:
+            needed.update(self._users(place))
+        call = getattr(step, "call", None)
+        if call is not None and call.shared is not None:
+            place = self._part(call, self._few(needed))
+            needed.update(self._users(place))
+            writes.append(place)
+        kept = self._few(needed)
+        chain = self._chain(kept)
+        self.wait_for(kept)
+        return kept, (chain, reads, writes)
+
+    def last(self) -> tuple[int, ...]:
+        """The nodes that were issued last."""
+        self.before = []  # they are not of `kept`
+        return driver().last_nodes(self.stream)
+
+    def add(
+        self, nodes: Sequence[int], kept: list[_Work], uses: Any, alone: bool = True
+    ) -> None:
+        """Record the nodes of a step; `alone`: they are the last ones."""
+        chain, reads, writes = uses
+        nodes = nodes or [n for x in kept for n in x.nodes]  # a step that has nothing to do
+        work = self._work(nodes, kept, chain)
+        for place in reads:
+            self.memory.read(place, work)
+        for place in writes:
+            self.memory.write(place, work)
+        self.before = [work] if alone else []
+
+    def _work(self, nodes: Sequence[int], after: Iterable[_Work], chain: int) -> _Work:
+        self.number += 1
+        clock = [max(times) for times in zip([0] * CHAINS, *(x.clock for x in after), strict=True)]
+        clock[chain] = self.number
+        made = self.tails[chain] = _Work(nodes, chain, self.number, clock)
+        return made
+
+    def _few(self, needed: Iterable[_Work]) -> list[_Work]:
+        """The works that come after all others in a set."""
+        kept: list[_Work] = []
+        for x in sorted(needed, key=lambda x: -x.number):
+            if not any(k.clock[x.chain] >= x.number for k in kept):
+                kept.append(x)
+        return kept
+
+    def _chain(self, kept: list[_Work]) -> int:
+        """The chain for work that comes after others; may add the last work of the chain."""
+        for x in kept:
+            if self.tails[x.chain] is x:
+                return x.chain
+        oldest: _Work | None = None
+        for chain, tail in enumerate(self.tails):
+            if tail is None or any(k.clock[chain] >= tail.number for k in kept):
+                return chain
+            if oldest is None or tail.number < oldest.number:
+                oldest = tail
+        assert oldest is not None
+        kept[:] = self._few([*kept, oldest])
+        return oldest.chain
+
+    def _users(self, place: Range) -> set[_Work]:
+        """Who has to finish before a range is overwritten."""
+        segments = self.memory.at(place)
+        found = {x for s in segments for x in s.readers.values()}
+        return found | {s.writer for s in segments if s.writer is not None}
+
+    def _part(self, call: Call, kept: list[_Work]) -> Range:
+        """What only one call of a library may use at a time, as a range of addresses: all of it,
+        or for a small call the part that is free first."""
+        assert call.shared is not None
+        first = -(call.shared + 1) * PARTS
+        if not call.is_small:
+            return first, first + PARTS
+
+        def last(part: int) -> int:
+            users = self._users((first + part, first + part + 1))
+            return max((x.number for x in users
+                        if not any(k.clock[x.chain] >= x.number for k in kept)), default=0)
+
+        part = min(range(PARTS), key=last)
+        call.use_part(part)
+        return first + part, first + part + 1
+
+    def wait_for(self, works: list[_Work]) -> None:
+        """Let what is issued next wait for these works."""
+        if works != self.before:
+            driver().wait_for_nodes(self.stream, [n for x in works for n in x.nodes])
+            self.before = works
