@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from toile.compiler.ir.steps import Constant, LoopStep, MadePlan, ScanStep, whole_buffer
@@ -23,6 +24,7 @@ from toile.targets.cuda.driver import driver
 from toile.targets.cuda.launches import Call
 
 CHAINS = 8
+_number = attrgetter("number")
 Range = tuple[int, int]  # addresses: the first byte, and the one after the last
 
 
@@ -68,13 +70,23 @@ class _Work:
         self.nodes, self.chain, self.number, self.clock = nodes, chain, number, clock
 
 
+class _Part:
+    """A part of what the calls of a library share, and the call that used it last."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last: _Work | None = None
+
+
 class _Segment:
     """Addresses that were last written by one work, and the last readers since, by chain."""
 
-    __slots__ = ("end", "writer", "readers")
+    __slots__ = ("end", "writer", "readers", "live")
 
     def __init__(self, end: int, writer: _Work | None, readers: dict[int, _Work]):
         self.end, self.writer, self.readers = end, writer, readers
+        self.live = True  # False: others have taken its place
 
 
 class _Memory:
@@ -83,6 +95,12 @@ class _Memory:
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.segments: list[_Segment] = []
+        self.exact: dict[Range, _Segment] = {}  # ranges that were one segment; most are used again
+
+    def _same(self, place: Range) -> _Segment | None:
+        """The segment that is exactly a range, if that is known."""
+        found = self.exact.get(place)
+        return found if found is not None and found.live and found.end == place[1] else None
 
     def _cut(self, address: int) -> None:
         """Let a segment begin at an address inside another one."""
@@ -95,12 +113,19 @@ class _Memory:
 
     def at(self, place: Range) -> list[_Segment]:
         """The segments that overlap a range."""
+        same = self._same(place)
+        if same is not None:
+            return [same]
         first, last = place
         i = bisect_right(self.starts, first) - 1
         i += i < 0 or self.segments[i].end <= first
         return self.segments[i : bisect_left(self.starts, last)]
 
     def read(self, place: Range, work: _Work) -> None:
+        same = self._same(place)
+        if same is not None:
+            same.readers[work.chain] = work
+            return
         first, last = place
         self._cut(first)
         self._cut(last)
@@ -110,17 +135,26 @@ class _Memory:
                 end = last if i == len(self.starts) else min(last, self.starts[i])
                 self.starts.insert(i, at)
                 self.segments.insert(i, _Segment(end, None, {}))
-            self.segments[i].readers[work.chain] = work
-            at = self.segments[i].end
+            segment = self.segments[i]
+            segment.readers[work.chain] = work
+            if (at, segment.end) == place:
+                self.exact[place] = segment
+            at = segment.end
             i += 1
 
     def write(self, place: Range, work: _Work) -> None:
+        same = self._same(place)
+        if same is not None:
+            same.writer, same.readers = work, {}
+            return
         first, last = place
         self._cut(first)
         self._cut(last)
         span = slice(bisect_left(self.starts, first), bisect_left(self.starts, last))
-        self.starts[span] = [first]
-        self.segments[span] = [_Segment(last, work, {})]
+        for old in self.segments[span]:
+            old.live = False
+        made = self.exact[place] = _Segment(last, work, {})
+        self.starts[span], self.segments[span] = [first], [made]
 
 
 class GraphOrder:
@@ -135,6 +169,7 @@ class GraphOrder:
     def start(self) -> None:
         """Forget everything: what comes waits for the last nodes captured."""
         self.memory = _Memory()
+        self.parts: dict[int, list[_Part]] = {}  # of what libraries share
         self.tails: list[_Work | None] = [None] * CHAINS
         self.first = self._work(driver().last_nodes(self.stream), [], 0)
         self.before = [self.first]
@@ -149,18 +184,24 @@ class GraphOrder:
             [(addresses[b], addresses[b] + n) for b, n in some] for some in self.extents.of(step))
         needed: set[_Work] = {self.first}
         for place in reads:
-            needed.update(s.writer for s in self.memory.at(place) if s.writer is not None)
+            for s in self.memory.at(place):
+                if s.writer is not None:
+                    needed.add(s.writer)
         for place in writes:
-            needed.update(self._users(place))
+            for s in self.memory.at(place):
+                if s.writer is not None:
+                    needed.add(s.writer)
+                if s.readers:
+                    needed.update(s.readers.values())
+        kept = self._few(needed)
+        used: list[_Part] = []
         call = getattr(step, "call", None)
         if call is not None and call.shared is not None:
-            place = self._part(call, self._few(needed))
-            needed.update(self._users(place))
-            writes.append(place)
-        kept = self._few(needed)
+            used = self._part(call, kept)
+            kept = self._few({*kept, *(x.last for x in used if x.last is not None)})
         chain = self._chain(kept)
         self.wait_for(kept)
-        return kept, (chain, reads, writes)
+        return kept, (chain, reads, writes, used)
 
     def last(self) -> tuple[int, ...]:
         """The nodes that were issued last."""
@@ -171,18 +212,22 @@ class GraphOrder:
         self, nodes: Sequence[int], kept: list[_Work], uses: Any, alone: bool = True
     ) -> None:
         """Record the nodes of a step; `alone`: they are the last ones."""
-        chain, reads, writes = uses
+        chain, reads, writes, used = uses
         nodes = nodes or [n for x in kept for n in x.nodes]  # a step that has nothing to do
         work = self._work(nodes, kept, chain)
         for place in reads:
             self.memory.read(place, work)
         for place in writes:
             self.memory.write(place, work)
+        for part in used:
+            part.last = work
         self.before = [work] if alone else []
 
-    def _work(self, nodes: Sequence[int], after: Iterable[_Work], chain: int) -> _Work:
+    def _work(self, nodes: Sequence[int], after: Sequence[_Work], chain: int) -> _Work:
         self.number += 1
-        clock = [max(times) for times in zip([0] * CHAINS, *(x.clock for x in after), strict=True)]
+        clocks = [x.clock for x in after]
+        clock = list(map(max, *clocks)) if len(clocks) > 1 else (
+            clocks[0].copy() if clocks else [0] * CHAINS)
         clock[chain] = self.number
         made = self.tails[chain] = _Work(nodes, chain, self.number, clock)
         return made
@@ -190,8 +235,12 @@ class GraphOrder:
     def _few(self, needed: Iterable[_Work]) -> list[_Work]:
         """The works that come after all others in a set."""
         kept: list[_Work] = []
-        for x in sorted(needed, key=lambda x: -x.number):
-            if not any(k.clock[x.chain] >= x.number for k in kept):
+        for x in sorted(needed, key=_number, reverse=True):
+            chain, number = x.chain, x.number
+            for k in kept:
+                if k.clock[chain] >= number:
+                    break
+            else:
                 kept.append(x)
         return kept
 
@@ -210,28 +259,24 @@ class GraphOrder:
         kept[:] = self._few([*kept, oldest])
         return oldest.chain
 
-    def _users(self, place: Range) -> set[_Work]:
-        """Who has to finish before a range is overwritten."""
-        segments = self.memory.at(place)
-        found = {x for s in segments for x in s.readers.values()}
-        return found | {s.writer for s in segments if s.writer is not None}
-
-    def _part(self, call: Call, kept: list[_Work]) -> Range:
-        """What only one call of a library may use at a time, as a range of addresses: all of it,
-        or for a small call the part that is free first."""
+    def _part(self, call: Call, kept: list[_Work]) -> list[_Part]:
+        """What only one call of a library may use at a time: all parts, or for a small call the one
+        that is free first."""
         assert call.shared is not None
-        first = -(call.shared + 1) * PARTS
+        parts = self.parts.get(call.shared)
+        if parts is None:
+            parts = self.parts[call.shared] = [_Part() for _ in range(PARTS)]
         if not call.is_small:
-            return first, first + PARTS
+            return parts
 
-        def last(part: int) -> int:
-            users = self._users((first + part, first + part + 1))
-            return max((x.number for x in users
-                        if not any(k.clock[x.chain] >= x.number for k in kept)), default=0)
+        def busy(i: int) -> int:
+            x = parts[i].last
+            free = x is None or any(k.clock[x.chain] >= x.number for k in kept)
+            return 0 if free or x is None else x.number
 
-        part = min(range(PARTS), key=last)
+        part = min(range(PARTS), key=busy)
         call.use_part(part)
-        return first + part, first + part + 1
+        return [parts[part]]
 
     def wait_for(self, works: list[_Work]) -> None:
         """Let what is issued next wait for these works."""

@@ -267,12 +267,10 @@ class Driver:
         return found
 
     def _captured(self, stream: int) -> tuple[Any, Any, Any, Any]:
-        """The graph being captured on a stream, and its last nodes with their edges."""
-        status, count = ctypes.c_int(), ctypes.c_size_t()
-        graph, nodes, edges = _HANDLE(), _HANDLE(), _HANDLE()
-        places = (ctypes.addressof(x) for x in (graph, nodes, edges, count))
-        self._do("cuStreamGetCaptureInfo_v3", stream, ctypes.addressof(status), None, *places)
-        return graph, nodes, edges, count
+        """The graph being captured on a stream, and its last nodes with their edges, until the next
+        call in the same thread."""
+        self._do("cuStreamGetCaptureInfo_v3", stream, *_capture.places)
+        return _capture.found
 
     # ---- the order of captured nodes
     def last_nodes(self, stream: int) -> tuple[int, ...]:
@@ -335,6 +333,18 @@ class Driver:
 
     def destroy(self, graph: int) -> None:
         self._do("cuGraphExecDestroy", graph)
+
+
+class _Capture(threading.local):
+    """Where the driver writes what it tells about a capture: kept, since every node asks."""
+
+    def __init__(self) -> None:
+        self.status, count = ctypes.c_int(), ctypes.c_size_t()
+        self.found = _HANDLE(), _HANDLE(), _HANDLE(), count
+        self.places = (ctypes.addressof(self.status), None, *map(ctypes.addressof, self.found))
+
+
+_capture = _Capture()
 
 
 @functools.cache
