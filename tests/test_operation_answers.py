@@ -174,7 +174,7 @@ def test_every_answer_is_of_its_kind():
 
 # Operations of toile alone that make NaNs, and abstract classes of those that do.
 OWN_NAN_MAKERS = {"cumulative", "fused_multiply_add", "one_minus_square", "psum_together",
-                  "reduce_window_prod"}
+                  "reduce_window_prod", "undivided_fft"}
 JAX_CHECKS = {p.name for p in jax_checkify.nan_primitives} | {
     "div",  # by a rule of its own
     "exp2", "log2",  # since 0.11

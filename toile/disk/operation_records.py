@@ -12,6 +12,7 @@ from toile.disk.plan_schema import Record
 _OPERATIONS = {
     "toile.compiler.passes.messages": "EdgesByTarget GatherScatter",
     "toile.compiler.passes.random_bits": "OnBuffers",
+    "toile.kernels.fft.gpu": "UndividedFft",
     "toile.parallel.varying_values": "Varying",
     "toile.primitives.barriers": "Name StopGradient",
     "toile.primitives.bits":

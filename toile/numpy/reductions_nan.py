@@ -297,8 +297,8 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
     """Find the index of the largest element along an axis, ignoring NaN.
 
     If the largest element occurs several times, the index of its first occurrence is returned. If
-    all elements are NaN, the index is -1. Otherwise, NaN is treated as -inf: if all elements are
-    NaN or -inf, the index of a NaN may be returned.
+    all elements are NaN, the index is -1. Otherwise, NaN is treated as -inf, so if all
+    the other elements are -inf, the index of a NaN may be returned.
 
     Args:
         a: array or number.
@@ -327,8 +327,8 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
     """Find the index of the smallest element along an axis, ignoring NaN.
 
     If the smallest element occurs several times, the index of its first occurrence is returned. If
-    all elements are NaN, the index is -1. Otherwise, NaN is treated as inf: if all elements are NaN
-    or inf, the index of a NaN may be returned.
+    all elements are NaN, the index is -1. Otherwise, NaN is treated as inf, so if all
+    the other elements are inf, the index of a NaN may be returned.
 
     Args:
         a: array or number.
