@@ -237,7 +237,7 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
          invert: bool = False, *, method: str = "auto") -> Array:
     """Test for each element of an array whether another array contains it.
 
-    A NaN is never contained in an array, because it does not equal itself.
+    NaN is never found, because it does not equal itself.
 
     Args:
         element: array of the elements to look for.

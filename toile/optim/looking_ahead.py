@@ -73,8 +73,8 @@ def lookahead(
     Args:
         fast_optimizer: optimizer for the fast parameters.
         sync_period: number of steps between successive moves of the slow parameters, often 5.
-        slow_step_size: fraction of the way to the fast parameters that the slow parameters move,
-            often 0.5.
+        slow_step_size: how far the slow parameters move toward the fast parameters, as a fraction
+            of the distance; often 0.5.
         reset_state: whether to reset the state of the fast optimizer after each move of the slow
             parameters.
 

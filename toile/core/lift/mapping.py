@@ -184,10 +184,10 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {True: 0},
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {True: True},
 ) -> Callable[..., Any]:
-    """Call a function `prod(lengths)` times in nested loops, recomputing steps for the gradient.
+    """Return a function that calls another one repeatedly in nested loops, recomputing steps.
 
-    With `d` nested loops of equal length and `n` calls in total, computing gradients stores about
-    `d * n ** (1 / d)` intermediate results instead of `n`.
+    There are `prod(lengths)` calls in total. With `d` nested loops of equal length and `n` calls,
+    computing gradients stores about `d * n ** (1 / d)` intermediate results instead of `n`.
 
     Args:
         body_fn: function `f(scope, carry)` that returns the next carry.

@@ -189,11 +189,11 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = FrozenDict({True: 0}),
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict({True: True}),
 ) -> Target:
-    """Apply a module `prod(lengths)` times in nested loops, recomputing steps for the gradient.
+    """Apply a module repeatedly in nested loops, recomputing steps for the gradient.
 
-    With `d` nested loops of equal length and `n` calls in total, computing gradients stores about
-    `d * n ** (1 / d)` intermediate results instead of `n`. The module must have one argument, the
-    carry, and return the new carry.
+    There are `prod(lengths)` calls in total. With `d` nested loops of equal length and `n` calls,
+    computing gradients stores about `d * n ** (1 / d)` intermediate results instead of `n`. The
+    module must have one argument, the carry, and return the new carry.
 
     Args:
         target: a module class, or a function whose first argument is a module.
