@@ -171,6 +171,19 @@ def test_what_is_stored():
     assert set(notes(lambda x: jnp.pad(x, ((1, 2), (0, 0))), (x,))) == {"pad"}
 
 
+def test_what_is_padded_is_computed_in_its_place(run):
+    """Only the margins have kernels of their own; with gaps inside, the array is copied."""
+    x, w = table("float32", 24), table("float32", 20, 8)
+    beside, gaps = [(0, 0, 0), (1, 3, 0)], [(0, 0, 1), (1, 3, 0)]
+    for config, kernels in (beside, 2), (gaps, 1):
+        def fun(x, w, config=config):
+            made = jnp.tanh(x) * 2
+            return lax.pad(made, jnp.float32(0.5), config) @ w, made.sum()
+
+        check(run, fun, (x, w))
+        assert notes(fun, (x, w)).count("pad") == kernels
+
+
 def test_gathers_are_read_again_instead_of_kept():
     """Two nests that read a gathered array: each gathers."""
     x, ids = table("float32", 4, 1024), RANDOM.integers(0, 4, 400).astype(np.int32)

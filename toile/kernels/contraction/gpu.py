@@ -37,7 +37,7 @@ from toile.targets.cuda.launches import Planner
 
 CALLS = 2  # up to this many calls in a loop are cheaper than writing addresses
 MOST_CALLS = 64  # of a loop, if addresses cannot be used: beyond it operands are copied
-INTEGER_TERMS = 1.7e8  # multiplications of int8, for which a slow layout takes a microsecond more
+INTEGER_TERMS = 1.7e8  # a slow layout costs a microsecond for every so many int8 multiplications
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 # The result dtypes that cuBLAS supports for two operands of one dtype.
 RESULTS = {

@@ -84,8 +84,8 @@ def _ends_text() -> str:
 def lower(
     op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Planner
 ) -> bool:
-    """Each row of the result is a segment. If most rows have no edges, as those of a large table of
-    embeddings, all are cleared, and only the others are computed."""
+    """Each row of the result is a segment. If most rows have no edges, as in the gradient of an
+    embedding table, all rows are cleared first, and only rows with edges are computed."""
     (out,) = outs
     dtype = out.dtype
     if not numbers.supported(dtype) or dtype.kind == "b" or out.size > MOST or ins[0].size > MOST:

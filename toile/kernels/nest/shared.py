@@ -72,7 +72,7 @@ class Nodes(ABC):
 
     @abstractmethod
     def pick(self, operand: int, index: Value, here: Any) -> Value:
-        """An element of an operand, some elements from the current position."""
+        """The element of an operand at an offset, in elements, from the current position."""
 
     @abstractmethod
     def constant(self, index: int, dtype: np.dtype) -> Value:

@@ -6,9 +6,9 @@ updates of two parameters. Before a step is captured, the capture is told which 
 for: those that wrote what it reads or overwrites, and those that read what it overwrites. Memory is
 compared by address, because temporaries share the arena and results may overwrite arguments.
 
-Nodes are grouped in a few chains, in each of which every node waits for the one before it. A clock
-with one number for each chain then says which nodes are known to come first, so that a node needs
-few edges.
+Nodes are grouped in a few chains. Within a chain, each node waits for the one before it. Each node
+has a clock, which holds for each chain the last node that is known to come before it. Nodes that
+the clock already covers need no edges.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class _Launch:
         self.words = words_of([0 if isinstance(w, Ref) else w for w in words], kernel.room)
         self.threads = kernels.threads_of(kernel.text)
         self.function = 0
-        # If it only copies whole arguments to results: the buffers of each pair.
+        # Of a launch that only copies whole arguments to results: the argument and result buffers.
         self.moves: list[tuple[Any, Any]] = []
 
 
