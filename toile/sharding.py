@@ -365,7 +365,7 @@ def auto_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     out_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function; in JAX, the compiler then chooses the shardings inside the function.
+    """Wrap a function for compatibility with JAX, where the compiler then chooses its shardings.
 
     Args:
         f: the function. If it is None, a decorator is returned.
@@ -390,7 +390,7 @@ def explicit_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     in_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function; in JAX, the types of arrays inside the function then include shardings.
+    """Wrap a function for compatibility with JAX, where its arrays' types then include shardings.
 
     Args:
         f: the function. If it is None, a decorator is returned.

@@ -45,7 +45,7 @@ __all__ = [
 
 
 def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
-    """Split a tree into a list of its leaves and its structure.
+    """Split a tree into its leaves, as a list, and its structure.
 
     Lists, tuples, named tuples, dictionaries, `OrderedDict`, `defaultdict`, None and registered
     types are nodes; anything else is a leaf. The keys of a `dict` are visited in sorted order. None

@@ -210,7 +210,7 @@ def value_and_grad(
 
 
 def weakened(g: Any, weak: bool) -> Any:
-    """Set whether a derivative is weakly typed; a gradient is weak exactly if its argument is."""
+    """Set whether a derivative is weakly typed; a gradient is weak exactly when its argument is."""
     if g.__class__ is DeviceArray:
         if g.weak_type != weak:
             return DeviceArray(g._data, weak)

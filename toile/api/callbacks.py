@@ -74,7 +74,7 @@ def pure_callback(
 ) -> PyTree:
     """Call a pure Python function from traced code.
 
-    The function runs when the compiled code runs and receives concrete arrays. It must be pure,
+    When the compiled code runs, the function is called with concrete arrays. It must be pure,
     because it may be skipped if its results are not needed. It has no derivative, but you can
     define one with `custom_jvp` or `custom_vjp`.
 
@@ -128,7 +128,7 @@ def io_callback(
 ) -> PyTree:
     """Call a Python function with side effects from traced code.
 
-    The function runs when the compiled code runs and receives concrete arrays. It is called once
+    When the compiled code runs, the function is called with concrete arrays. It is called once
     for each execution, even if its results are not used. Under `vmap`, it is called once for each
     example. It has no derivative.
 
@@ -171,13 +171,13 @@ def debug_callback(
 ) -> Any:
     """Call a Python function from traced code to inspect values.
 
-    The function runs when the compiled code runs and receives concrete arrays. It changes neither
+    When the compiled code runs, the function is called with concrete arrays. It changes neither
     results nor derivatives. Under `vmap`, it is called once for each example.
 
     Args:
         callback: function to call; its result is ignored.
-        *args: arguments for `callback`: trees of arrays, or other values, which are passed
-            unchanged.
+        *args: arguments for `callback`: trees of arrays and other values. Values that cannot be
+            converted to arrays are passed unchanged.
         ordered: if True, this callback and all other ordered callbacks run in program order.
         partitioned: accepted for compatibility with JAX.
         **kwargs: keyword arguments for `callback`.

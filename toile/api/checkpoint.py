@@ -210,7 +210,7 @@ class checkpoint_policies:
         """Return a policy that keeps only values with one of the given names.
 
         Args:
-            *names: names of the values to keep, which were set with `checkpoint_name`.
+            *names: names, set with `checkpoint_name`, of the values to keep.
 
         Returns:
             The policy.

@@ -541,9 +541,10 @@ class custom_vjp(_Custom[P, R]):
         Args:
             fwd: a function with the same arguments that returns the pair (result, residuals). The
                 residuals are a tree of the values that `bwd` needs.
-            bwd: a function `bwd(*nondiff, residuals, ct)` that returns a tuple with the cotangent
-                of each differentiated argument, or None for a cotangent that is zero. `nondiff` are
-                the arguments that are not differentiated, and `ct` is the cotangent of the result.
+            bwd: a function `bwd(*nondiff, residuals, ct)` that returns a tuple with one entry for
+                each differentiated argument: its cotangent, or None if the cotangent is zero.
+                `nondiff` are the arguments that are not differentiated, and `ct` is the cotangent
+                of the result.
             symbolic_zeros: whether `fwd` receives `CustomVJPPrimal` objects instead of arrays, and
                 `bwd` receives `SymbolicZero` objects in place of cotangents that are known to be
                 zero.

@@ -193,8 +193,8 @@ def device_put(
             divided among several devices stay where they are, and everything else is put on the
             default device.
         src: accepted for compatibility with JAX.
-        donate: whether to delete the arrays of `x` after they have been copied, or a tree of such
-            booleans. This option has no effect if `device` is None.
+        donate: whether to delete the arrays of `x` after they have been copied: a boolean, or a
+            tree of booleans. This option has no effect if `device` is None.
         may_alias: whether the result may share memory with `x`. By default, it may; if `may_alias`
             is False, the values are always copied.
 
@@ -414,7 +414,7 @@ def live_arrays(platform: str | None = None) -> list[Array]:
 
 
 def typeof(x: ArrayLike) -> Aval:
-    """Return the shape, the dtype and the weak type of an array or number.
+    """Return the shape and dtype of an array or number, and whether its dtype is weak.
 
     This function also accepts traced values, whose elements are not known.
 

@@ -339,10 +339,10 @@ class _EvaluatingTrace(Trace):
 class ensure_compile_time_eval:
     """Execute operations on known values immediately, even while a function is traced.
 
-    Inside `jit`, all operations are staged, even if their operands are known. In this context,
-    operations on known values are executed immediately, and Python code can use their results, as
-    in `int(y)` or `if y > 0`. Operations on traced values are staged as usual. Use
-    `ensure_compile_time_eval` as a context manager, or as a decorator for a whole function.
+    Inside `jit`, all operations are recorded instead of executed, even if their operands are known.
+    In this context, operations on known values are executed immediately, and Python code can use
+    their results, as in `int(y)` or `if y > 0`. Operations on traced values are recorded as usual.
+    Use `ensure_compile_time_eval` as a context manager, or as a decorator for a whole function.
 
     >>> @toile.jit
     ... def f(x):

@@ -73,7 +73,7 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[ArrayLike], *args: ArrayLike) ->
 
 
 def is_concrete(x: object) -> bool:
-    """Tell whether a value is known now, not only when a traced program runs.
+    """Tell whether a value is already known, or becomes known only when a traced program runs.
 
     Args:
         x: any value.

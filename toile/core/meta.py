@@ -296,7 +296,7 @@ def get_sharding(tree: PyTree, mesh: Mesh) -> PyTree:
         mesh: the mesh.
 
     Returns:
-        A tree that contains a sharding for each array and None for each other leaf.
+        A tree that contains a sharding for each array and None for every other leaf.
 
     >>> import toile.linen as nn
     >>> from toile.sharding import Mesh

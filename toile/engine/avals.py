@@ -225,7 +225,7 @@ def aval_of(x: Leaf) -> Aval:
 
 
 def is_masked(x: Any) -> bool:
-    """Whether `x` is a masked array; `numpy.ma` is loaded for subclasses of arrays only."""
+    """Whether `x` is a masked array; `numpy.ma` is loaded only for subclasses of arrays."""
     of_subclass = isinstance(x, np.ndarray) and type(x) is not np.ndarray
     return of_subclass and isinstance(x, np.ma.MaskedArray)
 

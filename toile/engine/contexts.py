@@ -21,7 +21,7 @@ class Context:
     For an instance `context`, `with context(value):` sets the value inside the block.
 
     Args:
-        default: value of the setting where no enclosing `with` block sets it.
+        default: value of the setting where no other value is set.
     """
 
     __slots__ = ("default", "number")
@@ -60,11 +60,11 @@ class Context:
         config.set_contexts(self._replaced(config.flags.contexts, new_val))
 
     def get_global(self) -> Any:
-        """The value in threads that have not set a context."""
+        """The value in threads that have not set any context."""
         return self._found(config.process_contexts())
 
     def set_global(self, new_val: Any) -> None:
-        """Set the value in every thread that has not set a context.
+        """Set the value in every thread that has not set any context.
 
         Args:
             new_val: hashable value.
@@ -98,7 +98,7 @@ def make_user_context(default_value: Hashable = None) -> Context:
     happen when an ordinary global variable changes.
 
     Args:
-        default_value: value of the setting where no enclosing `with` block sets it.
+        default_value: value of the setting where no other value is set.
 
     Returns:
         The context. `context(value)` is a context manager that sets the value in this thread,

@@ -113,7 +113,7 @@ _processes = _Processes()
 
 
 def process_index() -> int:
-    """The number of this process among those of the program."""
+    """The index of this process among the processes of the program."""
     return _processes.index
 
 
@@ -153,7 +153,7 @@ def all_cpu_devices() -> list[Device]:
 
 
 def cpu_count() -> int:
-    """The number of CPU devices of this process; fixed once it has joined others."""
+    """The number of CPU devices of this process; fixed once the process has joined others."""
     if _processes.devices is not None:
         return sum(d._owner is None for d in _processes.devices)
     count = flags.num_cpu_devices

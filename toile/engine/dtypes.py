@@ -176,8 +176,8 @@ def issubdtype(arg1: DTypeLike | ExtendedDType, arg2: DTypeLike | ExtendedDType)
         True if `arg1` equals `arg2` or is below `arg2` in NumPy's hierarchy of scalar types.
 
     Differences:
-        bfloat16, float8 and the narrow integers belong to the hierarchy; `np.issubdtype` does not
-        support them.
+        In toile, bfloat16, float8 and narrow integers such as int4 belong to the hierarchy;
+        `np.issubdtype` does not support them.
 
     >>> toile.dtypes.issubdtype(jnp.bfloat16, jnp.floating)
     True
@@ -449,7 +449,7 @@ def scalar_dtype(x: Any) -> np.dtype:
 
 
 def coerce_to_array(x: Any, dtype: Any = None) -> np.ndarray:
-    """`x` as a NumPy array, Python scalars taking their default dtype."""
+    """`x` as a NumPy array; Python scalars get their default dtype."""
     if dtype is None and type(x) in python_scalar_dtypes:
         dtype = scalar_type_to_dtype(type(x), x)
     return np.asarray(x, dtype)

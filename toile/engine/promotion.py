@@ -339,13 +339,13 @@ def to_numeric_dtype(dtype: Any) -> np.dtype:
 
 
 def to_inexact_dtype(dtype: Any) -> np.dtype:
-    """The floating dtype of an integer or bool one, else `dtype`."""
+    """The floating dtype that corresponds to an integer or bool dtype, else `dtype`."""
     dtype = np.dtype(dtype)
     return _TO_INEXACT.get(dtype, dtype)
 
 
 def to_floating_dtype(dtype: Any) -> np.dtype:
-    """`to_inexact_dtype`, with complex dtypes replaced by that of their real part."""
+    """`to_inexact_dtype`, with a complex dtype replaced by the dtype of its real part."""
     return dtype_to_real(to_inexact_dtype(dtype))
 
 

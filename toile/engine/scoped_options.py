@@ -23,7 +23,7 @@ def allow_excess_precision(new_val: bool = True) -> None:
     additions that follow them.
 
     Args:
-        new_val: if True, the default, a kernel rounds to bfloat16 only the values that it stores.
+        new_val: if True, the default, only the values that a kernel stores are rounded to bfloat16.
             If False, every operation rounds its result, as operations outside `jit` do.
 
     Returns:
@@ -83,7 +83,7 @@ def check_tracer_leaks(new_val: bool = True) -> None:
     takes time, so use the option only for debugging.
 
     Args:
-        new_val: whether to check; False by default.
+        new_val: whether to check. The option is initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -105,7 +105,7 @@ def debug_infs(new_val: bool = True) -> None:
     the error names the operation and the line that produced the infinity.
 
     Args:
-        new_val: whether to check; False by default.
+        new_val: whether to check. The option is initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -121,7 +121,7 @@ def debug_key_reuse(new_val: bool = True) -> None:
     checked, not keys created by `PRNGKey`.
 
     Args:
-        new_val: whether to check keys; False by default.
+        new_val: whether to check keys. The option is initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -144,7 +144,7 @@ def debug_nans(new_val: bool = True) -> None:
     an error, but computing with such an array is an error.
 
     Args:
-        new_val: whether to check; False by default.
+        new_val: whether to check. The option is initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -165,8 +165,8 @@ def default_device(new_val: Device | str | None) -> None:
 
     Args:
         new_val: a device, such as `toile.devices("cpu")[0]`, or the name of a platform ("cpu" or
-            "gpu"); the first device of the platform is then used. By default, the device is the
-            first GPU if there is one, and otherwise the CPU.
+            "gpu"), which selects the platform's first device. By default, the device is the first
+            GPU if there is one, and otherwise the CPU.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -218,7 +218,7 @@ def enable_checks(new_val: bool = True) -> None:
     The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: value of the option, which is ignored; False by default.
+        new_val: value of the option, which is ignored; initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -232,7 +232,7 @@ def enable_custom_prng(new_val: bool = True) -> None:
     Raw uint32 keys still work, but cause a FutureWarning.
 
     Args:
-        new_val: whether keys are typed; False by default.
+        new_val: whether keys are typed. The option is initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -244,8 +244,8 @@ def enable_x64(new_val: bool = True) -> None:
     """Allow 64-bit integers, floats and complex numbers, and make them the default.
 
     Args:
-        new_val: if False, the default, int64 and float64 are replaced by int32 and float32. If
-            True, they are kept, and Python numbers become 64-bit arrays.
+        new_val: if False, the initial value, int64 and float64 are replaced by int32 and float32.
+            If True, they are kept, and Python numbers become 64-bit arrays.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -311,7 +311,7 @@ def explain_cache_misses(new_val: bool = True) -> None:
     from the most similar earlier call: in shapes, dtypes, static arguments or options.
 
     Args:
-        new_val: whether to log; False by default.
+        new_val: whether to log. The option is initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -355,7 +355,7 @@ def log_compiles(new_val: bool = True) -> None:
     warning.
 
     Args:
-        new_val: whether to log; False by default.
+        new_val: whether to log. The option is initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -369,7 +369,7 @@ def no_execution(new_val: bool = True) -> None:
     Tracing, `lower` and `eval_shape` still work, and so do operations outside `jit`.
 
     Args:
-        new_val: whether to raise; False by default.
+        new_val: whether to raise. The option is initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -385,7 +385,7 @@ def no_tracing(new_val: bool = True) -> None:
     shapes and dtypes.
 
     Args:
-        new_val: whether to raise; False by default.
+        new_val: whether to raise. The option is initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -448,7 +448,7 @@ def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> None:
     The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: value of the option, which is ignored; False by default.
+        new_val: value of the option, which is ignored; initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -462,7 +462,7 @@ def softmax_custom_jvp(new_val: bool = True) -> None:
     The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: value of the option, which is ignored; False by default.
+        new_val: value of the option, which is ignored; initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -476,7 +476,7 @@ def thread_guard(new_val: bool = True) -> None:
     The option exists for compatibility with JAX and has no effect in toile.
 
     Args:
-        new_val: value of the option, which is ignored; False by default.
+        new_val: value of the option, which is ignored; initially False.
 
     Returns:
         A context manager, which can also be used as a decorator.

@@ -30,7 +30,7 @@ else:
 
 
 class State(threading.local):
-    """The trace of this thread, and other state that belongs to it."""
+    """The trace of this thread, and other state that belongs to the thread."""
 
     trace: Trace | None = None
     # Named axes in scope, innermost last: (name, size).

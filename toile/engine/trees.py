@@ -278,7 +278,7 @@ def tree_map(
         *rest: other trees. `tree` must be a prefix of each of them: they have the same containers
             above the leaves of `tree`.
         is_leaf: a function that is called with each subtree of `tree`; subtrees for which it
-            returns True are treated as leaves. By default, there is no such function.
+            returns True are treated as leaves. By default, no subtree is treated this way.
 
     Returns:
         A tree of the results.
@@ -306,7 +306,7 @@ def broadcast_prefix(
             the prefix, each of which represents a whole subtree.
         full_tree: the larger tree.
         is_leaf: a function that is called with each subtree of `prefix_tree`; subtrees for which it
-            returns True are treated as leaves. By default, there is no such function.
+            returns True are treated as leaves. By default, no subtree is treated this way.
 
     Returns:
         A list with one entry for each leaf of `full_tree`: the corresponding leaf of `prefix_tree`.

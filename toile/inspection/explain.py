@@ -34,10 +34,10 @@ class Compilation:
 
     Args:
         texts: number of distinct kernels.
-        compiled: number of kernels that were compiled now.
-        read: number of kernels that were read from disk now.
+        compiled: number of kernels that were compiled for this explanation.
+        read: number of kernels that were read from disk for this explanation.
         kept: number of kernels that were already in memory.
-        kernel_seconds: time to compile the kernels that were compiled now, summed over threads.
+        kernel_seconds: time to compile the kernels counted in `compiled`, summed over threads.
         trace_seconds: time to trace the function.
         compile_seconds: time to run the compiler's passes, create the plan and compile the kernels.
     """

@@ -35,7 +35,7 @@ NO_MODULE = "(no module)"
 
 @dataclass
 class Row:
-    """One row of a table, with its time and its amounts of work.
+    """One row of a table: a name, a time, and the amount of work done in that time.
 
     Args:
         name: kernel, module path or operation.
@@ -109,8 +109,8 @@ class Profile:
         call: time of the whole call.
         calling: time spent outside kernels.
         rounds: number of times that each step was timed.
-        times: a tuple for each kernel, which contains the kernel, its time and, if the kernel is a
-            loop, a list of such tuples for the kernels inside it.
+        times: for each kernel, a tuple of the kernel, its time, and a list of such tuples for the
+            kernels inside it. The list is empty unless the kernel is a loop.
         threads: number of threads.
         device: the GPU; None for the CPU.
     """

@@ -30,9 +30,9 @@ REPLACED = ("jax", "flax", "absl", "importlib", "unittest")  # packages that hav
 def load(name: str) -> ModuleType:
     """Import an installed package that was written for JAX or Flax, and let it run on toile.
 
-    The source of the package is imported a second time, as `toile.interop.<name>`, and everything
-    that it imports from `jax` and `flax` comes from toile. The original package stays unchanged and
-    can be imported as well.
+    The source of the package is imported as a separate module, `toile.interop.<name>`, and
+    everything that it imports from `jax` and `flax` comes from toile. The original package stays
+    unchanged and can be imported as well.
 
     Args:
         name: package or module, such as "optax" or "optax.contrib".

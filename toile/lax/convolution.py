@@ -51,9 +51,9 @@ def conv_general_permutations(
 
     Args:
         dimension_numbers: three strings that have a letter for each axis of the input, the kernel
-            and the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature
-            axis, I and O are the kernel's input and output feature axes, and all other letters are
-            spatial axes.
+            and the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C is the
+            feature axis, I and O are the kernel's input and output feature axes, and all other
+            letters are spatial axes.
 
     Returns:
         Three tuples of axis numbers. The tuples for the input and the result start with the batch
@@ -147,17 +147,17 @@ def conv_general_dilated(
         padding: "VALID" uses only windows that are entirely inside the input. "SAME" pads with
             zeros so that there are `ceil(size / stride)` windows; if the number of zeros is odd,
             the extra zero is added at the end. "SAME_LOWER" adds the extra zero at the start. A
-            sequence contains a pair `(before, after)` for each spatial axis: the numbers of zeros
-            to add at its start and at its end. Negative numbers remove elements.
+            sequence of pairs `(before, after)` specifies, for each spatial axis, how many zeros to
+            add at its start and at its end. Negative numbers remove elements.
         lhs_dilation: distance between neighboring elements of the input along each spatial axis
             after zeros are inserted between them; None means 1, which inserts no zeros.
         rhs_dilation: distance between neighboring elements of the kernel along each spatial axis,
             as in atrous convolutions; None means 1.
         dimension_numbers: three strings that have a letter for each axis of the input, the kernel
-            and the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C the feature
-            axis, I and O are the kernel's input and output feature axes, and all other letters are
-            spatial axes. The default is ("NCHW", "OIHW", "NCHW"). A `ConvDimensionNumbers` is also
-            accepted.
+            and the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C is the
+            feature axis, I and O are the kernel's input and output feature axes, and all other
+            letters are spatial axes. The default is ("NCHW", "OIHW", "NCHW"). A
+            `ConvDimensionNumbers` is also accepted.
         feature_group_count: number of groups into which the features are divided. Each group has
             its own kernels, whose input features are the features of that group. If there are as
             many groups as input features, this is a depthwise convolution.
@@ -283,8 +283,8 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
     """Compute a transposed convolution, which enlarges the spatial axes.
 
     Zeros are inserted between the elements of the input so that neighboring elements are `strides`
-    apart, and the result is convolved with the kernel. Decoders and generators use transposed
-    convolutions to enlarge images.
+    apart, and the enlarged input is convolved with the kernel. Decoders and generators use
+    transposed convolutions to enlarge images.
 
     Args:
         lhs: the input, with batch, feature and spatial axes.
@@ -292,9 +292,9 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
         strides: factor by which each spatial axis grows.
         padding: with "SAME", a spatial axis of the result has size `size * stride`. With "VALID",
             every position at which the kernel overlaps the input is included, so the size is
-            `size * stride + max(k - stride, 0)` for a kernel of size `k`. A sequence contains a
-            pair `(before, after)` for each spatial axis: the numbers of zeros to add at its start
-            and at its end.
+            `size * stride + max(k - stride, 0)` for a kernel of size `k`. A sequence of
+            pairs `(before, after)` specifies, for each spatial axis, how many zeros to add at its
+            start and at its end.
         rhs_dilation: distance between neighboring elements of the kernel along each spatial axis;
             None means 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`. The

@@ -79,7 +79,7 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
 
     Returns:
         An array with the dtype of `operand`. Its axes are the axes of `start_indices` except the
-        last, and the axes of a window that `dimension_numbers` keeps.
+        last, and those axes of a window that are kept according to `dimension_numbers`.
 
     Read rows 2 and 0 of a matrix. Each index vector has one component, the row number. Each window
     is one row, and its first axis, which has size 1, is removed:

@@ -125,8 +125,9 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable
         matvec: a linear function of `x`. It returns a tree with the structure and shapes of `b`.
         b: the right-hand side: an array or number, or a tree of arrays and numbers.
         solve: a function `solve(matvec, b)` that returns the solution `x`.
-        transpose_solve: a function `transpose_solve(vecmat, b)` that returns the solution of the
-            transposed system. Reverse mode (`toile.grad`) requires it, unless `symmetric` is True.
+        transpose_solve: a function `transpose_solve(vecmat, b)` that returns the solution `x` of
+            the transposed system `vecmat(x) = b`, where `vecmat` is the transpose of `matvec`.
+            Reverse mode (`toile.grad`) requires this function, unless `symmetric` is True.
         symmetric: whether `matvec` equals its transpose. If True and `transpose_solve` is None,
             `solve` also solves the transposed system.
         has_aux: whether `solve` and `transpose_solve` return a pair `(x, aux)` of the solution and

@@ -227,8 +227,9 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
 
     The elements are combined in a balanced tree, so `computation` must be associative:
     `computation(a, computation(b, c))` must equal `computation(computation(a, b), c)`. The order of
-    the elements is kept. A sum, product, maximum, minimum or bitwise operation, such as `lax.add`
-    or `lambda a, b: a + b`, is recognized and replaced with a specialized reduction.
+    the elements is kept. If `computation` is a sum, product, maximum, minimum or bitwise operation,
+    it is recognized and replaced with a specialized reduction. For example, `lax.add` and
+    `lambda a, b: a + b` are both recognized as sums.
 
     Args:
         operands: an array, or a tree of arrays of the same shape that are reduced together.

@@ -591,8 +591,8 @@ def igammac(a: ArrayLike, x: ArrayLike) -> Array:
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
-        x: lower limits of the integrals, of the same dtype as `a`. The shapes must be equal, except
-            that axes of size 1 and operands of rank 0 are broadcast.
+        x: lower limits of the integrals that define the function, of the same dtype as `a`. The
+            shapes must be equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array with the operands' dtype and common shape.
@@ -608,8 +608,8 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
-        x: upper limits of the integrals, of the same dtype as `a`. The shapes must be equal, except
-            that axes of size 1 and operands of rank 0 are broadcast.
+        x: upper limits of the integrals in `igamma`, of the same dtype as `a`. The shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array with the operands' dtype and common shape.

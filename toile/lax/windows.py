@@ -114,9 +114,9 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
             `-jnp.inf` for a maximum.
         computation: an associative function that combines two scalars, or two trees of scalars,
             into one. Sums, products, maxima, minima, bitwise "and" and bitwise "or" are recognized
-            and run fast, whether they are written as `lax.add` or as `lambda a, b: a + b`. Other
-            functions are applied to the elements of a window one after the other, for all windows
-            at once.
+            and run fast; for example, `lax.add` and `lambda a, b: a + b` are both recognized as
+            sums. Other functions are applied to the elements of a window one after the other, for
+            all windows at once.
         window_dimensions: size of a window along each axis.
         window_strides: distance between neighboring windows along each axis; None means 1.
         padding: "VALID" uses only windows that are entirely inside the array. "SAME" pads so that

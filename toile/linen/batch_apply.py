@@ -39,7 +39,7 @@ def split_leading_dim(x: Any, to_dim: tuple[int, ...]) -> Any:
 
 
 class BatchApply:
-    """Wraps a function that expects one batch axis so that it accepts several batch axes.
+    """Adapts a function that expects one batch axis to arguments with several batch axes.
 
     The first `num_dims` axes of each argument are merged into one axis, and the first axis of each
     result is split into axes of the original sizes. Arrays with fewer than `num_dims` axes are

@@ -17,7 +17,7 @@ from toile.engine.records import dataclass
 
 
 class DynamicContext(threading.local):
-    """The stacks of a thread."""
+    """The stacks of modules, capture filters, recorded calls and interceptors of one thread."""
 
     def __init__(self) -> None:
         self.module_stack: list[Any] = source.modules.stack  # which errors name

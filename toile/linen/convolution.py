@@ -41,8 +41,9 @@ def canonicalize_padding(padding: PaddingLike, rank: int) -> LaxPadding:
     """Convert padding to a name or to a list with a pair (low, high) for each axis.
 
     Args:
-        padding: a name, which is returned unchanged; an int for both sides of all axes; or a
-            sequence that contains, for each axis, an int for both sides or a pair (low, high).
+        padding: a name such as `"SAME"`, which is returned unchanged; an int for both sides of all
+            axes; or a sequence that contains, for each axis, an int for both sides or a pair
+            (low, high).
         rank: number of axes.
 
     Returns:
@@ -265,7 +266,7 @@ class Conv(_Conv):
         kernel_dilation: distance between elements of the kernel along each spatial axis, or an int
             for all axes; 1 by default.
         feature_group_count: number of groups into which the input and output features are divided.
-            Each group of output features depends only on one group of input features.
+            Each group of output features depends on only one group of input features.
         use_bias: whether to add a bias.
         mask: array with the kernel's shape, by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
@@ -282,7 +283,7 @@ class Conv(_Conv):
             `conv_general_dilated`.
 
     Raises:
-        ValueError: the input has too few axes, the shape of `mask` differs from that of the kernel,
+        ValueError: the input has too few axes, the shape of `mask` differs from the kernel's shape,
             or the padding is `"CAUSAL"` and there are several spatial axes.
 
     >>> import toile.linen as nn
@@ -393,8 +394,8 @@ class ConvTranspose(Module):
             computation is used.
 
     Raises:
-        ValueError: the input has too few axes, or the shape of `mask` differs from that of the
-            kernel.
+        ValueError: the input has too few axes, or the shape of `mask` differs from the kernel's
+            shape.
 
     >>> import toile.linen as nn
     >>> layer = nn.ConvTranspose(features=4, kernel_size=(3,), padding="VALID")

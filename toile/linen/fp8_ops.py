@@ -236,7 +236,7 @@ def quantized_dot(
     out_grad_scale: Any, out_grad_amax_history: Any, dimension_numbers: Dims,
     preferred_element_type: DType = None,
 ) -> Any:  # fmt: skip
-    """The product of the float8 operands; gradients are passed to the operands before rounding.
+    """The product of the float8 operands; gradients are passed to the unrounded operands.
 
     The scales of the operands belong to the current step. The scale and the history of the
     cotangent belong to the previous step."""
@@ -443,7 +443,7 @@ class Fp8DotGeneralOp(Fp8DotGeneralBase):
 class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
     """An `Fp8DotGeneralOp` with the float8 dtypes that have no infinities and no negative zero.
 
-    Pass this class to a layer as `dot_general_cls`. Its variables are those of `Fp8DotGeneralOp`.
+    Pass this class to a layer as `dot_general_cls`. It has the same variables as `Fp8DotGeneralOp`.
 
     Args:
         amax_history_length: number of past steps whose largest absolute values determine the

@@ -81,9 +81,9 @@ class DenseGeneral(Module):
         param_dtype: dtype of the parameters when they are created.
         kernel_init: initializer of the kernel. It is called with the shape of a matrix, whose rows
             correspond to the batch and summed axes and whose columns correspond to the features.
-            Its result is reshaped.
-        bias_init: initializer of the bias. It is called with the shape of a vector. Its result is
-            reshaped.
+            The initial value is then reshaped to the kernel's shape.
+        bias_init: initializer of the bias. It is called with the shape of a vector. The initial
+            value is then reshaped to the bias's shape.
         precision: precision of the matrix product (see `toile.lax.Precision`); if None, the default
             precision is used.
         promote_dtype: function that converts the arrays to a common dtype. It is called as

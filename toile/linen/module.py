@@ -300,7 +300,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     if not TYPE_CHECKING:  # type checkers see only attributes that are assigned
 
         def __getattr__(self, name: str) -> Any:
-            """Run `setup` first, which may define the attribute."""
+            """Run `setup`, which may define the attribute, and then look up the attribute."""
             if name in _COPY_PROTOCOL or name.startswith(_NOTEBOOK_PROTOCOL):
                 raise AttributeError(name)
             self._try_setup()

@@ -358,7 +358,7 @@ def apply(
 
     Args:
         fn: function whose first argument is a bound module.
-        module: the module.
+        module: the module that is bound to the variables and passed to `fn`.
         mutable: filter that selects the collections that the call may change: True for all, a name,
             a list of names, or a `DenyList`.
         capture_intermediates: whether to store the result of every `__call__` in the collection
@@ -388,7 +388,7 @@ def init_with_output(
 
     Args:
         fn: function whose first argument is a bound module.
-        module: the module.
+        module: the module that is bound and passed to `fn`.
         mutable: filter that selects the collections to create; by default, all except
             `intermediates`.
         capture_intermediates: whether to store the result of every `__call__` in the collection
@@ -418,7 +418,7 @@ def init(
 
     Args:
         fn: function whose first argument is a bound module.
-        module: the module.
+        module: the module that is bound and passed to `fn`.
         mutable: filter that selects the collections to create; by default, all except
             `intermediates`.
         capture_intermediates: whether to store the result of every `__call__` in the collection

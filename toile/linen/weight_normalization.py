@@ -44,7 +44,8 @@ class SpectralNorm(Module):
     Args:
         layer_instance: the layer to wrap.
         n_steps: number of power iterations in each call; 0 for no normalization.
-        epsilon: small number that is added to the sum of squares before its square root is taken.
+        epsilon: small number that is added to the sum of squares under the square root when a
+            vector of the power iteration is normalized.
         dtype: dtype of the normalized kernels; None for the dtype that the kernels and the
             statistics promote to.
         param_dtype: dtype of the statistics when they are created.
@@ -140,7 +141,8 @@ class WeightNorm(Module):
 
     Args:
         layer_instance: the layer to wrap.
-        epsilon: small number that is added to the sum of squares before its square root is taken.
+        epsilon: small number that is added to the sum of squares under the square root when a norm
+            is computed.
         dtype: dtype of the normalized kernels; None for the dtype that the kernels and the scales
             promote to.
         param_dtype: dtype of the scales when they are created.

@@ -40,7 +40,7 @@ def _finish(out, preferred, weak):
 
 
 def contract(a, b, contracting, batch, precision, preferred):
-    """Apply dot_general to operands of one dtype; the result is weak if both are."""
+    """Apply dot_general to operands of one dtype; the result is weak if both operands are weak."""
     out = lax.dot_general(a, b, (contracting, batch), precision=precision,
                           preferred_element_type=preferred)
     return _finish(out, preferred, a.weak_type and b.weak_type)
@@ -158,8 +158,8 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     """Compute the dot product of two arrays.
 
     Products are summed over the last axis of `a` and the second-to-last axis of `b`. For two
-    vectors, the result is the inner product; for two matrices, it is the matrix product. For
-    arrays with more axes, use `matmul`, which broadcasts the leading axes.
+    vectors, the result is the inner product; for two matrices, it is the matrix product. To
+    multiply stacks of matrices whose leading axes are broadcast, use `matmul`.
 
     Args:
         a: first operand; its last axis is summed over. If `a` is a number, `b` is multiplied by
@@ -217,7 +217,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
     """Compute dot products of pairs of vectors, after conjugating the first vector of each pair.
 
     Args:
-        x1, x2: vectors along `axis`; the other axes are broadcast.
+        x1, x2: arrays with vectors along `axis`; the other axes are broadcast.
         axis: axis along which the vectors lie.
         precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the

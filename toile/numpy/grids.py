@@ -183,7 +183,7 @@ def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
         num: number of elements.
         endpoint: whether `stop` is the last exponent; if False, the last exponent is one step
             before `stop`.
-        base: the base; an array is broadcast against the exponents.
+        base: base of the powers; an array is broadcast against the exponents.
         dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
             promote to.
         axis: position of the new axis in the result; the new axis has length `num`.

@@ -341,7 +341,7 @@ class IndexUpdateRef:
 
         Args:
             indices_are_sorted, unique_indices, mode: see `IndexUpdateRef`.
-            fill_value: result for elements that are out of bounds. If a fill value is given, the
+            fill_value: value to return for out-of-bounds indices. If a fill value is given, the
                 default `mode` is "fill". The default fill value is NaN for floating and complex
                 dtypes, the lowest integer for signed dtypes, the highest integer for unsigned
                 dtypes, and True for booleans.
@@ -604,7 +604,7 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None,
                    inplace: bool = True, *,
                    mode: str | lax.GatherScatterMode | None = None) -> Array:
-    """Replace elements along an axis, at positions that are given separately for each vector.
+    """Replace elements along an axis, at positions given separately for each vector along it.
 
     Args:
         arr: array whose elements are replaced.

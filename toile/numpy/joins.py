@@ -553,11 +553,11 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
     Args:
         arr: array or number.
         obj: positions to remove: an integer, a slice, an array of integers or a boolean mask.
-            Negative positions count from the end. In an array of rank 1 or more, out-of-bounds
-            positions are ignored. If that array is traced, however, `assume_unique_indices` is
-            required, and all positions must be in bounds. If `obj` is an array of rank 0 (traced or
-            not) or a NumPy integer, an out-of-bounds position removes the first or last slice,
-            whichever is nearer. A mask must not be traced.
+            Negative positions count from the end. If `obj` is an array of rank 1 or more,
+            out-of-bounds positions are ignored; if this array is traced, however,
+            `assume_unique_indices` is required, and all positions must be in bounds. If `obj` is an
+            array of rank 0 (traced or not) or a NumPy integer, an out-of-bounds position removes
+            the first or last slice, whichever is nearer. A mask must not be traced.
         axis: axis to remove from; None for the flattened array.
         assume_unique_indices: True to promise that `obj` does not contain any position twice; used
             only if `obj` is a traced array of rank 1 or more.
@@ -567,9 +567,9 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
 
     Raises:
         ValueError: `obj` is a Python integer that is out of bounds, a mask whose length differs
-            from the length of the axis, or an array of neither integers nor booleans.
-        ConcretizationTypeError: `obj` is a traced mask, or a traced array of integers of rank 1 or
-            more without `assume_unique_indices`.
+            from the length of the axis, or an array that contains neither integers nor booleans.
+        ConcretizationTypeError: `obj` is a traced mask, or it is a traced integer array of rank 1
+            or more and `assume_unique_indices` is False.
 
     >>> jnp.delete(jnp.arange(4), jnp.array([0, 2]))
     Array([1, 3], dtype=int32)

@@ -157,8 +157,8 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
     Args:
         a: matrices of shape (m, n) in the last two axes.
         mode: "reduced" (or "full") for factors of shapes (m, k) and (k, n) with k = min(m, n);
-            "complete" for (m, m) and (m, n); "r" for the triangular factor alone; "raw" for
-            the Householder reflectors in LAPACK's packed form, transposed, and their scale factors.
+            "complete" for (m, m) and (m, n); "r" for the triangular factor alone; "raw" for the
+            Householder reflectors (in LAPACK's packed form, transposed) and their scale factors.
 
     Returns:
         A named tuple of `Q` and `R`; in mode "raw", these are the reflectors and their scale
@@ -730,7 +730,8 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
 
     Args:
         a: array whose first `ind` axes together have the same number of elements as its other axes.
-        ind: number of axes in each result of the map.
+        ind: number of leading axes of `a` that belong to the outputs of the map; the other axes
+            belong to its inputs.
 
     Returns:
         An array of shape `a.shape[ind:] + a.shape[:ind]`.
@@ -752,8 +753,8 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
     """Solve `tensordot(a, x, x.ndim) = b` for the array x.
 
     Args:
-        a: array of coefficients. Its first axes are the axes of `b`, and its other axes are the
-            axes of x; both groups have the same number of elements.
+        a: array of coefficients. Its first axes correspond to the axes of `b`, and its other axes
+            correspond to the axes of x; both groups have the same number of elements.
         b: right-hand side.
         axes: axes of `a` to move to the end before solving; None to leave the axes in place.
 
@@ -778,11 +779,11 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """Compute cross products of vectors of length 3.
 
     Args:
-        x1, x2: vectors along `axis`; the other axes are broadcast.
+        x1, x2: arrays with vectors along `axis`; the other axes are broadcast.
         axis: axis along which the vectors lie.
 
     Returns:
-        An array of vectors along `axis`.
+        An array with the cross products along `axis`.
     """
     x1, x2 = h.as_arrays("jnp.linalg.cross", x1, x2)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
@@ -871,7 +872,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
     """Compute dot products of pairs of vectors, after conjugating the first vector of each pair.
 
     Args:
-        x1, x2: vectors along `axis`; the other axes are broadcast.
+        x1, x2: arrays with vectors along `axis`; the other axes are broadcast.
         axis: axis along which the vectors lie.
         precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the

@@ -90,7 +90,7 @@ def widened(dtype: Any) -> Any:
 
 
 def promoted_integer(dtype: Any) -> Any:
-    """The dtype in which to sum integers: at least the default width of their kind."""
+    """The dtype in which to sum integers: at least as wide as the default dtype of their kind."""
     if dtype == BOOL:
         return default_int()
     if dtype in UNSIGNED_INTEGERS:
@@ -434,7 +434,7 @@ def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 
 def counted(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
-    """Count the elements that a reduction combines, in the given dtype."""
+    """Return the number of elements that a reduction combines, converted to the given dtype."""
     if where is None:
         return literal(size_along(a.shape, canonicalize_axes(axis, a.ndim)), dtype)
     where = broadcast_to(checked_where("mean", where), a.shape)

@@ -159,7 +159,7 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 
     If all elements are NaN, the mean is NaN. The sum and the count are rounded to the dtype of the
     result before the division. In float16, whose largest number is 65504, the count overflows if
-    more elements are averaged; pass a wider `dtype` in that case.
+    more elements than that are averaged; pass a wider `dtype` in that case.
 
     Args:
         a: array or number.

@@ -216,7 +216,7 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
             and True for booleans.
 
     Returns:
-        An array whose shape is that of `a` with `axis` replaced by the axes of `indices`.
+        An array with the shape of `a`, except that the axes of `indices` replace `axis`.
 
     Raises:
         ValueError: the dtype of `indices` is not an integer dtype.
@@ -277,7 +277,7 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
                     mode: str | lax.GatherScatterMode | None = None,
                     fill_value: ArrayLike | None = None, *,
                     wrap_negative_indices: bool | None = None) -> Array:
-    """Take elements along an axis, at positions that are given separately for each vector.
+    """Take elements along an axis, at positions given separately for each vector along it.
 
     Args:
         arr: array to take from.

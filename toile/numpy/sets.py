@@ -110,7 +110,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
         return_inverse: whether to also return the indices that rebuild `ar` from the result.
         return_counts: whether to also return the number of times that each element occurs.
         axis: axis along which whole slices are compared; None to compare elements.
-        equal_nan: whether NaN is equal to NaN.
+        equal_nan: whether NaN counts as equal to NaN.
         size: number of elements in the result; None to return all of them.
         fill_value: value with which the result is padded to `size`; None for the smallest element.
         sorted: accepted for compatibility with JAX, and ignored; results are always sorted.

@@ -180,7 +180,7 @@ def absolute(x: ArrayLike, /) -> Array:
 
     Returns:
         An array with the shape of `x`. The dtype is kept, except that complex dtypes become the
-        dtype of their parts.
+        corresponding floating dtypes.
     """
     x = as_array("absolute", x)
     dtype = x.dtype
@@ -197,7 +197,7 @@ def abs(x: ArrayLike, /) -> Array:
 
     Returns:
         An array with the shape of `x`. The dtype is kept, except that complex dtypes become the
-        dtype of their parts.
+        corresponding floating dtypes.
     """
     return absolute(x)
 
@@ -606,8 +606,8 @@ def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Compute the angle of the point with x coordinate `x2` and y coordinate `x1`, in radians.
 
     The angle is measured from the positive x axis and lies in [-pi, pi]. On the negative x axis,
-    the sign of the zero `x1` determines whether the angle is pi or -pi. At the origin, the angle is
-    0 if `x2` is 0.0; if `x2` is -0.0, the origin counts as part of the negative x axis.
+    the angle is pi if `x1` is 0.0, and -pi if `x1` is -0.0. At the origin, the angle is 0 if `x2`
+    is 0.0; if `x2` is -0.0, the origin counts as part of the negative x axis.
 
     Args:
         x1: y coordinate of the point.
@@ -763,8 +763,8 @@ def real(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array with the shape of `val`. If `val` is complex, the result has the dtype of its
-        parts; otherwise, the result is `val` itself.
+        An array with the shape of `val`. If `val` is complex, the result has the corresponding
+        floating dtype; otherwise, the result is `val` itself.
     """
     val = as_array("real", val)
     return lax.real(val) if val.dtype in COMPLEX else val
@@ -777,8 +777,8 @@ def imag(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array with the shape of `val`. If `val` is complex, the result has the dtype of its
-        parts; otherwise, it contains zeros in the dtype of `val`.
+        An array with the shape of `val`. If `val` is complex, the result has the corresponding
+        floating dtype; otherwise, it contains zeros in the dtype of `val`.
     """
     val = as_array("imag", val)
     return lax.imag(val) if val.dtype in COMPLEX else lax.full_like(val, 0)

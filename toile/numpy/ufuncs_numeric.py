@@ -250,20 +250,22 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Raise `x1` to the power `x2`.
 
     Anything to the power 0 is 1. A negative float raised to a power that is not an integer is NaN.
-    A Python integer `x2`, or an integer array of rank 0 outside `jit`, is a known exponent: the
-    power is computed by multiplication, and `x2` does not affect the dtype of the result.
+    If `x2` is a Python integer or, outside `jit`, an integer array of rank 0, the exponent is
+    known: the power is computed by multiplication, and `x2` does not affect the dtype of the
+    result.
 
     Args:
         x1: base.
         x2: exponent; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both operands promote to (int32 for two
-        booleans). Powers of integers are integers; powers that overflow wrap around.
+        An array of the broadcast shape. Its dtype is the one that both operands promote to (int32
+        for two booleans), unless the exponent is known. Powers of integers are integers; powers
+        that overflow wrap around.
 
     Raises:
         TypeError: `x1` is an integer array and `x2` is a known negative exponent; use
-            `float_power`.
+            `float_power` instead.
 
     Differences:
         If an integer is raised to a negative element of an integer array, the result is
@@ -762,15 +764,15 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     """Compute the angle of each complex number.
 
     The angle is between -pi and pi. The angle of a positive real number is 0, and the angle of a
-    negative real number is pi. If a negative number is complex and its imaginary part is -0.0, its
-    angle is -pi.
+    negative real number is pi. A complex number with a negative real part and an imaginary part of
+    -0.0 has the angle -pi.
 
     Args:
         z: array or number.
         deg: True for an angle in degrees, False for radians.
 
     Returns:
-        An array with the shape of `z`. Complex dtypes become the dtype of their parts, floating
+        An array with the shape of `z`. Complex dtypes become the dtype of their real part, floating
         dtypes are kept, and integers and booleans become the default float dtype.
     """
     z = as_array("angle", z)

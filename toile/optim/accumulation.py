@@ -237,14 +237,14 @@ def skip_large_updates(
     updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None,
     max_squared_norm: ArrayLike,
 ) -> tuple[Array, base.ArrayTree]:
-    """Check whether the squared norm is too large or NaN, so that `MultiSteps` can skip gradients.
+    """Check whether the gradients' squared norm is too large or NaN, so `MultiSteps` can skip them.
 
     Args:
         updates: gradients to check.
         gradient_step: number of updates made; ignored.
         params: parameters; ignored.
-        max_squared_norm: gradients whose squared norm over all leaves is at least this large are
-            skipped.
+        max_squared_norm: limit for the squared norm over all leaves; gradients that reach or exceed
+            it are skipped.
 
     Returns:
         A boolean scalar (True means skip) and a dict that contains this scalar as `should_skip` and
@@ -291,10 +291,10 @@ class MultiStepsState(NamedTuple):
 class MultiSteps:
     """Accumulate gradients over several calls, and pass their mean or sum to an optimizer.
 
-    The effect is that of one large batch made up of several small batches. Of every `k` calls to
-    `update`, all but the last return zeros and leave the optimizer's state unchanged. Like a
-    gradient transformation, the object has methods `init` and `update`. Its method
-    `gradient_transformation` returns a `GradientTransformation`.
+    Several small batches thus have the same effect as one large batch. If each update takes `k`
+    calls to the method `update`, all but the last of these calls return zeros and leave the
+    optimizer's state unchanged. Like a gradient transformation, the object has methods `init` and
+    `update`. Its method `gradient_transformation` returns a `GradientTransformation`.
 
     Args:
         opt: optimizer that receives the accumulated gradients.
@@ -425,10 +425,10 @@ class MultiSteps:
     def has_updated(self, state: MultiStepsState | base.ArrayTree) -> Array:
         """Return a boolean scalar: True if no gradient was accumulated after the last update.
 
-        If no gradients are skipped, the result is True exactly if the last call to `update` made an
-        update. Before the first update, the result is False. A call whose gradients are skipped
-        does not change the result: after an update, the result stays True until the next gradient
-        is accumulated.
+        If no gradients are skipped, the result is True if and only if the last call to `update`
+        made an update. Before the first update, the result is False. A call whose gradients are
+        skipped does not change the result: after an update, the result stays True until the next
+        gradient is accumulated.
 
         Args:
             state: state that the last call to `update` returned.

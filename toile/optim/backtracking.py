@@ -244,9 +244,9 @@ def value_and_grad_from_state(
     """Compute a loss and its gradient, or read both from the state of a line search.
 
     A line search computes the loss, and often also the gradient, at the point where it ends, so the
-    next step need not compute them again. The state must contain `value` and `grad`, as do the
-    states of `scale_by_zoom_linesearch`, of `lbfgs`, and of `scale_by_backtracking_linesearch` with
-    `store_grad=True`.
+    next step need not compute them again. The state must contain `value` and `grad`. The states of
+    `scale_by_zoom_linesearch`, of `lbfgs`, and of `scale_by_backtracking_linesearch` with
+    `store_grad=True` contain both.
 
     Args:
         value_fn: loss, a function of parameters and any other arguments.

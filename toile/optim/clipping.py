@@ -255,7 +255,8 @@ def adaptive_grad_clip(
     Args:
         clipping: maximum ratio of a unit's gradient norm to its weight norm; 0.01 is a typical
             value.
-        eps: lower bound for the norm of the weights, so that weights of zero can change.
+        eps: lower bound for the norm of the weights, so that weights that are zero can still
+            change.
         axis: axis or axes over which a unit's norm is computed; if None, the rule of
             `unitwise_norm` applies.
 

@@ -157,7 +157,8 @@ class ApplyIfFiniteState(NamedTuple):
     """State of `apply_if_finite`.
 
     Args:
-        notfinite_count: number of consecutive gradients, up to the last one, that were not finite.
+        notfinite_count: length of the current run of gradients that were not finite; 0 if the last
+            gradient was finite.
         last_finite: boolean scalar that is True if the last gradient was finite.
         total_notfinite: total number of gradients that were not finite.
         inner_state: state of the inner transformation.

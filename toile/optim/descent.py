@@ -161,9 +161,9 @@ def rprop(
     The step size of an element is multiplied by `eta_plus` while the sign of its gradient stays the
     same, and by `eta_minus` when the sign changes. Compute gradients on the whole data set, not on
     small batches (Riedmiller and Braun, 1993). `update` returns the step computed in the previous
-    call, so the first result is zero. When the sign of an element changes, `update` returns 0 for
-    that element in this call and in the next one, and the next call does not change the element's
-    step size.
+    call, so the first result is zero. In the call in which the sign of an element's gradient
+    changes, and in the next call, `update` returns 0 for that element; the next call does not
+    change the element's step size.
 
     Args:
         learning_rate: initial step size of each element.

@@ -74,7 +74,7 @@ def scale_by_factored_rms(
     Args:
         factored: whether to factor the average squares. If False, the average squares are stored in
             full.
-        decay_rate: exponent of the decay rate; larger values average over more steps.
+        decay_rate: exponent in the rule above; larger values average over more steps.
         step_offset: number subtracted from the step count; set it if training continues from a
             saved state.
         min_dim_size_to_factor: an array is factored if its second-largest axis has at least this

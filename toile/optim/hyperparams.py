@@ -164,8 +164,8 @@ def inject_hyperparams(
         inner_factory: function, such as `adam`, that returns a transformation.
         static_args: name or names of arguments that are passed to `inner_factory` unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters. If None, the dtype of the
-            parameters is used; if the parameters have different dtypes, the one to which all others
-            promote is used.
+            parameters is used; if the parameters have different dtypes, the dtype to which all
+            others promote is used.
 
     Returns:
         A function that accepts the arguments of `inner_factory` and returns the transformation.
@@ -234,8 +234,8 @@ def inject_stateful_hyperparams(
         inner_factory: function, such as `adam`, that returns a transformation.
         static_args: name or names of arguments that are passed to `inner_factory` unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters. If None, the dtype of the
-            parameters is used; if the parameters have different dtypes, the one to which all others
-            promote is used.
+            parameters is used; if the parameters have different dtypes, the dtype to which all
+            others promote is used.
 
     Returns:
         A function that accepts the arguments of `inner_factory` and returns the transformation.

@@ -65,7 +65,7 @@ def lookahead(
     """Run an optimizer on fast parameters, and let slow parameters follow every few steps.
 
     Every `sync_period` steps, the slow parameters move the fraction `slow_step_size` of the way to
-    the fast parameters, and the fast parameters are set to the slow parameters (Zhang et al.,
+    the fast parameters, and the fast parameters are then set to the slow parameters (Zhang et al.,
     2019). The parameters that are passed to `init` and `update` must be a `LookaheadParams`, and
     the gradients that are passed to `update` must be computed at its `fast` parameters. The updates
     that `update` returns are also a `LookaheadParams`.

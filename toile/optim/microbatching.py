@@ -201,8 +201,8 @@ def microbatch(
         accumulator: how to combine the results: an `AccumulationType`, an `Accumulator`, or a tree
             of such objects with the structure of the results or a prefix of that structure.
         argnames: names of the keyword arguments that have a batch axis.
-        in_axes: one batch axis for all arguments in `argnums` and `argnames`, or the batch axis of
-            each of these arguments, positional arguments first.
+        in_axes: one batch axis for all arguments in `argnums` and `argnames`, or a sequence with
+            the batch axis of each of these arguments, positional arguments first.
         num_real_microbatches: number of pieces to process. It may be traced, so it can vary without
             recompilation. If `num_real_microbatches` is None, all pieces are processed.
 
@@ -253,7 +253,7 @@ def micro_vmap(
     accumulator: base.PyTree = AccumulationType.CONCAT,
     num_real_microbatches: ArrayLike | None = None,
 ) -> Function:
-    """Map a function over a batch as `toile.vmap` does, but over only a few examples at a time.
+    """Map a function over a batch like `toile.vmap`, but process only a few examples at a time.
 
     Args:
         fun: function of one example.
@@ -266,8 +266,8 @@ def micro_vmap(
         vmap_fn: transformation to use in place of `toile.vmap`.
         accumulator: how to combine the results, as in `microbatch`. By default, the results are
             concatenated along axis 0.
-        num_real_microbatches: number of pieces to process. If `num_real_microbatches` is None, all
-            pieces are processed.
+        num_real_microbatches: number of pieces, each with `microbatch_size` examples, to process.
+            If `num_real_microbatches` is None, all pieces are processed.
 
     Returns:
         The mapped function.
@@ -325,8 +325,8 @@ def micro_grad(
         transform_fn: function that is applied to each example's gradient, for instance to clip the
             gradient.
         metrics_fn: function that maps one example's gradient to metrics for that example.
-        num_real_microbatches: number of pieces to process. If `num_real_microbatches` is None, all
-            pieces are processed.
+        num_real_microbatches: number of pieces, each with `microbatch_size` examples, to process.
+            If `num_real_microbatches` is None, all pieces are processed.
 
     Returns:
         A function that accepts the arguments of `fun`. It returns the combined gradients and a

@@ -126,7 +126,7 @@ class ScaleByAmsgradState(NamedTuple):
         mu: average of gradients, with the structure of the parameters.
         nu: average of squared gradients, with the structure of the parameters.
         nu_max: largest average of squared gradients so far, with the structure of the parameters.
-            The averages are bias-corrected unless `bias_correction_nu` is False.
+            The maximum is taken over bias-corrected averages unless `bias_correction_nu` is False.
 
     >>> from toile import optim
     >>> optim.scale_by_amsgrad().init(jnp.zeros(1)).nu_max
@@ -379,8 +379,8 @@ class ScaleByBeliefState(NamedTuple):
     Args:
         count: number of updates made so far.
         mu: average of gradients, with the structure of the parameters.
-        nu: average of the squared differences between the gradients and `mu`, a tree like the
-            parameters.
+        nu: average of the squared differences between the gradients and `mu`, with the structure of
+            the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_belief().init(jnp.zeros(2))

@@ -151,7 +151,7 @@ def amsgrad(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
     bias_correction_mu: bool = True, bias_correction_nu: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """A variant of Adam that divides by the largest average square so far, which never decreases.
+    """A variant of Adam that uses the largest average square so far, which never decreases.
 
     A parameter moves by `-learning_rate * m / (sqrt(max(v) + eps_root) + eps)`, where `m` and `v`
     are the averages that `adam` computes, and the maximum is taken over all steps so far (Reddi et
@@ -699,7 +699,7 @@ def adafactor(
         decay_offset: number subtracted from the step count to obtain `t`; set it if training
             continues from a saved state.
         multiply_by_parameter_scale: whether to multiply each parameter's step by the parameter's
-            root mean square, or by 1e-3 if the root mean square is smaller.
+            root mean square, or by 1e-3 if the root mean square is less than 1e-3.
         clipping_threshold: maximum root mean square of an array's step before the multiplication by
             the learning rate. If `clipping_threshold` is None, there is no limit.
         momentum: decay rate of the moving average of steps. If None, steps are not averaged.

@@ -321,8 +321,8 @@ def scale_by_zoom_linesearch(
         approx_dec_rtol: tolerance, relative to the loss, for an alternative decrease condition,
             which compares slopes and is more reliable near a minimum (Hager and Zhang, 2006). If
             None, the alternative condition is not used.
-        stepsize_precision: the search ends when the interval is at most this long, provided that a
-            step size that decreases the loss enough has been found.
+        stepsize_precision: interval length at or below which the search ends, provided that a step
+            size that decreases the loss enough has been found.
         initial_guess_strategy: step size that a search tries first: "keep" for the last step size,
             or "one" for 1, which quasi-Newton methods need.
         verbose: whether to print the reason if a search fails.

@@ -419,7 +419,7 @@ def get_abstract_mesh() -> AbstractMesh:
 
 
 def mesh_in_force() -> Any:
-    """The mesh of `set_mesh`, of `use_abstract_mesh` or of `with mesh:`, or an empty one."""
+    """The mesh set by `set_mesh`, `use_abstract_mesh` or `with mesh:`, or else an empty mesh."""
     if not _concrete.value.empty:
         return _concrete.value
     if not _abstract.value.empty:
@@ -464,7 +464,7 @@ class use_abstract_mesh:
     """Set the mesh that `get_abstract_mesh` returns inside a `with` block.
 
     Args:
-        mesh: the mesh, which has no devices.
+        mesh: the mesh, an `AbstractMesh`.
 
     >>> with toile.sharding.use_abstract_mesh(toile.sharding.AbstractMesh((4,), ("x",))):
     ...     print(toile.sharding.get_abstract_mesh().axis_sizes)

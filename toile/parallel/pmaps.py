@@ -99,8 +99,9 @@ def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
 
 
 class PmapFunction(PjitFunction):
-    """A function on several devices; like a jitted function, it is traced once per kind of
-    input."""
+    """A function that runs on several devices, as returned by `pmap`.
+
+    Like a jitted function, it is traced whenever its arguments have new shapes or dtypes."""
 
     def __init__(self, mapping: _Mapping):
         super().__init__(mapping.wrapped(), {"static_argnums": mapping.static or None})

@@ -149,9 +149,9 @@ def bernoulli(
         key: random key; do not use it again.
         p: probability of True; a number or array with a floating-point dtype.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
-        mode: "low" compares `p` with one uniform number of the same dtype, so that probabilities
-            are accurate to about 1e-7 in float32. "high" uses twice as many random bits, which
-            makes small probabilities more accurate.
+        mode: precision of the probabilities. "low" compares `p` with one uniform number of the same
+            dtype, so that probabilities are accurate to about 1e-7 in float32. "high" uses twice as
+            many random bits, which makes small probabilities more accurate.
         out_sharding: accepted for compatibility with JAX; only its type is checked.
 
     Returns:

@@ -91,7 +91,7 @@ def categorical(
         shape: shape of the result, to which the shape of `logits` without `axis` must broadcast.
             If `shape` is None, one index is drawn for each vector of logits.
         replace: whether an outcome can be drawn more than once. If False, the draws along the
-            leading axes of `shape` are distinct.
+            leading axes of `shape`, which `logits` does not have, are distinct.
         mode: precision of the Gumbel noise that is added to the logits, as in `gumbel`.
         out_sharding: accepted for compatibility with JAX; only its type is checked.
 

@@ -193,7 +193,8 @@ def multivariate_normal(
             semidefinite; this is not checked.
         shape: shape of the result without its last axis, to which the leading axes of `mean` and
             `cov` must broadcast; None for the shape that they broadcast to.
-        dtype: floating-point dtype of the noise; None for the dtype of `mean` and `cov`.
+        dtype: floating-point dtype of the standard normal numbers that are drawn first; None for
+            the dtype of `mean` and `cov`.
         method: how `cov` is factored. "cholesky" is the fastest, but the result is NaN if `cov` is
             not positive definite. "svd" and "eigh" also work for singular matrices.
         out_sharding: accepted for compatibility with JAX; only its type is checked.

@@ -47,11 +47,11 @@ def replicated(
     must call `toile.training.average`. Metrics that the step returns are averaged. `ModelState`
     draws different random numbers on each device.
 
-    The batch is divided along the first axes of its arrays. If a batch has a boolean entry `mask`
-    and its size is not a multiple of the number of devices, the batch is padded, and `mask` is
-    False for the padding. Each device is then weighted by its number of real examples. In a program
-    that consists of several processes, each process passes its own part of the batch, and all parts
-    must have the same size.
+    The batch is divided along the first axes of its arrays. If the size of a batch is not a
+    multiple of the number of devices and the batch has a boolean entry `mask`, the batch is padded,
+    and `mask` is False for the padding. Each device is then weighted by its number of real
+    examples. In a program that consists of several processes, each process passes its own part of
+    the batch, and all parts must have the same size.
 
     Args:
         train_step: a function `f(state, batch, ...)` that returns a pair (state, metrics). The

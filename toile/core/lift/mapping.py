@@ -55,8 +55,8 @@ def vmap(
             axis.
         axis_name: name by which collectives such as `toile.lax.pmean` refer to the mapped axis.
         spmd_axis_name: name of the mesh axis along which the mapped axis is split.
-        metadata_params: information about the new axis that is passed to the boxes around
-            variables.
+        metadata_params: dict with information about the new axis; it is passed to boxes around
+            variables, such as `nn.Partitioned`.
 
     Returns:
         A function with the arguments of `fn`.
@@ -124,8 +124,8 @@ def scan(
         unroll: number of steps that one iteration of the compiled loop computes.
         data_transform: function `f(variables, rngs)` that returns the variables and random streams
             that each step sees; if None, they are not changed.
-        metadata_params: information about the new axis that is passed to the boxes around
-            variables.
+        metadata_params: dict with information about the new axis; it is passed to boxes around
+            variables, such as `nn.Partitioned`.
         check_constancy_invariants: whether to raise an error if variables selected by
             `variable_broadcast` depend on the step.
 
@@ -184,7 +184,7 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {True: 0},
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {True: True},
 ) -> Callable[..., Any]:
-    """Return a function that calls another one repeatedly in nested loops, recomputing steps.
+    """Call a function of a scope repeatedly in nested loops, and recompute steps to save memory.
 
     There are `prod(lengths)` calls in total. With `d` nested loops of equal length and `n` calls,
     computing gradients stores about `d * n ** (1 / d)` intermediate results instead of `n`.

@@ -41,9 +41,9 @@ def vjp(
         variables: filter that selects the collections visible inside the transform; True selects
             all.
         rngs: filter that selects the random streams visible inside the transform; True selects all.
-        multi_scope: whether `mdl` and the arguments may contain modules that are not submodules of
-            `mdl`. If True, the gradients of the variables are a list with one entry for each
-            module.
+        multi_scope: whether the fields of `mdl` and the arguments may contain modules that are not
+            submodules of `mdl`. If True, the gradients of the variables are a list with one entry
+            for each module.
 
     Returns:
         The pair `(value, pull_back)`; if `has_aux` is True, the tuple `(value, pull_back, aux)`.
@@ -81,7 +81,7 @@ def value_and_grad(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute a scalar function of a module and its gradients with respect to the arguments.
+    """Compute a scalar function of a module, and the gradients with respect to the arguments.
 
     Args:
         fn: function `f(mdl, *primals)` that returns a scalar.

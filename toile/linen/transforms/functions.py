@@ -47,8 +47,8 @@ def vmap(
     """Vectorize a module over an additional axis of its arguments and variables.
 
     The resulting class or function computes in one pass what a loop over the axis would compute.
-    Variable collections and random streams that are not listed are not visible inside the
-    transform.
+    Variable collections that are not listed in `variable_axes`, and random streams that are not
+    listed in `split_rngs`, are not visible inside the transform.
 
     Args:
         target: a module class, in which case its `methods` are transformed, or a function whose
@@ -67,7 +67,7 @@ def vmap(
         axis_name: name by which collectives such as `toile.lax.pmean` refer to the mapped axis.
         spmd_axis_name: name of the mesh axis along which the mapped axis is split.
         metadata_params: information about the new axis, such as `{nn.PARTITION_NAME: "layers"}`,
-            that is passed to the boxes around variables.
+            that is passed to the boxes around variables (see `nn.Partitioned`).
         methods: names of the methods to transform, or a dict that maps each name to the options for
             that method. If `methods` is None, `__call__` is used.
 
@@ -244,7 +244,8 @@ def scan(
     The method of the module must have the form `(carry, *xs) -> (carry, ys)`. The loop slices `xs`
     and the variables along an axis, and stacks the results `ys`. If a deep stack of identical
     layers is written as such a loop, the layer is traced and compiled only once. Variable
-    collections and random streams that are not listed are not visible inside the transform.
+    collections that no argument selects, and random streams that are not listed in `split_rngs`,
+    are not visible inside the transform.
 
     Args:
         target: a module class, in which case its `methods` are transformed, or a function whose
@@ -266,7 +267,7 @@ def scan(
         data_transform: function `f(variables, rngs)` that returns the variables and random streams
             that each step sees; if None, they are not changed.
         metadata_params: information about the new axis, such as `{nn.PARTITION_NAME: "layers"}`,
-            that is passed to the boxes around variables.
+            that is passed to the boxes around variables (see `nn.Partitioned`).
         methods: names of the methods to transform, or a dict that maps each name to the options for
             that method. If `methods` is None, `__call__` is used.
         check_constancy_invariants: whether to raise an error if variables selected by

@@ -99,9 +99,9 @@ class Adam(OptimizerDef):
 class AdaBelief(Adam):
     """AdaBelief: a variant of Adam that takes larger steps where gradients are near their mean.
 
-    `AdaBelief` replaces `Adam`'s average of `g²` with the average of `(g - m)**2`, to which `eps`
-    is added at each step. The deviation `g - m` is computed with the average of `g` before its bias
-    correction (Zhuang et al., 2020).
+    Let `m` be the moving average of the gradient `g`. `AdaBelief` replaces `Adam`'s average of `g²`
+    with the average of `(g - m)**2`, to which `eps` is added at each step. The deviation `g - m` is
+    computed with `m` before its bias correction (Zhuang et al., 2020).
 
     Args:
         learning_rate: step size. If None, the step size must be passed to `apply_gradient` in each

@@ -162,7 +162,7 @@ class OptimizerDef:
 
 
 def map_pairs(function: Callable[..., tuple[Any, ...]], first: Any, *rest: Any) -> Any:
-    """Map over trees a function that returns two results, and return two trees."""
+    """Map a function with two results over trees, and return two trees."""
     leaves, structure = tree.flatten(first)
     others = [structure.flatten_up_to(x) for x in rest]
     pairs = [function(*xs) for xs in zip(leaves, *others, strict=True)]

@@ -92,8 +92,8 @@ class DynamicScale(struct.PyTreeNode):
         growth_factor: factor by which the scale is multiplied to increase it.
         backoff_factor: factor by which the scale is multiplied if gradients are not finite.
         growth_interval: number of consecutive steps with finite gradients that must precede an
-            increase. The scale is increased in the next step with finite gradients, that is, in
-            every `growth_interval + 1`-th step as long as all gradients are finite.
+            increase. The scale is increased in the next step with finite gradients, that is, once
+            every `growth_interval + 1` steps as long as all gradients are finite.
         fin_steps: number of steps with finite gradients since the scale last changed.
         scale: the current scale.
 

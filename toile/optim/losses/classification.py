@@ -58,7 +58,8 @@ def sigmoid_focal_loss(
 
     Args:
         logits: unnormalized scores, a floating-point array.
-        labels: array of numbers from 0 to 1, which is broadcast against `logits`.
+        labels: probabilities of the positive class, between 0 and 1, which are broadcast against
+            `logits`.
         alpha: weight of examples with label 1; examples with label 0 have weight `1 - alpha`. If
             `alpha` is None, examples are not weighted.
         gamma: exponent; larger values reduce the loss of easy examples more. With 0, the loss is
@@ -245,7 +246,7 @@ def poly_loss_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, *, epsilon: ArrayLike = 2.0, axis: Axes = -1,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Compute cross entropy plus a multiple of one minus the probability of the correct class.
+    """Compute cross entropy plus a term proportional to 1 minus the correct class's probability.
 
     The loss is `softmax_cross_entropy + epsilon * sum(labels * (1 - softmax(logits)))` (Leng et
     al., 2022).

@@ -25,7 +25,8 @@ def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> A
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array with the same shape; if None, the predictions are the errors.
+        targets: target values, an array with the same shape. If None, `predictions` is taken to
+            contain the errors themselves.
 
     Returns:
         An array with the shape of `predictions`.
@@ -49,7 +50,8 @@ def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array with the same shape; if None, the predictions are the errors.
+        targets: target values, an array with the same shape. If None, `predictions` is taken to
+            contain the errors themselves.
 
     Returns:
         An array with the shape of `predictions`.
@@ -76,8 +78,8 @@ def huber_loss(
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array that is broadcast against `predictions`; if None, the predictions are the
-            errors.
+        targets: target values, which are broadcast against `predictions`. If None, `predictions` is
+            taken to contain the errors themselves.
         delta: absolute error at which the linear part begins.
 
     Returns:
@@ -104,8 +106,8 @@ def log_cosh(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array that is broadcast against `predictions`; if None, the predictions are the
-            errors.
+        targets: target values, which are broadcast against `predictions`. If None, `predictions` is
+            taken to contain the errors themselves.
 
     Returns:
         The loss of each element.
@@ -140,7 +142,7 @@ def cosine_similarity(
 
     Returns:
         The cosine for each pair of vectors, from -1 for opposite directions to 1 for equal
-        directions. The shape is that of the inputs without `axis`.
+        directions. The result has the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -175,7 +177,7 @@ def cosine_distance(
 
     Returns:
         The distance for each pair of vectors, from 0 for equal directions to 2 for opposite
-        directions. The shape is that of the inputs without `axis`.
+        directions. The result has the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.

@@ -64,7 +64,7 @@ def triplet_margin_loss(
     anchors: ArrayLike, positives: ArrayLike, negatives: ArrayLike, axis: int = -1,
     norm_degree: ArrayLike = 2, margin: ArrayLike = 1.0, eps: ArrayLike = 1e-6,
 ) -> Array:
-    """Compute the triplet loss, which moves anchors closer to positives than to negatives.
+    """Compute the triplet loss, which is low if anchors are nearer to positives than to negatives.
 
     The loss is `max(0, distance(anchor, positive) - distance(anchor, negative) + margin)`, where
     the distance between `a` and `b` is `(sum((a - b)**norm_degree) + eps)**(1 / norm_degree)`.

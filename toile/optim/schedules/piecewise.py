@@ -80,9 +80,9 @@ def piecewise_interpolate_schedule(
             "linear" for a straight line, "cosine" for half a cosine wave.
         init_value: value at step 0.
         boundaries_and_scales: dict from steps to factors; the factors accumulate. At each of these
-            steps, the value is the factor times the value at the previous step in the dict. After
-            the last step in the dict, the value is constant. If None, the whole schedule is
-            constant.
+            steps, the value is the factor times the value at the previous step in the dict
+            (`init_value` for the first step in the dict). After the last step in the dict, the
+            value is constant. If None, the whole schedule is constant.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.

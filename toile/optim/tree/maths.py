@@ -184,7 +184,7 @@ def _extreme(reduce_leaf: Callable, combine: Callable, start: float, tree: Any) 
 
 
 def max(tree: PyTree) -> ArrayLike:
-    """Return the largest element in all leaves.
+    """Return the largest element across all leaves.
 
     Args:
         tree: tree of arrays.
@@ -200,7 +200,7 @@ def max(tree: PyTree) -> ArrayLike:
 
 
 def min(tree: PyTree) -> ArrayLike:
-    """Return the smallest element in all leaves.
+    """Return the smallest element across all leaves.
 
     Args:
         tree: tree of arrays.
@@ -461,8 +461,8 @@ def update_moment_per_elem_norm(
         updates: tree of gradients `g`; leaves that are None stay None.
         moments: tree of averages.
         decay: decay rate of the average; values closer to 1 average over more steps.
-        order: power to which the absolute values are raised. The power should be even, because the
-            absolute values of real gradients are not taken.
+        order: power to which the absolute values are raised. It should be even, because real
+            gradients are raised to this power without first taking their absolute values.
 
     Returns:
         The tree of new averages.

@@ -117,7 +117,7 @@ def get_all_with_path(
             None, all values are returned.
 
     Returns:
-        A list of pairs (path, value), outermost first.
+        A list of pairs (path, value); outer values come before inner values.
 
     >>> from toile import optim
     >>> [(path, count)] = optim.tree.get_all_with_path(optim.adam(0.1).init(jnp.zeros(1)), "count")

@@ -424,7 +424,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
         ValueError: an argument is complex.
 
     Differences:
-        If `z` is a negative integer, the result is NaN unless `m` is 0. SciPy returns finite
+        If `z` is a negative integer, toile returns NaN unless `m` is 0. SciPy returns finite
         values, such as 6 for `poch(-3, 2)`.
     """
     return _poch(*real_inexact("jnp.poch", z, m))
