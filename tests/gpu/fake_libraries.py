@@ -124,7 +124,7 @@ def launched(launch, pointer):
             at = np.array(np.unravel_index(i, tuple(axes[:, 0])))
             found[:, i] = np.array(starts) + at @ axes[:, 1:]
         return
-    if launch.note.endswith(("(tf32)", "sum of parts")):
+    if launch.note.startswith("narrow") or launch.note.endswith(("(tf32)", "sum of parts")):
         fibers.execute(emulator.on_host(launch.text), args, launch.blocks)
         return
     if launch.note in ("sums of products", "patches"):

@@ -338,9 +338,14 @@ def test_sums_into_few_of_many_rows(dtype, width, heavy):
     check(messages.lower, GatherScatter(), [values((1200, width), dtype), ends, order], close)
 
 
-def test_long_rows_are_those_beyond_the_limit():
-    assert segments.LIMIT == 256
-    for degree in (255, 256, 257, 512, 513):
+def test_long_rows_are_those_beyond_the_limit(monkeypatch):
+    for limit, few in ((segments.FEW_LIMIT, segments.FEW_EDGES), (segments.LIMIT, 0)):
+        monkeypatch.setattr(segments, "FEW_EDGES", few)
+        _check_degrees(limit - 1, limit, limit + 1, 2 * limit, 2 * limit + 1)
+
+
+def _check_degrees(*degrees):
+    for degree in degrees:
         ends = np.array([3, 3 + degree, 3 + degree + 5], np.int32)
         order = np.arange(ends[-1], dtype=np.int32) % 7
         h = values((7, 4), np.float64)
@@ -416,9 +421,9 @@ def test_sort_by_several_keys(shape):
 
 @pytest.mark.parametrize("dtype", REAL)
 def test_top_k(dtype):
-    for shape, axis in [((3, 40, 3), 1), ((5000,), 0)]:
+    for shape, axis in [((3, 40, 3), 1), ((5000,), 0), ((4099, 2), 0)]:
         x, n = special(shape, dtype), shape[axis]
-        for k in (5, n // 2):
+        for k in (1, 5, n // 2):
             check(sorting.lower_top_k, TopK(k, axis), [x])
 
 

@@ -105,6 +105,8 @@ class Traits:
     by_library: ClassVar[bool] = False
     # Reads, or `updates`, blocks of its first operand at positions given by other operands.
     by_blocks: ClassVar[bool] = False
+    # These positions are index vectors, along the last axis of its second operand.
+    by_index: ClassVar[bool] = False
     # `in_registers(f, e, ins)`: the results of an equation on tiny arrays, made by the writer `f`
     # of `kernels.tiny`. None: the other traits decide.
     in_registers: ClassVar[Any] = None
@@ -151,6 +153,11 @@ class Traits:
         """Whether it reads, or adds to, whole rows along the first axis of the first operand,
         selected by the second operand."""
         return False
+
+    def with_swapped_sides(self, perm: Sequence[int]) -> Any:
+        """The product whose result is this one's with its axes in the order `perm`, if that only
+        swaps rows and columns; otherwise None."""
+        return None
 
     def within_rows(self, *avals: Any) -> bool:
         """Whether it reads, or adds to, one element of each row (last axis) of the first operand,

@@ -219,8 +219,10 @@ def _dot_plan(name: str, types: tuple[Any, ...], dims: tuple[tuple[int, ...], ..
     if x.dtype != y.dtype and _fineness(x.dtype) == _fineness(y.dtype):
         raise shape_error(name, "operands of equal dtypes", [x, y])
     wanted = _result_dtype(name, x, y, common, preferred)
-    if x.dtype != y.dtype and wanted is not None and dtypes.kind(wanted) in "fc":
-        common = wanted  # float8_e5m2 does not have the digits of float8_e4m3fn
+    exact = "iufc" if dtypes.kind(common) in "biu" else "fc"
+    if x.dtype != y.dtype and wanted is not None and dtypes.kind(wanted) in exact:
+        # float8_e5m2 does not have the digits of float8_e4m3fn, nor int8 the range of uint8
+        common = wanted
     op = dot_operation(*_labels(x.ndim, y.ndim, dims), wanted, precision)
     op.infer(Aval(x.shape, common), Aval(y.shape, common))
     return op, common

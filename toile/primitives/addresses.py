@@ -24,9 +24,8 @@ class GatherDimensionNumbers(NamedTuple):
 
     A gather copies one window of the operand for each index vector. A window's axes are the
     operand's axes, in order, without the collapsed axes and the batching axes. In the result, the
-    window's axes are at the positions `offset_dims`. The other positions are those of the axes of
-    the indices, in order. The last axis of the indices, which contains the index vectors, is not
-    among them.
+    window's axes are at the positions `offset_dims`. The other axes of the result are the axes of
+    the indices, in order, except the last axis, which contains the index vectors.
 
     Args:
         offset_dims: sorted axes of the result that correspond to a window's axes.
@@ -35,7 +34,7 @@ class GatherDimensionNumbers(NamedTuple):
         start_index_map: for each component of an index vector, the axis of the operand that it
             indexes.
         operand_batching_dims: sorted axes of the operand that are paired with axes of the indices:
-            window i is read at position i of these axes. They are left out of a window.
+            window i is read at position i of these axes. Windows do not have these axes.
         start_indices_batching_dims: axes of the indices that are paired with
             `operand_batching_dims`, in the same order.
 
@@ -68,9 +67,8 @@ class ScatterDimensionNumbers(NamedTuple):
     """How the axes of the operand, the indices and the updates of `lax.scatter` correspond.
 
     A scatter writes one window of the updates for each index vector. In the updates, the window's
-    axes are at the positions `update_window_dims`. The other positions are those of the axes of the
-    indices, in order. The last axis of the indices, which contains the index vectors, is not among
-    them.
+    axes are at the positions `update_window_dims`. The other axes of the updates are the axes of
+    the indices, in order, except the last axis, which contains the index vectors.
 
     Args:
         update_window_dims: sorted axes of the updates that correspond to a window's axes.
@@ -122,7 +120,7 @@ class GatherScatterMode(enum.Enum):
 
     @staticmethod
     def from_any(s: str | GatherScatterMode | None) -> GatherScatterMode:
-        """A mode from its name; None is FILL_OR_DROP."""
+        """Return the mode with the given name; None means `FILL_OR_DROP`."""
         if isinstance(s, GatherScatterMode):
             return s
         found = _MODES.get(s)
@@ -162,14 +160,14 @@ def fill_number(text: str | None, dtype: Any) -> Any:
 def gather_problem(
     operand: Aval, indices: Aval, numbers: GatherDimensionNumbers, sizes: Dims
 ) -> str:
-    """What is wrong with the parameters of a gather, in JAX's words; empty if nothing."""
+    """JAX's error message for the parameters of a gather; empty if they are valid."""
     return next(_gather_problems(operand, indices, numbers, sizes), "")
 
 
 def scatter_problem(
     operand: Aval, indices: Aval, updates: Aval, numbers: ScatterDimensionNumbers
 ) -> str:
-    """What is wrong with the parameters of a scatter, in JAX's words; empty if nothing."""
+    """JAX's error message for the parameters of a scatter; empty if they are valid."""
     return next(_scatter_problems(operand, indices, updates, numbers), "")
 
 
@@ -192,8 +190,9 @@ PICKED = frozenset((
 
 
 def is_picked(x: Aval, out: Aval) -> bool:
-    """Whether a loop nest may read elements of x at computed places: if several adjacent ones are
-    read together, and kernels support the dtype."""
+    """Whether a loop nest may read elements of x at computed places.
+
+    It may if several adjacent elements are read together and kernels support the dtype."""
     return (x.ndim > 1 and x.size > 0 and out.shape[-1] >= 8
             and not dtypes.is_extended(x.dtype) and np.dtype(x.dtype).name in PICKED)
 
@@ -206,7 +205,7 @@ def picked_rows(op: Any, ins: Sequence[Aval], out: Aval) -> bool:
 
 
 def maps_of_picked_rows(op: Any, out: Any) -> list[Any]:
-    """The `picked_maps` rule for `picked_rows`: of the operand without its rows, and of indices."""
+    """The `picked_maps` rule for `picked_rows`: maps of the operand (without rows) and indices."""
     batch = len(out) - len(op.dimension_numbers.offset_dims)
     return [((), *out[batch:]), (*out[:batch], ())]
 
@@ -217,7 +216,8 @@ def one_per_row(op: Any, operand: Aval, indices: Aval, *updates: Aval) -> bool:
     shape, last = operand.shape, operand.ndim - 1
     return (last > 0 and not windows and dropped == mapped == (last,)
             and batching == index_batching == tuple(range(last))
-            and indices.shape == (*shape[:-1], 1, 1) and (not updates or op.combine == "add"))
+            and indices.shape in ((*shape[:-1], 1), (*shape[:-1], 1, 1))
+            and (not updates or op.combine == "add"))
 
 
 # Later checks rely on earlier ones, so problems are found one by one.

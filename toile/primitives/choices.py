@@ -49,7 +49,7 @@ class SelectN(Operation):
     by_element = True
     divide = division.by_element
     taylor = frame_rule("linear")
-    simplified = simplification.all_equal(1)
+    simplified = simplification.first_case
 
     def infer(self, which: Aval, *cases: Aval) -> Aval:
         first = cases[0]

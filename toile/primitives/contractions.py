@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from toile.engine.avals import Aval
@@ -70,6 +71,19 @@ class DotGeneral(Bilinear):
     def summed_over_steps(self) -> DotGeneral:
         step = fresh_label(self.lhs + self.rhs)
         return dot_operation(step + self.lhs, step + self.rhs, self.out, self.dtype, self.precision)
+
+    def with_swapped_sides(self, perm: Sequence[int]) -> DotGeneral | None:
+        out = "".join(self.out[i] for i in perm)
+        *batch, one, other = self._sides(self.out) if len(self.out) > 1 else ("", "")
+        if self._sides(out) != [*batch, other, one] or any(
+                c in self.lhs and c in self.rhs for c in one + other):
+            return None
+        return dot_operation(self.lhs, self.rhs, out, self.dtype, self.precision)
+
+    def _sides(self, out: str) -> list[str]:
+        """The labels of a result, divided where the operands that have them change."""
+        found = groupby(out, lambda c: (c in self.lhs, c in self.rhs))
+        return ["".join(labels) for _, labels in found]
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return contract(xp, x, y, self.lhs, self.rhs, self.out, self.dtype or x.dtype)

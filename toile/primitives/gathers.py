@@ -79,7 +79,7 @@ class Gather(Linear):
     unique_indices: bool = False
     mode: GatherScatterMode = _FILL
     fill_value: str | None = None  # the text of a number, see `fill_text`
-    by_blocks = True
+    by_blocks = by_index = True
 
     @property
     def fills(self) -> bool:
@@ -204,7 +204,7 @@ class Scatter(Linear):
     keeps_layout = True
     key_use = key_uses.replaces(2)
     checked = in_registers = frame_rule("scatter")
-    by_blocks = updates = True
+    by_blocks = by_index = updates = True
     by_rows, within_rows = whole_rows, one_per_row
 
     def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:

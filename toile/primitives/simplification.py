@@ -107,6 +107,22 @@ def all_equal(first: int) -> Rule:
     return simplified
 
 
+def first_case(op: Any, new: Any, e: Equation) -> list[Atom] | None:
+    """select(p, x, x) = x, select(i < 0, x, y) = x if i counts from 0, as row numbers do."""
+    same = all_equal(1)(op, new, e)
+    which = new.producer(e.ins[0])
+    if same is not None or which is None or which.op.name != "lt":
+        return same
+    count, limit = new.producer(which.ins[0]), new.fill_of(which.ins[1])
+    if count is None or count.op.counted_axis is None or limit is None or (limit > 0).any():
+        return None
+    aval = count.outs[0].aval
+    if dtypes.kind(aval.dtype) != "i" or (
+            aval.shape[count.op.counted_axis] - 1 > np.iinfo(aval.dtype).max):
+        return None
+    return [e.ins[1]] if _same_type(e.ins[1], e) else None
+
+
 def sliced_inside(op: Any, new: Any, e: Equation) -> list[Atom] | None:
     """slice(x) of all of x = x, slice(pad(x)) = slice(x) where no padding is taken."""
     x = e.ins[0]

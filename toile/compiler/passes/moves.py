@@ -3,16 +3,17 @@
     transpose(f(transpose(x), 2)) = f(x, 2)
 
 Derivatives have such pairs: the cotangent of a transposed array is transposed back. Operands that
-were not rearranged are, which costs nothing for transposes and reversals: they are views.
+were not rearranged are, which costs nothing for transposes and reversals: they are views. A product
+of matrices that is read transposed is computed transposed.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
 from toile.compiler.scalar.fusible import by_element
-from toile.engine.program import Atom, Equation, Literal, Program, Var
+from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
 from toile.primitives.families import BroadcastInDim
 
 _MOST = 64  # elementwise operations between two rearrangements
@@ -20,7 +21,7 @@ _MOST = 64  # elementwise operations between two rearrangements
 
 def cancel_moves(program: Program) -> Program:
     """Compute elementwise results before rearrangements that are undone after them."""
-    if sum(e.op.rearranges for e in program.equations) < 2:
+    if not any(e.op.rearranges for e in program.equations):
         return program
     returned = set(program.outputs)
     uses = {v: len(found) for v, found in readers_of(program).items() if v not in returned}
@@ -34,7 +35,8 @@ def cancel_moves(program: Program) -> Program:
             return None
         return [between.moved(e.ins[0])]
 
-    return rewrite(program, rule)
+    made = rewrite(program, rule)
+    return made if made is program else without_dead_code(made)
 
 
 class _Ends(NamedTuple):
@@ -56,7 +58,7 @@ class _Between:
         made = self.new.producer(a)
         if self._is_number(a, made):
             return _Ends(0, 0)
-        if made is not None and self._undoes(made):
+        if made is not None and (self._undoes(made) or self._swapped(a, made) is not None):
             return _Ends(1, 0)
         enough = len(self.through) == _MOST
         if made is None or enough or not by_element(made) or self.uses.get(a) != 1:
@@ -79,12 +81,22 @@ class _Between:
             return new.add(BroadcastInDim(aval.shape, ()), made.ins, made, aval)
         if made is not None and self._undoes(made):
             return made.ins[0]
+        swapped = None if made is None else self._swapped(a, made)
+        if made is not None and swapped is not None:
+            return new.add(swapped, made.ins, made)
         if made is None or a not in self.through:
             return new.add(last.op, [a], last)
         return new.add(made.op, [self.moved(x) for x in made.ins], made)
 
     def _undoes(self, made: Equation) -> bool:
         return made.op.rearranges and self.last.op.undoes(made.op, made.ins[0].aval)
+
+    def _swapped(self, a: Atom, made: Equation) -> Any:
+        """The product that gives the transpose of a product that nothing else reads, or None."""
+        op: Any = self.last.op
+        if not op.moves_axes or not op.is_always_view or self.uses.get(a) != 1:
+            return None
+        return made.op.with_swapped_sides(op.perm)
 
     def _is_number(self, a: Atom, made: Equation | None) -> bool:
         """Whether an atom is a number or an array of equal numbers."""

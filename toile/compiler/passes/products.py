@@ -5,10 +5,12 @@
 
 Such a product reads each number once: its time is that of the memory. A library would need copies,
 or tables of addresses; a loop nest reads the operands in place and computes what is around it, too.
+On a CPU, products of bytes are fast, and read bytes that a program converts to int32 before them.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ import numpy as np
 from toile.compiler.passes.random_bits import spliced
 from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite
 from toile.compiler.scalar.builder import BFLOAT16, FLOAT16, FLOAT32
-from toile.engine.program import Equation, Program
+from toile.engine.program import Atom, Equation, Program, without_dead_code
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.elementwise import convert
 from toile.primitives.families import broadcast_in_dim, mul, reduce_sum, transpose
@@ -81,3 +83,32 @@ def _spread(x: Any, labels: str, order: str, full: tuple[int, ...]) -> Any:
     mine = [c for c in order if c in labels]
     x = transpose(x, tuple(labels.index(c) for c in mine))
     return broadcast_in_dim(x, full, tuple(order.index(c) for c in mine))
+
+
+_WIDE = ("int16", "int32", "uint32")
+
+
+def multiply_bytes(program: Program) -> Program:
+    """Replace products of bytes that were converted to wider integers by products of bytes."""
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        out = e.outs[0].aval if e.op.kernel_family == "contraction" else None
+        if out is None or np.dtype(out.dtype).name not in ("int32", "uint32"):
+            return None
+        ins = [x for x in (_bytes_of(new, a) for a in e.ins) if x is not None]
+        if len(ins) < len(e.ins):
+            return None
+        op: Any = e.op
+        return [new.add(replace(op, dtype=out.dtype), ins, e, out)]
+
+    found = rewrite(program, rule)
+    return program if found is program else without_dead_code(found)
+
+
+def _bytes_of(new: Rewriter, a: Atom) -> Atom | None:
+    """The 8-bit integers that an atom is converted from, without a change modulo 2**32."""
+    made = new.producer(a)
+    if made is None or not made.op.only_rounds or a.aval.dtype.name not in _WIDE:
+        return None
+    source = made.ins[0].aval.dtype
+    return made.ins[0] if np.dtype(source).name in ("int8", "uint8") else None

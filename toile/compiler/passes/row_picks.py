@@ -99,7 +99,7 @@ def _picked(op: Gather, x: Any, indices: Any) -> Any:
             broadcast_in_dim(scalar(n, which.dtype), which.shape, ()) for n in (0, x.shape[-1])
         )
         found = select(ge(which, low), select(lt(which, high), found, filled), filled)
-    return reshape(found, (*x.shape[:-1], 1))
+    return reshape(found, indices.shape[:-1])
 
 
 def _put(op: Scatter, zeros: Any, indices: Any, updates: Any) -> Any:

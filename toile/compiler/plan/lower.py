@@ -334,6 +334,8 @@ class Plan(MadePlan):
     def _equation(self, e: Equation) -> None:
         outs = [self.out_operand(self.ref(o), o.aval) for o in e.outs]
         ins = [self.operand(a) for a in e.ins]
+        if not e.effects and not any(o.size for o in outs):
+            return  # there is nothing to compute
         lower = self.target.lowering_of(e)
         if lower is not None and all(o.size for o in outs):
             self.begin({o.ref.buffer for o in outs})

@@ -26,15 +26,23 @@ from toile.kernels.contraction.cpu_axes import (
     element_types,
     total,
 )
-from toile.kernels.contraction.cpu_cuts import SERIAL, Matrices, cut_product, needs_scratch, rounded
-from toile.kernels.contraction.cpu_panels import DEPTH, Tile, pack_kernel
+from toile.kernels.contraction.cpu_cuts import (
+    SERIAL,
+    Matrices,
+    cut_product,
+    must_pack_a,
+    needs_scratch,
+    rounded,
+)
+from toile.kernels.contraction.cpu_instructions import grouping
+from toile.kernels.contraction.cpu_panels import Panel, Tile, pack_kernel
 from toile.kernels.contraction.cpu_tiles import IN_PLACE, PACK, PACKED, Kernel, choose_tile
 from toile.kernels.contraction.shared import Axis, CopiesNotMade, leading, merge
 from toile.kernels.tiny import cpu_products as tiny_products
 from toile.primitives.contractions import DotGeneral
 from toile.targets.llvm import spans
 from toile.targets.llvm.launches import Launch, Planner, Rows, Span
-from toile.targets.llvm.product_types import FLOAT32, INT64, Element
+from toile.targets.llvm.product_types import FLOAT32, INT32, INT64, Element
 
 THIN = 12  # with at most this many columns, C is better written column by column
 BLAS_VECTORS = 1 << 13  # elements of a matrix times a vector from which BLAS is called
@@ -122,12 +130,15 @@ def _route_of_vector(p: Problem) -> str:
 
 def oriented(problem: Problem) -> Problem:
     """The problem or its mirror, so that rows of C have unit stride; with its accumulator type."""
-    t = problem.types
-    if t.a and t.b and t.c and t.c.kind in "iu" and max(t.a.size, t.b.size) == 1:
-        # Sums of DEPTH products of bytes are below 2^24, so float32 represents them exactly.
-        problem = replace(problem, types=replace(t, work=FLOAT32))
     if any(x.c == 1 for x in problem.rows) or not problem.columns:
         problem = problem.mirrored
+    t = problem.types
+    if t.a and t.b and t.c:
+        groups = grouping(t.a, t.b, t.c)
+        if t.c.kind in "iu" and max(t.a.size, t.b.size) == 1:
+            # Sums of DEPTH products of bytes are below 2^24, so float32 represents them exactly.
+            t = replace(t, work=INT32 if groups.terms > 1 else FLOAT32)
+        problem = replace(problem, types=replace(t, grouping=groups))
     return problem.mirrored if _is_thin(problem) else problem
 
 
@@ -247,7 +258,9 @@ def own_launch(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
     assert t.a and t.b and t.c and t.work and tile
     rows, columns, summed = cut.rows, cut.columns, cut.summed
     in_place = _b_in_place(t, cut)
-    b_sum, b_column = (tile.columns, summed.extent) if packed else (summed.b, columns.b)
+    b_sum, b_column = summed.b, columns.b
+    if packed:
+        b_sum, b_column = tile.columns, -(-summed.extent // t.grouping.terms)
     args = gemm.arguments(
         gemm.LAYOUT, m=rows.extent, n=columns.extent, k=summed.extent, a_row=rows.a, a_sum=summed.a,
         b_sum=b_sum, b_column=b_column, c_row=rows.c, c_column=columns.c,
@@ -255,7 +268,8 @@ def own_launch(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
         column_blocks=cut.blocks[1],
         b_mode=PACKED if packed else IN_PLACE if in_place else PACK, adds=0,
     )
-    spec = Kernel(tile, cut.packs_a, t.a, t.work if packed else t.b, t.c, t.work)
+    b = t.grouping.word(t.work) if packed else t.b
+    spec = Kernel(tile, cut.packs_a, t.a, b, t.c, t.work, t.grouping)
     return Launch(spec.text, (p.a, p.b, p.c, *args, *_outer(cut.outer)), cut.units, cut.grain,
                   "product")
 
@@ -346,16 +360,17 @@ def _dot(p: Problem, plan: Planner) -> None:
 def _packed_once(p: Problem, cut: Matrices, plan: Planner) -> tuple[Problem, bool]:
     """The product with B packed by a stage before it, if many units would each pack it."""
     t, columns, summed = p.types, cut.columns, cut.summed
-    wanted = not cut.by_blas and not cut.outer and t.work is not None and t.b == t.work
-    if not wanted or _b_in_place(t, cut) or cut.column_step < columns.extent:
+    wanted = t.work is not None and (t.b == t.work or t.grouping.terms > 1)
+    divided = bool(cut.outer) or cut.column_step < columns.extent
+    if not wanted or cut.by_blas or divided or _b_in_place(t, cut):
         return p, False
-    assert cut.tile and t.b and t.work
+    assert cut.tile
     if cut.rows.extent < PACKED_ONCE:
         if 4 * cut.rows.extent >= PACKED_ONCE:  # a larger batch would need it
-            plan.also.add(pack_kernel(cut.tile, t.b, t.work))
+            plan.also.add(pack_kernel(_panel(t, cut.tile)))
         return p, False
-    held = _packed(p.b, (summed.extent, columns.extent), (summed.b, columns.b), t.b, t.work,
-                   cut.tile, plan)  # fmt: skip
+    held = _packed(p.b, (summed.extent, columns.extent), (summed.b, columns.b),
+                   _panel(t, cut.tile), plan)  # fmt: skip
     return replace(p, b=held), True
 
 
@@ -366,14 +381,17 @@ def _prepacked(p: Problem, cut: Matrices, plan: Planner) -> bool:
     few = 1 < rows.extent <= PACKED_ROWS and k * columns.extent >= PACKED_FROM
     if not few or p.batch or len(p.rows + p.columns) > 2 or columns.c != 1:
         return False
-    if not (b and work and _packs_as_floats(b, work)) or (t.c != work and k > DEPTH):
+    if not (b and work and (t.grouping.terms > 1 or _packs_as_floats(b, work))):
         return False
     summed = p.summed[0]
-    packs_a = t.a != work or summed.a != 1
+    if needs_scratch(p, cut._replace(summed=summed)):
+        return False
+    packs_a = must_pack_a(t, rows, summed)
     tile = choose_tile(work, rows.extent, packs_a)
+    panel = _panel(t, tile)
     held = plan.before_loops(
-        p.b, (tile, summed.extent, columns.extent, summed.b, columns.b),
-        lambda home: _packed(p.b, (k, columns.extent), (summed.b, columns.b), b, work, tile, home))
+        p.b, (panel, summed.extent, columns.extent, summed.b, columns.b),
+        lambda home: _packed(p.b, (k, columns.extent), (summed.b, columns.b), panel, home))
     if held is None:
         return False
     step = columns.extent  # each thread reads its own part of them
@@ -389,12 +407,18 @@ def _packs_as_floats(b: Element, work: Element) -> bool:
     return work.kind == "f" and b.kind in "fh"
 
 
-def _packed(w: Ref, shape: tuple[int, int], strides: tuple[int, int], source: Element,
-            work: Element, tile: Tile, plan: Planner) -> Ref:
-    """Add the stage that packs a matrix [K, N] into panels [N / columns][K][columns], returned."""
+def _panel(t: Types, tile: Tile) -> Panel:
+    """How B is packed as a whole."""
+    assert t.b and t.work
+    return Panel(tile.columns, tile.lanes, t.b, t.grouping.word(t.work), t.grouping.terms)
+
+
+def _packed(w: Ref, shape: tuple[int, int], strides: tuple[int, int], panel: Panel, plan: Planner
+            ) -> Ref:
+    """Add the stage that packs a matrix [K, N] into panels [N / width][words][width], returned."""
     k, n = shape
-    panels = -(-n // tile.columns)
-    held = plan.scratch(panels * k * tile.columns * work.size)
-    text = pack_kernel(tile, source, work)
+    panels = -(-n // panel.width)
+    held = plan.scratch(panels * -(-k // panel.terms) * panel.width * panel.word.size)
+    text = pack_kernel(panel)
     plan.stage(Launch(text, (w, held, k, n, *strides), panels, max(1, SERIAL // (4 * k)), "pack"))
     return held

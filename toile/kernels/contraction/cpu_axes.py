@@ -12,6 +12,7 @@ from typing import Any
 
 from toile.compiler.ir.operands import Operand, Ref
 from toile.engine.records import dataclass
+from toile.kernels.contraction.cpu_instructions import SINGLE, Grouping
 from toile.kernels.contraction.shared import (
     Axis,
     Copies,
@@ -33,13 +34,14 @@ ROUTINES = {
 
 @dataclass(frozen=True)
 class Types:
-    """The stored types of a, b and c, the type of sums, and the BLAS `routine`."""
+    """The stored types of a, b and c, the type of sums, the BLAS `routine`, groups of terms."""
 
     a: Element | None
     b: Element | None
     c: Element | None
     work: Element | None
     routine: str | None
+    grouping: Grouping = SINGLE
 
 
 def element_types(x: Any, y: Any, out: Any) -> Types | None:

@@ -66,10 +66,6 @@ def cut_product(problem: Problem, threads: int) -> Matrices | None:
     rest = [x for x in p.rows if x is not rows] + [x for x in p.columns if x is not columns]
     outer = tuple(merge(by_stride((*p.batch, *rest), "c")))
     by_blas = _fits_blas(t, rows, columns, summed)
-    packs_a = t.a != t.work or (summed.a != 1 and rows.extent > 1)
-    tile = None
-    if not by_blas and t.work is not None:
-        tile = choose_tile(t.work, rows.extent, packs_a)
     parts = 1
     if t.work is not None and not outer:
         parts = _parts(rows.extent, columns.extent, summed.extent, threads)
@@ -77,10 +73,25 @@ def cut_product(problem: Problem, threads: int) -> Matrices | None:
         terms, room = summed.extent // parts, rows.extent * columns.extent
         outer = (Axis(parts, summed.a * terms, summed.b * terms, room),)
         summed = summed._replace(extent=terms)
-    row_step, column_step, grain = _steps(rows.extent, columns.extent, summed.extent,
-                                          total(outer), tile, threads)
+    packs_a = must_pack_a(t, rows, summed)
+    tile = None
+    if not by_blas and t.work is not None:
+        tile = choose_tile(t.work, rows.extent, packs_a)
+    words = -(-summed.extent // t.grouping.terms)
+    row_step, column_step, grain = _steps(rows.extent, columns.extent, words, total(outer), tile,
+                                          threads, t.grouping.terms > 1, packs_a)
     return Matrices(rows, columns, summed, outer, by_blas, row_step, column_step, tile, packs_a,
                     grain, parts)
+
+
+def must_pack_a(t: Types, rows: Axis, summed: Axis) -> bool:
+    """Whether A is packed: it is read in place if it holds elements, or words, of panels."""
+    if summed.a != 1 and rows.extent > 1:
+        return True
+    if t.grouping.terms == 1:
+        return t.a != t.work
+    flips = t.grouping.flips and not lane_operands()  # one operation for each lane, not for all
+    return flips or summed.extent % t.grouping.terms > 0
 
 
 def _parts(m: int, n: int, k: int, threads: int) -> int:
@@ -93,15 +104,18 @@ def _parts(m: int, n: int, k: int, threads: int) -> int:
     return next(fits, 1)
 
 
-def _steps(m: int, n: int, k: int, outer: int, tile: Tile | None, threads: int
-           ) -> tuple[int, int, int]:
+def _steps(m: int, n: int, k: int, outer: int, tile: Tile | None, threads: int,
+           grouped: bool, packs_a: bool) -> tuple[int, int, int]:
     """Rows and columns of a unit, and units of a chunk."""
     unit_rows, unit_columns = (tile.rows, tile.columns) if tile else (16, 16)
     work = m * n * k * outer
     blocks = _wanted_blocks(work, outer, tile is not None, threads)
     row_step, column_step = m, n
     if blocks > 1:  # a block of rows packs all of B, a block of columns all of A
-        if m >= n or (tile and m >= 4 * unit_rows * blocks):
+        by_rows = m >= n or (tile is not None and m >= 4 * unit_rows * blocks)
+        if grouped:  # instructions are fast: packing takes a larger part of the time
+            by_rows = m >= n if packs_a else n < unit_columns * blocks
+        if by_rows:
             row_step = rounded(-(-m // blocks), unit_rows)
         else:
             column_step = rounded(-(-n // blocks), unit_columns)
@@ -167,4 +181,4 @@ def needs_scratch(problem: Problem, cut: Matrices) -> bool:
     """Whether partial sums must be stored in another type than C's."""
     t = problem.types
     return t.c is not None and t.c != t.work and t.c.kind not in "iu" and (
-        cut.summed.extent > DEPTH)
+        cut.summed.extent > DEPTH * t.grouping.terms)

@@ -3,7 +3,8 @@
 A tile of `rows` x `vectors` accumulators stays in registers while it runs over the summed axis.
 A is read in place if that axis has unit stride ("rows"), else packed; B is read in place if columns
 have unit stride, else packed, a panel at a time, on the stack. Packing also converts the operands
-to the accumulator type. All extents and strides are arguments.
+to the accumulator type, or groups the terms of the sum into words, if an instruction multiplies
+words (cpu_instructions). All extents and strides are arguments.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
+from toile.kernels.contraction.cpu_instructions import SINGLE, TOP_BITS, Grouping
 from toile.kernels.contraction.cpu_panels import (
     DEPTH,
     PLAIN,
     SPACING,
+    Panel,
     Tile,
     group_function,
     pack_function,
+    word_count,
 )
 from toile.targets.llvm import native
 from toile.targets.llvm.product_types import Element, convert, plus, plus_product
@@ -46,6 +50,7 @@ class Kernel(NamedTuple):
     b: Element
     c: Element
     work: Element
+    grouping: Grouping = SINGLE
 
     @property
     def text(self) -> str:
@@ -79,48 +84,68 @@ class _Tiles:
 
     def __init__(self, spec: Kernel):
         self.spec, self.tile, self.work = spec, spec.tile, spec.work
+        self.word = spec.grouping.word(spec.work)
         self.vector = typed(spec.work.llvm, spec.tile.lanes)
+        self.words = typed(self.word.llvm, spec.tile.lanes)
         self.by_lane = lane_operands()
+        self.align = self.word.size if spec.packs_a else spec.a.size  # of a's words
 
     # ---- arithmetic on vectors
     def splat(self, f: Function, vector: str, lane: int) -> str:
         picks = constant(lane, self.tile.lanes)
-        return f.value(f"shufflevector {self.vector} {vector}, {self.vector} poison, "
+        return f.value(f"shufflevector {self.words} {vector}, {self.words} poison, "
                        f"<{self.tile.lanes} x i32> {picks}")
 
     def broadcast(self, f: Function, pointer: str) -> str:
-        value = f.load(self.work.llvm, pointer, self.work.size)
-        first = f.value(f"insertelement {self.vector} poison, {self.work.llvm} {value}, i32 0")
+        value = f.load(self.word.llvm, pointer, self.align)
+        first = f.value(f"insertelement {self.words} poison, {self.word.llvm} {value}, i32 0")
         return self.splat(f, first, 0)
+
+    def flipped(self, f: Function, words: str) -> str:
+        """Words of a that are not packed, as the instruction reads them."""
+        top = constant(TOP_BITS, self.tile.lanes)
+        return f.value(f"xor {self.words} {words}, {top}") if self.spec.grouping.flips else words
 
     def accumulate(self, f: Function, a: str, b: str, slot: str) -> None:
         """slot += a * b; for booleans, slot |= a & b."""
-        old = f.load(self.vector, slot)
-        f.store(self.vector, plus_product(f, self.work, old, a, b, self.tile.lanes), slot)
+        old, lanes = f.load(self.vector, slot), self.tile.lanes
+        if self.spec.grouping.terms > 1:
+            new = self.spec.grouping.add(f, self.vector, old, a, b, lanes)
+        else:
+            new = plus_product(f, self.work, old, a, b, lanes)
+        f.store(self.vector, new, slot)
 
     # ---- one tile
     def tile_function(self, rows: int, vectors: int) -> Function:
-        """c[rows, vectors] (+)= a b over `count` terms, for `height` rows and `width` columns."""
+        """c[rows, vectors] (+)= a b over `count` words, for `height` rows and `width` columns."""
         f = inner(
             f"tile{rows}x{vectors}",
             "i64 %count, ptr noalias %a, i64 %sa, ptr noalias %b, i64 %sb, ptr noalias %c, "
             "i64 %row, i64 %column, i64 %height, i64 %width, i1 %adds", PLAIN)
         acc = [[f.variable(self.vector, "zeroinitializer") for _ in range(vectors)]
                for _ in range(rows)]
+        self.excess = [f.variable(self.vector, "zeroinitializer")
+                       for _ in range(vectors * self.spec.grouping.flips)]
         if self.spec.packs_a:
             self._sum_packed(f, acc)
         else:
             self._sum_rows(f, acc)
+        for slots in acc:
+            for slot, excess in zip(slots, self.excess, strict=False):
+                total, less = f.load(self.vector, slot), f.load(self.vector, excess)
+                f.store(self.vector, f.value(f"sub {self.vector} {total}, {less}"), slot)
         self._store_tile(f, acc)
         return f
 
     def _terms(self, f: Function, index: Operand, acc: list[list[str]],
                row: Callable[[int], str]) -> None:
-        """Add one term of the sum: `row(i)` is the vector of a's element in row i."""
-        t, lanes = self.work.llvm, self.tile.lanes
+        """Add one word of the sum: `row(i)` is the vector of a's word in row i."""
+        t, lanes = self.word.llvm, self.tile.lanes
         start = f.at("%b", f.mul(index, "%sb"), t)
-        columns = [f.load(self.vector, f.at(start, j * lanes, t), self.work.size)
+        columns = [f.load(self.words, f.at(start, j * lanes, t), self.word.size)
                    for j in range(len(acc[0]))]
+        for b, slot in zip(columns, self.excess, strict=False):
+            self.accumulate(f, constant(TOP_BITS, lanes), b, slot)
         for i, slots in enumerate(acc):
             a = row(i)
             for b, slot in zip(columns, slots, strict=True):
@@ -128,13 +153,14 @@ class _Tiles:
 
     def _sum_rows(self, f: Function, acc: list[list[str]]) -> None:
         """Sum with rows of a in place, which have unit stride along the sum."""
-        t, lanes = self.work.llvm, self.tile.lanes
+        t, lanes = self.word.llvm, self.tile.lanes
         last = f.sub("%height", 1)
-        starts = [f.at("%a", f.mul(f.smin(i, last), "%sa"), t) for i in range(len(acc))]
+        starts = [f.at("%a", f.mul(f.smin(i, last), "%sa"), self.spec.a.llvm)
+                  for i in range(len(acc))]
         step = lanes if self.by_lane else 4
         whole = f.value(f"and i64 %count, {-step}")
         with f.loop(0, whole, step, vectorize=False) as k:
-            held = [f.load(self.vector, f.at(s, k, t), self.work.size) for s in starts
+            held = [self.flipped(f, f.load(self.words, f.at(s, k, t), self.align)) for s in starts
                     ] if self.by_lane else []
             for kk in range(step):
                 index = f.add(k, kk)
@@ -142,20 +168,21 @@ class _Tiles:
                 def row(i: int, kk: int = kk, index: str = index) -> str:
                     if self.by_lane:
                         return self.splat(f, held[i], kk)
-                    return self.broadcast(f, f.at(starts[i], index, t))
+                    return self.flipped(f, self.broadcast(f, f.at(starts[i], index, t)))
 
                 self._terms(f, index, acc, row)
         with f.loop(whole, "%count", vectorize=False) as k:
-            self._terms(f, k, acc, lambda i: self.broadcast(f, f.at(starts[i], k, t)))
+            self._terms(f, k, acc, lambda i: self.flipped(
+                f, self.broadcast(f, f.at(starts[i], k, t))))
 
     def _sum_packed(self, f: Function, acc: list[list[str]]) -> None:
         """Sum with a packed as [count][tile.rows]."""
-        t, lanes, rows = self.work.llvm, self.tile.lanes, len(acc)
+        t, lanes, rows = self.word.llvm, self.tile.lanes, len(acc)
 
         def term(k: str) -> None:
             start = f.at("%a", f.mul(k, self.tile.rows), t)
             if self.by_lane and rows % lanes == 0:
-                held = [f.load(self.vector, f.at(start, i, t), self.work.size)
+                held = [f.load(self.words, f.at(start, i, t), self.align)
                         for i in range(0, rows, lanes)]
                 self._terms(f, k, acc, lambda i: self.splat(f, held[i // lanes], i % lanes))
             else:
@@ -228,7 +255,8 @@ class _ProductKernel:
     """Writes the kernel that packs blocks of the operands and calls the tiles."""
 
     def __init__(self, spec: Kernel):
-        self.spec, self.tile, self.work = spec, spec.tile, spec.work
+        self.spec, self.tile, self.terms = spec, spec.tile, spec.grouping.terms
+        self.word = spec.grouping.word(spec.work)
         self.f = f = kernel(PLAIN)
         tile, heights = spec.tile, dict.fromkeys((spec.tile.rows, spec.tile.rows // 2 or 1))
         writer = _Tiles(spec)
@@ -236,9 +264,11 @@ class _ProductKernel:
                       for rows in heights for vectors in range(1, tile.vectors + 1)}
         self.packs = {}
         for side, width in (("b", tile.columns), ("a", tile.rows))[: 1 + spec.packs_a]:
-            how = (width, tile.lanes, getattr(spec, side), spec.work)
-            pack = pack_function(f"pack_{side}", *how)
-            self.packs[side] = pack, group_function(pack, *how)
+            source, flips = getattr(spec, side), side == "a" and spec.grouping.flips
+            terms = 1 if source == self.word else self.terms  # b may hold words already
+            how = Panel(width, tile.lanes, source, self.word, terms, flips)
+            pack = pack_function(f"pack_{side}", how)
+            self.packs[side] = pack, group_function(pack, how)
         self.size = f.arguments(FIRST, LAYOUT)
         self.write()
 
@@ -248,11 +278,11 @@ class _ProductKernel:
 
     def write(self) -> None:
         """Write the loops over units, parts of the sum, blocks of rows and groups of panels."""
-        f, spec, work, size = self.f, self.spec, self.work, self.size
+        f, spec, word, size = self.f, self.spec, self.word, self.size
         bases = [f.buffer(i) for i in (0, 2, 4)]
         block, group = _block_rows(spec), _group_columns(spec)
-        held_a = f.alloca(work.llvm, block * SPACING, 64) if spec.packs_a else ""
-        held_b = f.alloca(work.llvm, group * SPACING, 64)
+        held_a = f.alloca(word.llvm, block * SPACING, 64) if spec.packs_a else ""
+        held_b = f.alloca(word.llvm, group * SPACING, 64)
         adds_first = f.compare("ne", size["adds"], 0)
         with f.loop("%lo", "%hi") as unit:
             rest, column_block = _divide(f, unit, size["column_blocks"])
@@ -262,8 +292,9 @@ class _ProductKernel:
             m1 = f.smin(f.add(m0, size["row_step"]), size["m"])
             n1 = f.smin(f.add(n0, size["column_step"]), size["n"])
             rows = block if spec.packs_a else f.sub(m1, m0)
-            with f.loop(0, size["k"], DEPTH) as k0:
-                count = f.smin(DEPTH, f.sub(size["k"], k0))
+            with f.loop(0, size["k"], DEPTH * self.terms) as k0:
+                count = f.smin(DEPTH * self.terms, f.sub(size["k"], k0))
+                words = word_count(f, count, self.terms)
                 adds = f.value(f"or i1 {adds_first}, {f.compare('ne', k0, 0)}")
                 with f.loop(m0, m1, rows) as m:
                     end = f.smin(f.add(m, rows), m1)
@@ -274,12 +305,13 @@ class _ProductKernel:
                                count, f.sub(end, m))
                     with f.loop(n0, n1, group) as first:
                         last = f.smin(f.add(first, group), n1)
-                        b_block = f.at(b, f.mul(k0, size["b_sum"]), spec.b.llvm)
+                        at = f.udiv(k0, self.terms) if spec.b == word else k0
+                        b_block = f.at(b, f.mul(at, size["b_sum"]), spec.b.llvm)
                         self._pack_b(b_block, held_b, first, last, count)
                         with f.loop(first, last, self.tile.columns) as n:
                             width = f.smin(f.sub(last, n), self.tile.columns)
                             panel = self._panel(b_block, held_b, first, n, count, width)
-                            self._tiles((a_block, held_a), panel, c, (m, end), n, count, width,
+                            self._tiles((a_block, held_a), panel, c, (m, end), n, words, width,
                                         adds)
 
     def _pack_b(self, b: str, held: str, first: str, last: str, count: str) -> None:
@@ -296,7 +328,7 @@ class _ProductKernel:
         """The address of a panel of b, and its stride along the sum."""
         f, tile, size = self.f, self.tile, self.size
         place = f.at(b, f.mul(n, size["b_column"]), self.spec.b.llvm)
-        mine = f.at(held, f.mul(f.sub(n, first), SPACING), self.work.llvm)
+        mine = f.at(held, f.mul(f.sub(n, first), SPACING), self.word.llvm)
         packed = f.compare("eq", size["b_mode"], PACK)
         # An incomplete vector would read beyond the end of b.
         broken = f.compare("ne", f.value(f"and i64 {width}, {tile.lanes - 1}"), 0)
@@ -309,7 +341,7 @@ class _ProductKernel:
 
     def _tiles(
         self, sources: tuple[str, str], panel: tuple[str, str], c: str, rows: tuple[str, str],
-        n: str, count: str, width: str, adds: str,
+        n: str, words: str, width: str, adds: str,
     ) -> None:  # fmt: skip
         """All tiles of some rows on one panel; `sources`: a in place, and packed."""
         f, tile, size, (m, end) = self.f, self.tile, self.size, rows
@@ -318,10 +350,11 @@ class _ProductKernel:
         for j in range(tile.vectors, 0, -1):
             with f.when(f.compare("eq", vectors, j)), f.loop(m, end, tile.rows) as i:
                 height = f.smin(f.sub(end, i), tile.rows)
-                step = SPACING if self.spec.packs_a else size["a_row"]
-                start = f.at(sources[self.spec.packs_a], f.mul(f.sub(i, m), step), self.work.llvm)
+                step, type = (SPACING, self.word) if self.spec.packs_a else (
+                    size["a_row"], self.spec.a)
+                start = f.at(sources[self.spec.packs_a], f.mul(f.sub(i, m), step), type.llvm)
                 place = f.at(c, f.add(f.mul(i, size["c_row"]), column), self.spec.c.llvm)
-                args = (count, start, size["a_row"], *panel, place, size["c_row"],
+                args = (words, start, size["a_row"], *panel, place, size["c_row"],
                         size["c_column"], height, width, adds)
                 half = tile.rows // 2
                 if not half:

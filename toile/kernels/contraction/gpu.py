@@ -18,7 +18,7 @@ from typing import Any
 from toile.compiler.ir.geometry import dense, room
 from toile.compiler.ir.operands import Operand, Ref
 from toile.engine.config import flags
-from toile.kernels.contraction import gpu_tensor_cores, gpu_tiles
+from toile.kernels.contraction import gpu_narrow, gpu_tensor_cores, gpu_tiles
 from toile.kernels.contraction.shared import (
     Axis,
     CopiesNotMade,
@@ -67,8 +67,8 @@ def by_library(op: DotGeneral, ins: list[Operand], outs: list[Operand], plan: Pl
         return _float8(op, x, y, out, plan)
     if gpu_tiles.lower_few(op, [x, y], [out], plan):
         return True
-    if compute == "tf32" and x.dtype.name == "float32" and plan.without_libraries and (
-            gpu_tensor_cores.lower_dot(op, x, y, out, plan)):
+    if compute == "tf32" and x.dtype.name == "float32" and gpu_tensor_cores.lower_dot(
+            op, x, y, out, plan, only_long=not plan.without_libraries):
         return True
     made = _planned(op, x, y, out)
     return made is not None and _add_calls(made, op, x, y, out, compute, plan)
@@ -98,7 +98,11 @@ def _add_calls(made: Planned, op: DotGeneral, x: Operand, y: Operand, out: Opera
         plan.stage(relayout.addresses(held, [m.ref for m in (call.a, call.b, call.c)],
                                       _address_axes(made, x.dtype.itemsize, out.dtype.itemsize)))
         call = replace(call, arrays=held)
-    plan.call(call)
+    narrow = gpu_narrow.launch(call)
+    if narrow is None:
+        plan.call(call)
+    else:
+        plan.stage(narrow)
     if made.result is not None:
         plan.copy(out, made.result.of(target, out))
     return True

@@ -30,7 +30,7 @@ Form = tuple[WalkForm, WalkForm, int, bool, int]
 
 # Warp instructions: d += a b, with 16 x 8, 16 x 8 and 8 x 8 numbers; loading four pieces of 8 x 4
 # from shared memory, each thread pointing at a row. Older processors, and hosts, use shuffles.
-_MMA = """\
+MMA = """\
 #if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ u32 tf32(float x) {
   u32 r;
@@ -345,7 +345,7 @@ def product_text(left: Form, right: Form, rows: WalkForm, columns: WalkForm, til
     a_known, a_fetch = _fetch_text("a", left, tile.rows, tile.depth, "rows", "row0")
     b_known, b_fetch = _fetch_text("b", right, tile.columns, tile.depth, "columns", "column0")
     head = f"""\
-{HELPERS["later"]}{_MMA}\
+{HELPERS["later"]}{MMA}\
 struct Place {{ int at;{coordinates} }};
 template <int N> struct __align__(4 * N) Vector {{ float e[N]; }};
 {sides}{places}\

@@ -34,7 +34,9 @@ VECTOR = 16  # bytes
 SPATIAL = 3
 # Conditions for a product of patches: the least number of patches, the most bytes of all, the most
 # numbers per patch if there are few channels, and the most numbers of a derivative in kernels.
-MANY_TERMS, MOST_PATCHES, NARROW, FEW_NUMBERS = 4096, 64 << 20, 32, 1 << 15
+MANY_TERMS, MOST_PATCHES, NARROW, FEW_NUMBERS = 4096, 128 << 20, 32, 1 << 15
+# Groups, and features, positions and terms of each, for which tiles are faster than cuDNN.
+MANY_GROUPS, FEW_OF_A_GROUP = 64, 8
 # The result dtypes that cuDNN supports for operands of one dtype.
 RESULTS = {
     "float32": ("float32",), "float64": ("float64",), "bfloat16": ("bfloat16", "float32"),
@@ -79,7 +81,21 @@ class Form:
 
 def lower(op: ConvGeneralDilated, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Add the stages of a convolution; False if there is no method for it."""
+    if _has_many_groups(op, ins[1], outs[0]) and gpu_tiles.lower_direct_conv(op, ins, outs, plan):
+        return True
     return by_library(op, ins, outs, plan) or gpu_tiles.lower_direct_conv(op, ins, outs, plan)
+
+
+def _has_many_groups(op: ConvGeneralDilated, w: Operand, y: Operand) -> bool:
+    """Whether it is a small product for each of many groups, as the gradients of examples are.
+
+    cuDNN has slow engines for those, and fast ones only for groups of one channel."""
+    groups = max(op.feature_group_count, op.batch_group_count)
+    _, kernels, out = op.dimension_numbers
+    features = y.shape[out[1]] // groups
+    positions = prod(y.shape[d] for d in out[2:])
+    terms = w.shape[kernels[1]] * prod(w.shape[d] for d in kernels[2:])
+    return groups >= MANY_GROUPS and min(features, positions, terms) >= FEW_OF_A_GROUP
 
 
 def by_library(

@@ -110,11 +110,13 @@ def _launch(
 
 def _nbytes(x: Loops) -> int:
     """How many bytes must be read and written."""
-    return sum(
-        p.dtype.itemsize * prod(n for n, s in zip(x.extents, p.strides, strict=True)
-                                if s or access.picked)
-        for p, access in operands_of(x)
-    )
+    return sum(_bytes_at(p, x.extents, access.picked) for p, access in operands_of(x))
+
+
+def _bytes_at(place: Place, extents: Sequence[int], every: bool) -> int:
+    """The bytes of the elements at a place; `every`: one for each position, even if they repeat."""
+    return place.dtype.itemsize * prod(
+        n for n, s in zip(extents, place.strides, strict=True) if s or every)
 
 
 # ---- maps
@@ -252,12 +254,18 @@ def _totals(
 
 
 def _as_columns(x: Loops) -> Loops:
-    """Rows that are strided in memory and summed in one pass, as columns; others unchanged."""
+    """Rows that are strided in memory and summed in one pass, as columns; others unchanged.
+
+    If as much is contiguous along the rows as across them, columns are faster: neighboring threads
+    read what is contiguous across, and the caches keep the rest for the next rows."""
     nest = x.nest
     if nest.kind == "column" or not nest.outer or not _in_one_pass(nest):
         return x
-    width = lambda axis: sum(p.dtype.itemsize for p in x.loads if p.strides[axis] == 1)
-    if width(nest.outer - 1) <= width(nest.rank - 1):
+    across, along = (
+        sum(_bytes_at(p, x.extents, access.picked)
+            for p, access in zip(x.loads, nest.loads, strict=True) if p.strides[axis] == 1)
+        for axis in (nest.outer - 1, nest.rank - 1))
+    if not across or across < along:
         return x
     order = [*range(nest.outer, nest.rank), *range(nest.outer)]
     loads, stores = ([p._replace(strides=tuple(p.strides[a] for a in order)) for p in places]

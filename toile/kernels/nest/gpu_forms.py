@@ -31,6 +31,7 @@ MOST_OF_LANE, MOST_OF_THREAD = 144, 48  # registers for a part of a row, and of 
 BYTES_UNDER_WAY = 32 << 10  # of the next rows, in flight on a multiprocessor
 SHARED_OF_ROWS = 96 << 10  # bytes of shared memory for several rows, which most GPUs have
 MOST_WARPS = 32  # of a block
+SHORT_ROW, MANY_ROWS = 4, 1 << 15  # elements of a row, such as coordinates, that a thread adds
 FAR = 2**31 - 2**17  # indices beyond need 64 bits
 
 
@@ -116,7 +117,7 @@ def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
         exact = held == "registers" and packs == items * group
         return RowForm(vector, items, wide, pattern, threads, group, held, False, exact, kept)
 
-    group = min(WARP, 1 << max(0, packs - 1).bit_length())
+    group = _lanes_of(packs, packs * vector, prod(x.extents[: nest.outer]))
     items = -(-packs // group)
     if items * each <= 32 or items == 1:
         return form(items, THREADS // 2, group)
@@ -133,6 +134,13 @@ def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
             kept.append(i)
             room -= size
     return form(items, 1024, 1024, "shared" if kept else "", tuple(kept))
+
+
+def _lanes_of(packs: int, elements: int, rows: int) -> int:
+    """The lanes of a short row: one if there are many rows of a few elements each."""
+    if elements <= SHORT_ROW and rows >= MANY_ROWS:
+        return 1
+    return min(WARP, 1 << max(0, packs - 1).bit_length())
 
 
 def room_of(nest: LoopNest, most: int) -> int:

@@ -311,7 +311,9 @@ def _few(p: _Problem) -> Launch:
 
 @lru_cache(maxsize=128)
 def _few_text(key: _Key) -> str:
-    """A block for each row: the first row of a place combines all its rows, in order."""
+    """A block for each row: the first row of a place combines all its rows, in order.
+
+    Its threads list these rows first, so that no thread has to look at all rows."""
     r = _Reader(key, 0)
     if key.combine == "set":
         begin = "Unit acc;"
@@ -328,7 +330,7 @@ def _few_text(key: _Key) -> str:
     find, _ = offset_of(key.indices, r.to_out, "indices + v", not key.clips)
     steps = [("b", r.row_out), ("v", r.row_indices)]
     return kernel_text(f"""\
-  __shared__ u32 places[{FEW}];
+  __shared__ u32 places[{FEW}], same[{FEW}], votes[{THREADS // 32}];
 {r.start()}\
   for (u32 j = threadIdx.x; j < count; j += {THREADS}) {{ {r.place("j")} places[j] = (u32)b; }}
   __syncthreads();
@@ -336,6 +338,21 @@ def _few_text(key: _Key) -> str:
   bool met = mine == (u32){r.places};
   for (u32 j = threadIdx.x; j < block; j += {THREADS}) met = met || places[j] == mine;
   if (__syncthreads_or(met)) return;
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  u32 found = 0;
+  for (u32 j0 = block; j0 < count; j0 += {THREADS}) {{
+    const u32 j = j0 + threadIdx.x;
+    const u32 mask = __ballot_sync(~0u, j < count && places[j] == mine);
+    if (!lane) votes[warp] = mask;
+    __syncthreads();
+    u32 at = found + __popc(mask & ((1u << lane) - 1));
+    for (u32 n = 0; n < {THREADS // 32}; ++n) {{
+      if (n < warp) at += __popc(votes[n]);
+      found += __popc(votes[n]);
+    }}
+    if (mask >> lane & 1) same[at] = j;
+    __syncthreads();
+  }}
   Word v = 0, b = 0;
   {{ Index i = block; {decode("i", r.row_shape, steps)} }}
   {find}
@@ -343,10 +360,9 @@ def _few_text(key: _Key) -> str:
     Word to = b, from = 0;
     {r.column("c", "to", "from")}
     {begin}
-    for (u32 j = block; j < count; ++j) {{
-      if (places[j] != mine) continue;
+    for (u32 n = 0; n < found; ++n) {{
       Word u = from;
-      {{ Index i = j; {decode("i", r.row_shape, [("u", r.row_updates)])} }}
+      {{ Index i = same[n]; {decode("i", r.row_shape, [("u", r.row_updates)])} }}
       {step}
     }}
     {end}

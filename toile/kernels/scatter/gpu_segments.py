@@ -1,8 +1,8 @@
 """Rows combined by segments: each row of a result with the rows that sorted edges assign to it.
 
 A group of threads, one for each unit of a row's columns, processes a segment from its first edge to
-its last, in registers. Segments longer than `LIMIT` are divided: edges are cut into chunks of
-`LIMIT`, each chunk combines its part of a long segment (at most one begins and one continues in
+its last, in registers. Segments longer than a limit are divided: edges are cut into chunks of that
+length, each chunk combines its part of a long segment (at most one begins and one continues in
 it), and the group of the chunk where the segment begins joins the parts in order. The order of
 combinations depends on the edges only: results are the same every time.
 """
@@ -19,7 +19,10 @@ from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import Words, decode, divisors, kernel_text
 from toile.targets.cuda.units import aligned, unit_type
 
-LIMIT = 256  # edges of a segment that one group combines
+# The edges of a segment that one group combines: few if there are few in all, because the parts of
+# one segment are joined one after the other.
+LIMIT, FEW_LIMIT, FEW_EDGES = 256, 64, 1 << 16
+AT_ONCE = 8  # terms that a thread reads before it combines them
 
 
 class Axes(NamedTuple):
@@ -66,6 +69,7 @@ class _Key(NamedTuple):
     columns: int
     place: int
     term: int
+    limit: int
 
 
 def combine_segments(s: Segments, plan: Planner) -> None:
@@ -74,12 +78,13 @@ def combine_segments(s: Segments, plan: Planner) -> None:
     group = min(THREADS, 1 << (width - 1).bit_length())
     work = 8 if numbers.work_type(s.dtype) in ("double", "i64", "u64") else 4
     lanes = s.unit // s.dtype.itemsize
-    chunks = blocks_of(s.edges, LIMIT)
+    limit = FEW_LIMIT if s.edges <= FEW_EDGES else LIMIT
+    chunks = blocks_of(s.edges, limit)
     long = chunks > 1
     parts: Ref | int = plan.scratch(2 * chunks * width * lanes * work) if long else 0
     key = _Key(
         s.combine, s.dtype, s.unit, group, s.sorted_by, s.weights is not None, s.begins,
-        len(s.columns.shape), len(s.place.shape), len(s.term.shape),
+        len(s.columns.shape), len(s.place.shape), len(s.term.shape), limit,
     )  # fmt: skip
     args = (
         s.out, s.terms, s.segments, s.order, *(s.weights or (0, 0)),
@@ -170,7 +175,7 @@ def _head(key: _Key) -> str:
 typedef {numbers.work_type(dtype)} Number;
 {numbers.combine_function(key.combine, dtype, name="fold")}\
 {numbers.combine_function(join, dtype, name="join")}\
-const u32 LIMIT = {LIMIT}u;
+const u32 LIMIT = {key.limit}u;
 {_FIND[key.sorted_by]}"""
 
 
@@ -216,7 +221,7 @@ def _functions(key: _Key, lanes: int, columns: Any, place: Any, term: Any) -> st
     first = "0" if key.begins == "zero" else numbers.load(dtype, "h.p[k]")
     return f"""\
   auto sum = [&](Number* acc, u32 low, u32 high, Word column) {{
-#pragma unroll 4
+#pragma unroll {AT_ONCE}
     for (u32 e = low; e < high; ++e) {{
       Index i = order[e];
       Word b = column;
@@ -316,7 +321,7 @@ def _long(key: _Key, lanes: int) -> str:
     columns(c, to, from);
     Number acc[{lanes}];
     initial(acc, to);
-#pragma unroll 4
+#pragma unroll {AT_ONCE}
     for (u32 chunk = unit; chunk <= last; ++chunk) {{
       const Word at = ((Word)(2 * chunk + (chunk == unit)) * width + c) * {lanes};
 #pragma unroll

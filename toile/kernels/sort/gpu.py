@@ -25,6 +25,9 @@ __all__ = ["lower", "lower_extremum", "lower_top_k"]
 _ROOM = 48 << 10  # bytes of shared memory
 _TILES = (256, 512, 1024, 2048)  # elements that a block sorts
 _PART = 4  # tiles are used if k is at most their size divided by this
+# For top_k: how many numbers threads find without sorting, how many they read at once, and how many
+# blocks are enough.
+_FEW, _BATCH, _BUSY = 16, 8, 528
 
 
 def _words(rows: Rows) -> list[int]:
@@ -267,24 +270,101 @@ def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner)
         plan.stage(Launch.over(outs[0].size, text, args, "top_k"))
         return True
     rows = rows_of(op.axis, x, *outs)
+    few = not tile and k <= _FEW and type == "u32"
+    _top_by_tiles(x, outs, k, rows, few, plan)
+    return True
+
+
+def _top_by_tiles(
+    x: Operand, outs: list[Operand], k: int, rows: Rows, few: bool, plan: Planner
+) -> None:
+    """Add a stage that reduces each tile of a row to its first k, until one tile is left.
+
+    few: the first stage has larger parts, of which nothing is sorted."""
     source: tuple[Ref | int, Ref | int] = (0, 0)
-    length = n
-    while True:
+    type, rank = gpu_keys.key_type(x.dtype), len(rows.extents)
+    length = x.size // rows.number
+    final = False
+    while not final:
         tile = _tile(length, [type]) or _TILES[-1]
         tiles = blocks_of(length, tile)
         final = tiles == 1
         padded = min(tile, 1 << (length - 1).bit_length())
+        if few:
+            padded = _BATCH * THREADS * max(1, x.size // (_BATCH * THREADS * _BUSY))
+            tiles = blocks_of(length, padded)
         count = rows.number * tiles * k
         to: tuple[Ref | int, Ref | int] = (0, 0) if final else (
             plan.scratch(gpu_keys.key_bytes(x.dtype) * count), plan.scratch(4 * count))
-        text = _top_text(x.dtype, len(rows.extents), tile, length == n and source[0] == 0, final)
+        text = _best_text(x.dtype, rank, k) if few else _top_text(
+            x.dtype, rank, tile, source[0] == 0, final)
         args = (length, padded, rows.number, k, tiles, *source, *to, x.ref, outs[0].ref,
                 outs[1].ref, *_words(rows))  # fmt: skip
         blocks = blocks_of(rows.number * padded, tile) if final else rows.number * tiles
         plan.stage(Launch(text, args, blocks, THREADS, 0, "top_k"))
-        if final:
-            return True
-        source, length = to, tiles * k
+        source, length, few = to, tiles * k, False
+
+
+@lru_cache(maxsize=128)
+def _best_text(dtype: Any, rank: int, k: int) -> str:
+    """The first k of a part of a row, for a small k: each thread keeps the first of what it reads.
+
+    A number and its place are one integer, so that the least of them is the first."""
+    frame = _Frame(9, 3, rank)
+    length, part, _, _, tiles, _, _, to_keys, to_places = frame.own
+    bits = gpu_keys.bits_type(dtype)
+    return kernel_text(f"""\
+  __shared__ u64 found[{THREADS // 32}];
+  const u32 n = (u32){length}, part = (u32){part}, tiles = (u32){tiles};
+  const u32 row = block / tiles, begin = (block - row * tiles) * part;
+  const u32 end = begin + part < n ? begin + part : n;
+  {frame.pointers()}
+  u64 best[{k}];
+#pragma unroll
+  for (int j = 0; j < {k}; ++j) best[j] = ~0ull;
+  for (u32 start = begin + threadIdx.x; start < end; start += {THREADS * _BATCH}) {{
+    u64 x[{_BATCH}];
+#pragma unroll
+    for (u32 u = 0; u < {_BATCH}; ++u) {{
+      const u32 i = start + u * {THREADS}, at = i < end ? i : begin;
+      const {bits} number = *(const {bits}*)(p0 + (Word)at * {frame.inner[0]});
+      x[u] = i < end ? (u64)key_of(number) << 32 | i : ~0ull;
+    }}
+#pragma unroll
+    for (u32 u = 0; u < {_BATCH}; ++u) {{
+      if (x[u] >= best[{k - 1}]) continue;
+      best[{k - 1}] = x[u];
+#pragma unroll
+      for (int j = {k - 1}; j > 0; --j)
+        if (best[j] < best[j - 1]) {{
+          const u64 y = best[j];
+          best[j] = best[j - 1], best[j - 1] = y;
+        }}
+    }}
+  }}
+  for (u32 j = 0; j < {k}; ++j) {{
+    u64 first = best[0];
+    for (int d = 16; d; d >>= 1) {{
+      const u64 y = __shfl_xor_sync(~0u, first, d);
+      if (y < first) first = y;
+    }}
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = first;
+    __syncthreads();
+#pragma unroll
+    for (u32 i = 0; i < {THREADS // 32}; ++i) if (found[i] < first) first = found[i];
+    if (best[0] == first) {{
+#pragma unroll
+      for (int i = 1; i < {k}; ++i) best[i - 1] = best[i];
+      best[{k - 1}] = ~0ull;
+    }}
+    if (threadIdx.x == 0) {{
+      const Word to = (Word)block * {k} + j;
+      ((u32*){to_keys})[to] = (u32)(first >> 32);
+      ((u32*){to_places})[to] = (u32)first;
+    }}
+  }}
+""", gpu_keys.key_function(dtype, "top"))
 
 
 @lru_cache(maxsize=128)

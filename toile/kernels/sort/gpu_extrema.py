@@ -17,9 +17,9 @@ from toile.kernels.sort.shared import orders
 from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, divisor, integer_type, kernel_text
 
-_ROW = 4096  # elements of a part of a row
+_ROW, _SHORT_ROW = 4096, 256  # most and fewest elements of a part of a row
 _COLUMN = 64  # smallest part of a column, in elements
-_ENOUGH = 1 << 17  # threads that keep a GPU busy
+_ENOUGH = 1 << 17  # threads that keep a GPU busy: if there are as many, parts are longer
 
 
 def lower_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
@@ -31,7 +31,8 @@ def lower_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: Plann
     x = plan.contiguous(ins[0])
     inner, outer = prod(x.shape[op.axis + 1 :]), prod(x.shape[: op.axis])
     rows = inner == 1
-    step = _ROW if rows else max(_COLUMN, blocks_of(n * outer * inner, _ENOUGH))
+    each = blocks_of(n * outer * inner, _ENOUGH)
+    step = min(_ROW, max(_SHORT_ROW, 32 * each)) if rows else max(_COLUMN, each)
     parts = blocks_of(n, step)
     per_block = THREADS // 32 if rows else THREADS
     source: tuple[Ref | int, ...] = (x.ref, 0)

@@ -8,8 +8,9 @@ from typing import Any
 from toile.compiler.ir.groups import Limits
 from toile.compiler.ir.loop_nests import Loops
 from toile.compiler.ir.operands import Operand
+from toile.compiler.passes.products import multiply_bytes
 from toile.compiler.plan import lower
-from toile.engine.program import Equation
+from toile.engine.program import Equation, Program
 from toile.kernels.copy import cpu as copies
 from toile.kernels.families import lowering
 from toile.kernels.nest import cpu as nests
@@ -28,6 +29,9 @@ class Target(lower.Target):
 
     def __init__(self, threads: int):
         self.threads = threads
+
+    def last_pass(self, program: Program) -> Program:
+        return multiply_bytes(program)
 
     def can_fuse(self, e: Equation) -> bool:
         return nests.can_fuse(e)

@@ -468,12 +468,13 @@ class Scalars(TextBuilder):
         self.narrow.add((x.name, dtype))
         return x
 
-    # ---- functions that CUDA has. log1p and erf_inv are not among them: random numbers are
-    # computed with those, and must be the same everywhere
+    # ---- functions that CUDA has. erf_inv is not among them: normal random numbers are computed
+    # with it, and must be the same everywhere
     exp = _native("exp", quick="quick_exp")
     exp2 = _native("exp2", quick="quick_exp2")
     expm1 = _native("expm1")
     log = _native("log", quick="quick_log")
+    log1p = _native("log1p")
     log2 = _native("log2")
     tanh = _native("tanh", quick="quick_tanh")
     erf = _native("erf")

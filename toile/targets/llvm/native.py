@@ -27,6 +27,7 @@ from toile.disk import object_cache
 from toile.engine.cached import cached_property
 from toile.engine.locks import compiling, loading
 from toile.targets.llvm import thread_count as threads
+from toile.targets.llvm.arm_features import arm_features
 from toile.targets.llvm.stop_checks import CHECK
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class _Engine:
         self.llvm.initialize_native_asmprinter()
         self.cpu: str = self.llvm.get_host_cpu_name()
         self.has: dict[str, bool] = dict(self.llvm.get_host_cpu_features())
+        self.has.update(dict.fromkeys(arm_features(), True))
         self.features = ",".join(("+" if self.has[f] else "-") + f for f in sorted(self.has))
         self.cache = object_cache.from_environment(machine=f"{self.cpu} {self.features}")
         self.linker: _Linker | None = None
@@ -598,3 +600,8 @@ def add_symbol(name: str, address: int) -> None:
 def vector_bytes() -> int:
     """The size of this machine's vector registers: 64 with AVX-512, 32 with AVX2, else 16."""
     return engine().vector_bytes
+
+
+def has(feature: str) -> bool:
+    """Whether this processor has a feature, by LLVM's name."""
+    return engine().has.get(feature, False)

@@ -58,7 +58,7 @@ def current() -> int:
 
 @contextmanager
 def threads(n: int) -> Iterator[None]:
-    """Set how many CPU threads compiled calls use in a `with` block.
+    """Set how many CPU threads compiled functions use in a `with` block.
 
     The setting applies to calls from the current Python thread. Outside such a block, the
     environment variable `TOILE_NUM_THREADS` sets the number of threads; by default, it is the
