@@ -113,7 +113,9 @@ def gemm(m=512, n=32, k=512, type="float32", result="float32", compute="tf32", *
     (gemm(m=40), False),  # nearly square
     (gemm(k=64), False),  # short sums
     (gemm(k=510), False),  # rows that are not aligned
-    (gemm(m=1 << 14), False),  # a large matrix takes long to read in any case
+    (gemm(m=2048), True),
+    (gemm(m=4096), False),  # many columns: cuBLAS has enough tiles
+    (gemm(m=2048, k=2048), False),  # a large matrix takes long to read in any case
     (gemm(count=64), False),
     (gemm(beta=1.0), False),
     (gemm(loop=((0, 0, 0), (4, 4, 4))), False),

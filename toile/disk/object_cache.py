@@ -4,9 +4,9 @@ The format of a file is `magic | checksum | object`. The checksum covers the nam
 machine and the object, so that no entry can be mistaken for another. Files are written under a
 temporary name and then renamed, so a reader never finds an incomplete file. A file that anyone but
 this user or root could have written is not used (see `trusted_files`). A file whose checksum is
-wrong is created again. When the folder exceeds its limit, the files that have not been read for the
-longest time are removed first. TOILE_CACHE=off turns the cache off, TOILE_CACHE_DIR sets its folder
-and TOILE_CACHE_SIZE its limit (in bytes, or as in 512MB).
+wrong is created again. When the folder exceeds its limit, the least recently read files are removed
+first. TOILE_CACHE=off turns the cache off, TOILE_CACHE_DIR sets its folder and TOILE_CACHE_SIZE its
+limit (in bytes, or as in 512MB).
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
 def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
     """Shift the bits of each element to the left.
 
-    If the shift is negative, or at least the width of the dtype, the result is 0.
+    If the shift is negative, or greater than or equal to the width of the dtype, the result is 0.
 
     Args:
         x: integer array or number whose bits are shifted.
@@ -240,7 +240,7 @@ def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
 def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
     """Shift the bits of each element to the right, filling with zeros.
 
-    If the shift is negative, or at least the width of the dtype, the result is 0.
+    If the shift is negative, or greater than or equal to the width of the dtype, the result is 0.
 
     Args:
         x: integer array or number whose bits are shifted.
@@ -260,8 +260,8 @@ def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
     """Shift the bits of each element to the right, filling with copies of the highest bit.
 
     For signed integers, the highest bit is the sign bit. For unsigned integers, the highest bit is
-    copied too. If the shift is negative, or at least the width of the dtype, every bit of the
-    result is a copy of the highest bit.
+    copied too. If the shift is negative, or greater than or equal to the width of the dtype, every
+    bit of the result is a copy of the highest bit.
 
     Args:
         x: integer array or number whose bits are shifted.

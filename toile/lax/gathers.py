@@ -189,7 +189,7 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
-            the axes of `scatter_indices` except the last, and the axes of a window.
+            the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
@@ -230,7 +230,7 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
-            the axes of `scatter_indices` except the last, and the axes of a window.
+            the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
@@ -266,7 +266,7 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
-            the axes of `scatter_indices` except the last, and the axes of a window.
+            the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
@@ -302,7 +302,7 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
-            the axes of `scatter_indices` except the last, and the axes of a window.
+            the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
@@ -328,7 +328,7 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Replace elements with smaller updates, in windows whose positions are given by index vectors.
+    """Take the minimum of elements and updates, in windows at positions given by index vectors.
 
     Each element becomes the minimum of itself and all of its updates. See `scatter` for an
     explanation of index vectors and windows.
@@ -338,7 +338,7 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
-            the axes of `scatter_indices` except the last, and the axes of a window.
+            the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
@@ -364,7 +364,7 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Replace elements with larger updates, in windows whose positions are given by index vectors.
+    """Take the maximum of elements and updates, in windows at positions given by index vectors.
 
     Each element becomes the maximum of itself and all of its updates. See `scatter` for an
     explanation of index vectors and windows.
@@ -374,7 +374,7 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
         scatter_indices: integer array of index vectors, one for each window. The components of a
             vector are along the last axis.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
-            the axes of `scatter_indices` except the last, and the axes of a window.
+            the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.

@@ -79,8 +79,8 @@ def dot_product_attention(
             position, the `left` keys before it and the `right` keys after it. A single number
             applies to both sides. If `local_window_size` is None, there is no such limit.
         implementation: accepted for compatibility with JAX. It does not select a kernel. With
-            "cudnn", however, an error is raised if `local_window_size` is given and its `right` is
-            not 0, unless `is_causal` is True and no sequence lengths are given.
+            "cudnn", however, a local window whose `right` is not 0 is accepted only if `is_causal`
+            is True and no sequence lengths are given; otherwise, an error is raised.
         return_residual: whether to also return, for each query and head, the logarithm of the sum
             of the exponentials of the logits.
 

@@ -152,10 +152,10 @@ class ApplyEvery(NamedTuple):
 
 
 def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
-    """Sum updates over `k` steps; return the sum in every `k`-th step and zeros in the others.
+    """Sum updates over `k` steps; return the sum on every `k`-th step and zeros on the others.
 
-    The parameters change only in every `k`-th step. Unlike with `MultiSteps`, the other
-    transformations in a chain still run in every step.
+    The parameters change only every `k` steps. Unlike with `MultiSteps`, the other transformations
+    in a chain still run on every step.
 
     Args:
         k: number of updates that are summed.
@@ -393,7 +393,7 @@ class MultiSteps:
         self, updates: base.Updates, state: MultiStepsState, params: base.Params | None = None,
         **extra_args: Any,
     ) -> tuple[base.Updates, MultiStepsState]:
-        """Accumulate gradients; return updates in every `k`-th call, and zeros in all other calls.
+        """Accumulate gradients; return updates on every `k`-th call, and zeros on all other calls.
 
         Args:
             updates: gradients from one small batch.

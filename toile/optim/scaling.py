@@ -273,7 +273,7 @@ class ScaleByOptimisticGradientState(NamedTuple):
 def scale_by_optimistic_gradient(
     alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> base.GradientTransformation:
-    """Add to the updates their change since the previous step.
+    """Add to each update the amount by which it has changed since the previous step.
 
     The result is `(alpha + beta) * g - beta * g'`, where `g` is the update and `g'` is the update
     in the previous step. In the first step, `g'` is `g`.

@@ -17,28 +17,33 @@ from toile.primitives.families import BroadcastInDim
 
 def fold_constants(program: Program) -> Program:
     """Replace rank-0 results whose operands are all literals by literals, and empty results."""
+    return rewrite(program, _rule)
 
-    def rule(new: Rewriter, e: Equation) -> Replacement:
-        if _is_empty(e):
-            return [_full(new, e, o.aval, 0) for o in e.outs]
-        if e.op.turns == 0 and not e.effects:
-            return _unchanged(new, e)
-        if e.op.is_reduction and not e.ins[0].aval.size:
-            return [_full(new, e, e.outs[0].aval, _of_nothing(e))]
-        if not e.ins or e.effects or e.op.multiple or e.outs[0].aval.shape or e.op.axis_names:
-            return None  # over named axes each device has its own result
-        aval = e.outs[0].aval
-        known = [a.val for a in e.ins if isinstance(a, Literal)]
-        if len(known) < len(e.ins) or dtypes.is_extended(aval.dtype):
-            return None
-        token = ignore_errors()
-        try:
-            value = np.asarray(e.op.eager(np, *known))
-        finally:
-            restore_errors(token)
-        return [Literal(value, aval)] if value.dtype == aval.dtype else None
 
-    return rewrite(program, rule)
+def _rule(new: Rewriter, e: Equation) -> Replacement:
+    if _is_empty(e):
+        return [_full(new, e, o.aval, 0) for o in e.outs]
+    if e.op.turns == 0 and not e.effects:
+        return _unchanged(new, e)
+    if e.op.is_reduction and not e.ins[0].aval.size:
+        return [_full(new, e, e.outs[0].aval, _of_nothing(e))]
+    return _number(e)
+
+
+def _number(e: Equation) -> Replacement:
+    """The literal that replaces a number computed from literals."""
+    if not e.ins or e.effects or e.op.multiple or e.outs[0].aval.shape or e.op.axis_names:
+        return None  # over named axes each device has its own result
+    aval = e.outs[0].aval
+    known = [a.val for a in e.ins if isinstance(a, Literal)]
+    if len(known) < len(e.ins) or dtypes.is_extended(aval.dtype):
+        return None
+    token = ignore_errors()
+    try:
+        value = np.asarray(e.op.eager(np, *known))
+    finally:
+        restore_errors(token)
+    return [Literal(value, aval)] if value.dtype == aval.dtype else None
 
 
 def _is_empty(e: Equation) -> bool:

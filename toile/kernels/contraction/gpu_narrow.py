@@ -22,6 +22,7 @@ from toile.targets.cuda.text import Words, divisor, kernel_text
 
 MOST_ROWS = 64  # of the narrow operand
 FEWEST_TERMS = 128  # of a sum
+MOST_COLUMNS = 2048  # of all products: for more of them cuBLAS has enough tiles
 MOST_BYTES = 1 << 23  # of the other operand: a larger one takes longer to read than to launch
 BUSY = 132  # multiprocessors of a large GPU
 VECTOR = 16  # bytes that a thread reads along the sum
@@ -96,8 +97,10 @@ def launch(call: Gemm) -> Launch | None:
     """The launch that computes a product instead of cuBLAS; None if it is not such a product."""
     sides = _sides(call) if _is_plain(call) else None
     size = BYTES.get(call.a.type, 0)
-    if sides is None or call.k < FEWEST_TERMS or call.k * size % VECTOR or (
-            sides.columns * call.k * call.count * size > MOST_BYTES):
+    if sides is None or call.k < FEWEST_TERMS or call.k * size % VECTOR:
+        return None
+    every = sides.columns * call.count
+    if every > MOST_COLUMNS or every * call.k * size > MOST_BYTES:
         return None
     narrow, wide, rows, columns, steps, deep = sides
     across = _most_across(wide, columns, size) if not deep else 4 * _is_aligned(wide, VECTOR, size)

@@ -524,9 +524,10 @@ def add_metadata_axis(
 ) -> Target:
     """Add an axis name to the boxes around a module's variables.
 
-    Outside the module, boxes such as `nn.Partitioned` name the axis. Inside the module, they do
-    not. Use this function if your code adds an axis to the variables, for example by applying
-    `toile.vmap` to `init`. `nn.vmap` and `nn.scan` already name the axes that they add.
+    Use this function if your code adds an axis to the variables, for example by applying
+    `toile.vmap` to `init`. Seen from outside the module, boxes such as `nn.Partitioned` then
+    include the name of the added axis; seen from inside, they do not. `nn.vmap` and `nn.scan`
+    already name the axes that they add.
 
     Args:
         target: a module class, or a function whose first argument is a module.
