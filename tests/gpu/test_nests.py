@@ -435,3 +435,28 @@ def write() -> None:
 
 if __name__ == "__main__":
     write()
+
+
+@on_host
+@pytest.mark.parametrize("sizes", [(70, 3), (33, 5, 4), (129, 2)])
+def test_a_thread_for_each_short_row(sizes, monkeypatch):
+    monkeypatch.setattr(nest_forms, "MANY_ROWS", 1)
+
+    def f(x, y):
+        apart = x - y
+        square = (apart**2).sum(-1)
+        return square, apart / jnp.sqrt(square)[..., None], jnp.max(x, -1)
+
+    made = check(f, shape(*sizes), shape(*sizes))
+    assert all("threadIdx.x % 1;" in x.text for x in made.launches if x.note == "row")
+
+
+@on_host
+def test_arrays_of_either_layout(monkeypatch):
+    """Sums over the axes that one array has last, and another one first."""
+    f = lambda x, y: (x + y.transpose(0, 2, 1)).sum((0, 2))
+    kinds = []
+    for large in (0, 1 << 30):
+        monkeypatch.setattr(nests, "LARGE", large)
+        kinds.append(check(f, shape(3, 40, 37), shape(3, 37, 40)).launches[0].note)
+    assert kinds[0] == "column" != kinds[1]

@@ -37,6 +37,7 @@ from toile.targets.cuda.scalars import Code, Scalars
 can_fuse = fusible.rule(lambda: Scalars(Code()), lambda dtype: "true" if dtype == BOOL else "x")
 PROCESSORS = 132  # multiprocessors that work is divided for
 FEW_PACKS = 1 << 16  # of a sum that is too small for a second kernel
+LARGE = 32 << 20  # bytes of an array that no cache holds as a whole
 MOST_TILED = 40  # bytes per element, of all loads whose squares go through shared memory
 
 
@@ -256,8 +257,9 @@ def _totals(
 def _as_columns(x: Loops) -> Loops:
     """Rows that are strided in memory and summed in one pass, as columns; others unchanged.
 
-    If as much is contiguous along the rows as across them, columns are faster: neighboring threads
-    read what is contiguous across, and the caches keep the rest for the next rows."""
+    If as much is contiguous along the rows as across them, columns are faster for large arrays:
+    neighboring threads read what is contiguous across, and the caches keep the rest for the next
+    rows."""
     nest = x.nest
     if nest.kind == "column" or not nest.outer or not _in_one_pass(nest):
         return x
@@ -265,7 +267,7 @@ def _as_columns(x: Loops) -> Loops:
         sum(_bytes_at(p, x.extents, access.picked)
             for p, access in zip(x.loads, nest.loads, strict=True) if p.strides[axis] == 1)
         for axis in (nest.outer - 1, nest.rank - 1))
-    if not across or across < along:
+    if across < along or (across == along and across < LARGE):
         return x
     order = [*range(nest.outer, nest.rank), *range(nest.outer)]
     loads, stores = ([p._replace(strides=tuple(p.strides[a] for a in order)) for p in places]
