@@ -365,7 +365,9 @@ def auto_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     out_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function for compatibility with JAX, where the compiler then chooses its shardings.
+    """Return a function that just calls `f`; in JAX, the compiler chooses the shardings in `f`.
+
+    This function exists for compatibility with JAX.
 
     Args:
         f: the function. If it is None, a decorator is returned.
@@ -390,7 +392,9 @@ def explicit_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     in_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Wrap a function for compatibility with JAX, where its arrays' types then include shardings.
+    """Return a function that just calls `f`; in JAX, types of arrays in `f` include shardings.
+
+    This function exists for compatibility with JAX.
 
     Args:
         f: the function. If it is None, a decorator is returned.

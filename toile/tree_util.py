@@ -45,7 +45,7 @@ __all__ = [
 
 
 def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
-    """Split a tree into its leaves, as a list, and its structure.
+    """Split a tree into a list of its leaves and its structure.
 
     Lists, tuples, named tuples, dictionaries, `OrderedDict`, `defaultdict`, None and registered
     types are nodes; anything else is a leaf. The keys of a `dict` are visited in sorted order. None
@@ -673,9 +673,9 @@ def register_dataclass(
 ) -> Typ:
     """Register a dataclass as a tree node; each field is a child or part of the structure.
 
-    Without the lists of fields, this function is a decorator: fields declared with
-    `toile.tree.static` (or with the metadata `static=True`) are part of the structure, and all
-    other fields are children.
+    If the lists of fields are omitted, this function can be used as a decorator. Fields declared
+    with `toile.tree.static` (or with the metadata `static=True`) are then part of the structure,
+    and all other fields are children.
 
     Args:
         nodetype: class to register, usually a dataclass.
@@ -781,37 +781,37 @@ class PyTreeRegistry:
     """The table of node types; `default_registry` is the only instance."""
 
     def flatten(self, tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
-        """Split a tree into its leaves and its structure, like `tree_flatten`."""
+        """Split a tree into its leaves and its structure, as `tree_flatten` does."""
         return trees.flatten(tree, is_leaf)
 
     def flatten_one_level(self, tree: PyTree) -> tuple[Iterable[PyTree], Hashable] | None:
-        """Split a node like `flatten_one_level`, but return None for a leaf."""
+        """Split a node as `flatten_one_level` does, but return None for a leaf."""
         return None if trees.is_leaf_tree(tree) else flatten_one_level(tree)
 
     def flatten_one_level_with_keys(
         self, tree: PyTree
     ) -> tuple[Iterable[tuple[Hashable, PyTree]], Hashable] | None:
-        """Split a node like `flatten_one_level_with_keys`, but return None for a leaf."""
+        """Split a node as `flatten_one_level_with_keys` does, but return None for a leaf."""
         return None if trees.is_leaf_tree(tree) else flatten_one_level_with_keys(tree)
 
     def flatten_with_path(
         self, tree: PyTree, is_leaf: Callable[..., bool] | None = None, takes_path: bool = False
     ) -> tuple[list[tuple[KeyPath, Leaf]], PyTreeDef]:
-        """Split a tree like `tree_flatten_with_path`."""
+        """Split a tree as `tree_flatten_with_path` does."""
         return trees.flatten_with_path(tree, is_leaf, takes_path)
 
     def is_node(self, cls: type) -> bool:
-        """Test whether values of a type are nodes, like `is_tree_node`."""
+        """Test whether values of a type are nodes, as `is_tree_node` does."""
         return is_tree_node(cls)
 
     def register_node(self, *args: Any, **kw: Any) -> None:
-        """Register a type as a tree node, like `register_pytree_node`."""
+        """Register a type as a tree node, as `register_pytree_node` does."""
         register_pytree_node(*args, **kw)
 
     def register_dataclass_node(
         self, cls: type, data_fields: Sequence[str], meta_fields: Sequence[str]
     ) -> None:
-        """Register a class as a tree node, like `register_dataclass` with both lists of fields."""
+        """Register a class as `register_dataclass` does when both lists of fields are given."""
         register_dataclass(cls, data_fields, meta_fields)
 
     def __reduce__(self) -> str:

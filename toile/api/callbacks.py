@@ -88,8 +88,8 @@ def pure_callback(
             once for each example. The other methods call it once for all examples, and the first
             axis of mapped arguments and results is the batch axis. "broadcast_all" repeats unmapped
             arguments along this axis, "expand_dims" adds an axis of size 1 to them, and
-            "legacy_vectorized" leaves them unchanged. If `vmap_method` is None, applying `vmap`
-            raises an error.
+            "legacy_vectorized" leaves them unchanged. If both `vmap_method` and `vectorized` are
+            None, applying `vmap` raises an error.
         vectorized: older alternative to `vmap_method`; it is used only if `vmap_method` is None.
             True means "legacy_vectorized", and False means "sequential".
         operand_layouts, result_layouts: accepted for compatibility with JAX.
@@ -422,7 +422,7 @@ def debug_breakpoint(
 
 
 def effects_barrier() -> None:
-    """Wait until the callbacks of all calls have run.
+    """Wait until the callbacks of all earlier calls have run.
 
     In toile, a call runs its callbacks before it returns, so there is nothing to wait for. The
     function exists for compatibility with JAX, where callbacks may run later.

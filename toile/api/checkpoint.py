@@ -86,7 +86,7 @@ def checkpoint(
         prevent_cse: whether to prevent the compiler from reusing values from the forward pass.
             Inside `lax.scan`, this protection is not needed, so set `prevent_cse` to False.
         policy: function that decides which intermediate values may be kept, such as
-            `toile.checkpoint_policies.dots_saveable`; if None, no values are kept.
+            `toile.checkpoint_policies.dots_saveable`; if None, only the arguments are kept.
         static_argnums: positions of arguments that are not traced.
         static_argnames: names of keyword arguments that are not traced.
         concrete: must be False; JAX has removed this option.
@@ -193,7 +193,7 @@ class checkpoint_policies:
 
     @staticmethod
     def dots_with_no_batch_dims_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
-        """Keep the results of contractions without batch axes, such as products with weights.
+        """Keep the results of contractions, such as products with weights, that have no batch axes.
 
         Args:
             prim: the operation.
@@ -220,7 +220,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_any_names_but_these(*names: str) -> Callable[..., bool]:
-        """Return a policy that keeps only named values, except those with one of the given names.
+        """Return a policy that keeps only values that have a name other than the given names.
 
         Args:
             *names: names of values that are not kept.

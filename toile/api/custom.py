@@ -45,8 +45,8 @@ _MOVING = object()  # takes the place of a residual that is an array
 class SymbolicZero:
     """A tangent or cotangent that is known to be zero and is not stored as an array.
 
-    Rules that were set with `symbolic_zeros=True` receive a `SymbolicZero` for values that do not
-    depend on the differentiated arguments, and may return one.
+    Rules that were set with `symbolic_zeros=True` receive such objects in place of tangents and
+    cotangents that are known to be zero, and may also return them.
 
     Args:
         aval: shape and dtype of the tangent.
@@ -89,7 +89,7 @@ class SymbolicZero:
 
 
 class CustomVJPPrimal:
-    """An array that is passed to a forward rule that was set with `symbolic_zeros=True`.
+    """An array and a flag, as passed to a forward rule that was set with `symbolic_zeros=True`.
 
     Args:
         value: the array.
@@ -164,7 +164,7 @@ def zero_from_primal(val: PyTree, symbolic_zeros: bool = False) -> PyTree:
 
 
 def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature for binding arguments; a partial hides its own, as in JAX."""
+    """The signature for binding arguments; None for a `functools.partial`, as in JAX."""
     if isinstance(fun, functools.partial):
         return None
     try:

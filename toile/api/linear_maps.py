@@ -397,7 +397,8 @@ def linear_transpose(
     the transposed matrix.
 
     Args:
-        fun: a function that is linear in all of its arguments.
+        fun: a function that is linear in all of its arguments together, such as `x + 2 * y`; a
+            product `x * y` of two arguments is not.
         *primals: example arguments, or `ShapeDtypeStruct` objects; only their shapes and dtypes are
             used.
         reduce_axes: must be empty; accepted for compatibility with JAX.

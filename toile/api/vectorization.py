@@ -74,7 +74,8 @@ def vmap(
         sum_match: accepted for compatibility with JAX.
 
     Returns:
-        A function like `fun` whose mapped arguments have the additional batch axis.
+        A function like `fun`, but with the additional batch axis in its mapped arguments and
+        results.
 
     Raises:
         ValueError: the mapped axes have different sizes, or `in_axes` does not fit the arguments;

@@ -199,8 +199,8 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         """Return a box whose names include the name of a new axis.
 
         Args:
-            index: position of the new axis. If there are fewer names than axes before the new axis,
-                None is inserted for the missing names.
+            index: position of the new axis. If the box has fewer than `index` names, None is
+                inserted for each missing name.
             params: dict that contains the name under the key `PARTITION_NAME`.
 
         Raises:

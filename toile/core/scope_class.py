@@ -55,7 +55,7 @@ class Scope:
     """Gives access to the variables and random streams of one part of a network.
 
     `init` and `apply` create scopes and pass them to functions. Modules use scopes internally. A
-    child scope sees a part of the same nested dict of variables.
+    child scope sees a part of its parent's nested dict of variables.
 
     Args:
         variables: the collections of this scope, nested dicts that the scope may change.

@@ -67,7 +67,7 @@ class Device:
     # ---- overridden by platforms
     @property
     def primary(self) -> Device:
-        """The device on the same hardware that stores arrays without a sharding."""
+        """The device, on the same hardware as this one, that stores arrays without a sharding."""
         return self
 
     @property

@@ -578,7 +578,7 @@ class Captured(Operation):
 
 
 def closed(program: Program, consts: Sequence[Any]) -> Program:
-    """The Program without its leading inputs, which are `consts`."""
+    """The Program without its leading inputs, whose values become `consts`."""
     if not consts:
         return program
     n = len(consts)

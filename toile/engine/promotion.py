@@ -203,7 +203,7 @@ def _no_path(nodes: Sequence[Node], mode: str) -> str:
 
 
 def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype:
-    """Return the dtype to which a binary operation converts two dtypes.
+    """Return the dtype to which a binary operation converts operands of two given dtypes.
 
     Args:
         a, b: dtypes, scalar types or names. If one of them is the Python type int, float or complex

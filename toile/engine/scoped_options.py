@@ -23,8 +23,8 @@ def allow_excess_precision(new_val: bool = True) -> None:
     additions that follow them.
 
     Args:
-        new_val: if True, the default, only the values that a kernel stores are rounded to bfloat16.
-            If False, every operation rounds its result, as operations outside `jit` do.
+        new_val: if True (the default), only the values that a kernel stores are rounded to
+            bfloat16. If False, every operation rounds its result, as operations outside `jit` do.
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -244,7 +244,7 @@ def enable_x64(new_val: bool = True) -> None:
     """Allow 64-bit integers, floats and complex numbers, and make them the default.
 
     Args:
-        new_val: if False, the initial value, int64 and float64 are replaced by int32 and float32.
+        new_val: if False (the initial value), int64 and float64 are replaced by int32 and float32.
             If True, they are kept, and Python numbers become 64-bit arrays.
 
     Returns:
@@ -266,7 +266,7 @@ def error_checking_behavior_divide(new_val: Literal["ignore", "raise"]) -> None:
     `toile.experimental.checkify` finds such errors.
 
     Args:
-        new_val: value of the option: "ignore", the default, or "raise".
+        new_val: value of the option: "ignore" (the default) or "raise".
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -281,7 +281,7 @@ def error_checking_behavior_nan(new_val: Literal["ignore", "raise"]) -> None:
     `toile.experimental.checkify` finds such errors.
 
     Args:
-        new_val: value of the option: "ignore", the default, or "raise".
+        new_val: value of the option: "ignore" (the default) or "raise".
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -296,7 +296,7 @@ def error_checking_behavior_oob(new_val: Literal["ignore", "raise"]) -> None:
     `toile.experimental.checkify` finds such errors.
 
     Args:
-        new_val: value of the option: "ignore", the default, or "raise".
+        new_val: value of the option: "ignore" (the default) or "raise".
 
     Returns:
         A context manager, which can also be used as a decorator.
@@ -488,7 +488,7 @@ def threefry_partitionable(new_val: bool = True) -> None:
     """Choose how the generator threefry2x32 assigns random bits to the elements of an array.
 
     Args:
-        new_val: if True, the default, each element depends only on the key and on the element's
+        new_val: if True (the default), each element depends only on the key and on the element's
             position, so each device can generate its part of the array independently. If False,
             bits are assigned as in JAX before version 0.5, which produces different numbers for the
             same key.

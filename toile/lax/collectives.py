@@ -287,9 +287,9 @@ def pswapaxes(x: PyTree, axis_name: AxisNames, axis: int, *,
         x: array or tree of arrays.
         axis_name: the name of the axis.
         axis: the axis of the arrays to swap with the named axis.
-        axis_index_groups: groups of positions along the axis, all of the same size; values are
-            then exchanged within each group. If `axis_index_groups` is None, all positions form one
-            group.
+        axis_index_groups: groups of positions along the named axis, all of the same size; values
+            are then exchanged within each group. If `axis_index_groups` is None, all positions form
+            one group.
 
     Returns:
         A tree like `x`.
@@ -316,8 +316,8 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
         split_axis: the axis along which the arrays are cut. Its size must be the size of the named
             axis or, if `tiled` is True, a multiple of that size.
         concat_axis: the axis along which the received parts are joined.
-        axis_index_groups: groups of positions along the axis, all of the same size; parts are then
-            exchanged within each group. If `axis_index_groups` is None, all positions form one
+        axis_index_groups: groups of positions along the named axis, all of the same size; parts are
+            then exchanged within each group. If `axis_index_groups` is None, all positions form one
             group.
         tiled: if True, the parts keep `split_axis` and are joined along the existing axis
             `concat_axis`. If False, `split_axis` is removed, and the parts are stacked along a new
@@ -386,9 +386,9 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
         x: array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis, or a tuple of names. If it is a tuple, the named axes are
             treated as one axis.
-        axis_index_groups: groups of positions along the axis, all of the same size; values are
-            then collected within each group. If `axis_index_groups` is None, all positions form one
-            group.
+        axis_index_groups: groups of positions along the named axis, all of the same size; values
+            are then collected within each group. If `axis_index_groups` is None, all positions form
+            one group.
         axis: position of the new axis in the result; if `tiled` is True, the axis to join along.
         tiled: whether to join the values along an existing axis instead of a new axis.
         to: accepted for compatibility with JAX, and ignored.
@@ -436,9 +436,9 @@ def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
             treated as one axis.
         scatter_dimension: the axis along which the arrays are divided. Its size must be the size
             of the named axis or, if `tiled` is True, a multiple of that size.
-        axis_index_groups: groups of positions along the axis, all of the same size; each group
-            then adds its own values and divides the sum among its positions. If `axis_index_groups`
-            is None, all positions form one group.
+        axis_index_groups: groups of positions along the named axis, all of the same size; each
+            group then adds its own values and divides the sum among its positions. If
+            `axis_index_groups` is None, all positions form one group.
         tiled: if True, the parts keep the divided axis; if False, the axis is removed.
 
     Returns:

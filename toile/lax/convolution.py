@@ -50,10 +50,10 @@ def conv_general_permutations(
     """Convert three strings that name the axes of a convolution to axis numbers.
 
     Args:
-        dimension_numbers: three strings that have a letter for each axis of the input, the kernel
-            and the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C is the
-            feature axis, I and O are the kernel's input and output feature axes, and all other
-            letters are spatial axes.
+        dimension_numbers: three strings, which describe the input, the kernel and the result and
+            have one letter for each axis, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C
+            is the feature axis, I and O are the kernel's input and output feature axes, and all
+            other letters are spatial axes.
 
     Returns:
         Three tuples of axis numbers. The tuples for the input and the result start with the batch
@@ -153,10 +153,10 @@ def conv_general_dilated(
             after zeros are inserted between them; None means 1, which inserts no zeros.
         rhs_dilation: distance between neighboring elements of the kernel along each spatial axis,
             as in atrous convolutions; None means 1.
-        dimension_numbers: three strings that have a letter for each axis of the input, the kernel
-            and the result, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C is the
-            feature axis, I and O are the kernel's input and output feature axes, and all other
-            letters are spatial axes. The default is ("NCHW", "OIHW", "NCHW"). A
+        dimension_numbers: three strings, which describe the input, the kernel and the result and
+            have one letter for each axis, such as ("NHWC", "HWIO", "NHWC"). N is the batch axis, C
+            is the feature axis, I and O are the kernel's input and output feature axes, and all
+            other letters are spatial axes. The default is ("NCHW", "OIHW", "NCHW"). A
             `ConvDimensionNumbers` is also accepted.
         feature_group_count: number of groups into which the features are divided. Each group has
             its own kernels, whose input features are the features of that group. If there are as
@@ -172,7 +172,7 @@ def conv_general_dilated(
         spatial axis is `(n + before + after - k) // stride + 1`, where `n` is the size of the input
         and `k` the size of the kernel along that axis.
 
-    Convolve a 3 by 3 image that has one feature; the kernel sums 2 by 2 neighbors:
+    Convolve a 3 by 3 image that has one feature; the kernel sums each 2 by 2 window:
 
     >>> image, kernel = jnp.arange(9.0).reshape(1, 3, 3, 1), jnp.ones((2, 2, 1, 1))
     >>> names = ("NHWC", "HWIO", "NHWC")

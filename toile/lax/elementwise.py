@@ -516,8 +516,9 @@ def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
 
     Args:
         pred: bool array with the shape of the other operands, or of rank 0.
-        on_true: elements where `pred` is True.
-        on_false: elements where `pred` is False, in an array with the shape and dtype of `on_true`.
+        on_true: array from which elements are chosen where `pred` is True.
+        on_false: array from which elements are chosen where `pred` is False. It must have the shape
+            and dtype of `on_true`.
 
     Returns:
         An array with the shape and dtype of `on_true`.
@@ -566,7 +567,7 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     Args:
         min: lower bound, with the dtype of `x` and either the shape of `x` or rank 0.
         x: array or number.
-        max: upper bound, with the same requirements as `min`.
+        max: upper bound; its dtype and shape must meet the same requirements as those of `min`.
 
     Returns:
         An array with the shape and dtype of `x`.

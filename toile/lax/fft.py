@@ -19,8 +19,8 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
     `numpy.fft`, see `jnp.fft`.
 
     Args:
-        x: array to transform. Real numbers become complex, except for "rfft", which requires real
-            numbers.
+        x: array to transform. "rfft" requires real numbers; the other transforms convert real
+            numbers to complex numbers.
         fft_type: "fft", "ifft", "rfft" or "irfft", or the `FftType` with one of these names. "rfft"
             transforms real numbers and returns only the nonnegative frequencies; "irfft" is its
             inverse.

@@ -78,8 +78,8 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
             the highest value for unsigned integers, and True for bools.
 
     Returns:
-        An array with the dtype of `operand`. Its axes are the axes of `start_indices` except the
-        last, and those axes of a window that are kept according to `dimension_numbers`.
+        An array with the dtype of `operand`. Its axes are the axes of a window that are kept
+        according to `dimension_numbers`, and all axes of `start_indices` except the last.
 
     Read rows 2 and 0 of a matrix. Each index vector has one component, the row number. Each window
     is one row, and its first axis, which has size 1, is removed:
@@ -124,8 +124,8 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
         axes: the axes that the vectors index, nonnegative and in increasing order.
 
     Returns:
-        An array whose first axis has the length of the vectors, followed by the other axes of
-        `src`.
+        An array whose first axis has the length of the vectors, and whose remaining axes are the
+        axes of `src` that are not in `axes`.
 
     >>> x = jnp.array([[1, 2], [3, 4], [5, 6]])
     >>> lax.index_take(x, [jnp.array([0, -1])], (0,))

@@ -27,7 +27,7 @@ __all__ = ["custom_linear_solve", "custom_root"]
 
 def custom_root(f: Callable[[Any], Any], initial_guess: PyTree, solve: Callable[..., Any],
                 tangent_solve: Callable[..., Any], has_aux: bool = False) -> PyTree:
-    """Find a root of a function with a solver that need not be differentiable.
+    """Find a root of a function, using a solver that need not be differentiable.
 
     The derivatives come from the implicit function theorem, so `solve` may iterate in any way, for
     example with `while_loop`. If `f` uses a value `a` from the surrounding code, the derivative of
@@ -116,7 +116,7 @@ def _zero_tangent(x: Any) -> Any:
 def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable[..., Any],
                         transpose_solve: Callable[..., Any] | None = None, symmetric: bool = False,
                         has_aux: bool = False) -> PyTree:
-    """Solve a linear system `matvec(x) = b` with a solver that need not be differentiable.
+    """Solve a linear system `matvec(x) = b`, using a solver that need not be differentiable.
 
     The derivatives are themselves solutions of linear systems: `solve` computes them in forward
     mode, and `transpose_solve` computes them in reverse mode.

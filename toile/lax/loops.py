@@ -397,7 +397,7 @@ def _bounds_dtype(lower: Aval, upper: Aval) -> Any:
 
 def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool = False,
                      axis: int = 0) -> PyTree:
-    """Compute all prefix combinations of a sequence, such as running sums, in parallel.
+    """Combine the elements of every prefix of a sequence in parallel, as in a running sum.
 
     The result at position `i` combines elements 0 to `i` with the function `fn`. First, neighboring
     elements are combined, then neighboring pairs, and so on. Therefore, a sequence of length `n`
@@ -409,8 +409,8 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool
             element. It is called with slices of `elems` along the axis and must accept slices of
             any length.
         elems: an array or a tree of arrays, which must have equal sizes along the axis.
-        reverse: whether to scan from the end, so that the result at position `i` combines elements
-            `i` through the last.
+        reverse: whether to scan from the end, so that the result at position `i` combines element
+            `i` and all elements after it.
         axis: the axis of the sequence; negative axes count from the end.
 
     Returns:

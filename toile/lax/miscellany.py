@@ -141,8 +141,8 @@ def dce_sink(val: PyTree, *, prevent_mlir_dce: bool = False) -> None:
 def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
     """Set how values are divided among devices, even in the middle of a compiled function.
 
-    Under `toile.jit`, this function sets the sharding of an intermediate result. Elsewhere, it
-    moves the values immediately.
+    Under `toile.jit`, this function sets the sharding of an intermediate result. Outside
+    `toile.jit`, it moves the values immediately.
 
     Args:
         x: array or number, or a tree of arrays and numbers.
@@ -179,9 +179,9 @@ def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
-    """Give a function a name, so that a compiler can substitute its own version.
+    """Give a function a name by which a compiler can recognize and replace the function.
 
-    toile never replaces the function: the returned function calls `decomposition`.
+    toile never replaces the function: the returned function always calls `decomposition`.
 
     Args:
         decomposition: the function.

@@ -147,7 +147,7 @@ def _call(state: Aval, shape: tuple[int, ...], dtype: Any, kind: Any) -> tuple[D
 
 
 def drawn(state: Any, shape: tuple[int, ...], new: Any, kind: Any) -> tuple[Any, Any]:
-    """`rng_bit_generator` as plain operations, which vmap maps state by state."""
+    """Run `rng_bit_generator` as plain operations, which vmap applies to each state separately."""
     words = state
     if state.dtype != np.uint32:
         words = shapes.reshape(bitcast_convert_type(state, np.uint32), (4,))

@@ -104,8 +104,8 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int], *,
                out_sharding: ShardingLike | None = None) -> Array:
     """Find the largest element along some axes.
 
-    The result is NaN where an element is NaN. If there are no elements, the result is the lowest
-    value of the dtype (-inf for floats).
+    If any of the elements is NaN, the result is NaN. If there are no elements, the result is the
+    lowest value of the dtype (-inf for floats).
 
     Args:
         operand: array of any dtype.
@@ -125,8 +125,8 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int], *,
                out_sharding: ShardingLike | None = None) -> Array:
     """Find the smallest element along some axes.
 
-    The result is NaN where an element is NaN. If there are no elements, the result is the highest
-    value of the dtype (inf for floats).
+    If any of the elements is NaN, the result is NaN. If there are no elements, the result is the
+    highest value of the dtype (inf for floats).
 
     Args:
         operand: array of any dtype.

@@ -502,7 +502,7 @@ def concatenate(operands: Sequence[ArrayLike] | Array | np.ndarray, dimension: i
 
     Args:
         operands: the arrays, at least one. All must have the same dtype, and the same sizes along
-            the other axes.
+            all axes except `dimension`.
         dimension: the axis to join along, nonnegative.
 
     Returns:
@@ -553,7 +553,7 @@ def pad(operand: ArrayLike, padding_value: ArrayLike,
         padding_value: the value of the new elements, a scalar of the dtype of `operand`.
         padding_config: for each axis, a triple `(before, after, between)`: the number of elements
             to add at its start, at its end, and between every two neighboring elements. If `before`
-            or `after` is negative, elements are removed.
+            or `after` is negative, elements are removed at that end instead.
 
     Returns:
         An array with the dtype of `operand`.

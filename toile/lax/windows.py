@@ -103,9 +103,9 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
                   window_dilation: Sequence[int] | None = None) -> PyTree:
     """Combine the elements in a window that slides over an array, as in pooling.
 
-    The computation `lax.max` performs max pooling, and `lax.add` performs sum pooling. A window has
-    a size along every axis of the array, including the batch and channel axes, for which the size
-    is usually 1.
+    If `computation` is `lax.max`, this function performs max pooling; if it is `lax.add`, sum
+    pooling. A window has a size along every axis of the array, including the batch and channel
+    axes, for which the size is usually 1.
 
     Args:
         operand: an array, or a tree of arrays of the same shape that are reduced together.
@@ -114,9 +114,9 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
             `-jnp.inf` for a maximum.
         computation: an associative function that combines two scalars, or two trees of scalars,
             into one. Sums, products, maxima, minima, bitwise "and" and bitwise "or" are recognized
-            and run fast; for example, `lax.add` and `lambda a, b: a + b` are both recognized as
-            sums. Other functions are applied to the elements of a window one after the other, for
-            all windows at once.
+            and replaced with fast, specialized operations; for example, `lax.add` and
+            `lambda a, b: a + b` are both recognized as sums. Other functions are applied to the
+            elements of a window one after the other, for all windows at once.
         window_dimensions: size of a window along each axis.
         window_strides: distance between neighboring windows along each axis; None means 1.
         padding: "VALID" uses only windows that are entirely inside the array. "SAME" pads so that

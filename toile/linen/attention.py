@@ -47,8 +47,8 @@ class MultiHeadDotProductAttention(Module):
     The parameters are those of four linear layers. `query`, `key` and `value` each have a `kernel`
     of shape (features, num_heads, depth) and a `bias` of shape (num_heads, depth), where
     `depth = qkv_features / num_heads`. `out` has a `kernel` of shape (num_heads, depth,
-    out_features) and a `bias` of shape (out_features,). If `normalize_qk` is True, the layers
-    `query_ln` and `key_ln` also have parameters.
+    out_features) and a `bias` of shape (out_features,). If `normalize_qk` is True, there are also
+    the parameters of the normalization layers `query_ln` and `key_ln`.
 
     With `decode=True`, call `init` with a sequence of the maximum length; this allocates the
     collection `cache`. After that, each call to `apply` with `mutable=["cache"]` processes one
@@ -314,8 +314,8 @@ def _through_cache(
 class MultiHeadAttention(MultiHeadDotProductAttention):
     """`MultiHeadDotProductAttention` under a shorter name.
 
-    The two classes differ only in the name, such as `MultiHeadAttention_0`, that an instance
-    receives automatically when it becomes a submodule.
+    The two classes differ only in the names that submodules receive automatically: a submodule of
+    this class is named `MultiHeadAttention_0`, for example.
 
     Args:
         num_heads, dtype, param_dtype, qkv_features, out_features: as in

@@ -20,7 +20,7 @@ def make_attention_mask(
     extra_batch_dims: int = 0,
     dtype: Dtype = jnp.float32,
 ) -> Array:
-    """Compute an attention mask from a function of query values and key values.
+    """Compute an attention mask by applying a function to all pairs of query and key values.
 
     By default, the mask is nonzero where both the query and the key are nonzero. For example, if
     the inputs are 1 for words and 0 for padding, no position attends to padding.

@@ -159,8 +159,8 @@ def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
 
     Args:
         interceptor: function `f(next_fun, args, kwargs, context)` whose result becomes the result
-            of the call. `next_fun(*args, **kwargs)` calls the method or, if there is one, the
-            interceptor of the next inner block. `context` is an `InterceptorContext`.
+            of the call. `next_fun(*args, **kwargs)` calls the interceptor of the next inner block
+            if there is one, and the method otherwise. `context` is an `InterceptorContext`.
 
     Yields:
         None.

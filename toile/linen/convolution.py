@@ -38,7 +38,7 @@ def _conv_dimension_numbers(input_shape: Sequence[int]) -> Any:
 
 
 def canonicalize_padding(padding: PaddingLike, rank: int) -> LaxPadding:
-    """Convert padding to a name or to a list with a pair (low, high) for each axis.
+    """Convert a padding argument to a standard form: a name, or a pair (low, high) for each axis.
 
     Args:
         padding: a name such as `"SAME"`, which is returned unchanged; an int for both sides of all
@@ -371,7 +371,7 @@ class ConvTranspose(Module):
     Args:
         features: number of output features.
         kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
-        strides: factor by which each spatial axis is upsampled, or an int for all axes; 1 by
+        strides: factors by which the spatial axes are upsampled, or an int for all axes; 1 by
             default. Zeros are inserted between the elements of the input.
         padding: `"SAME"`, `"VALID"`, `"CIRCULAR"` (periodic), an int for every side, or a sequence
             with an int or a pair (low, high) for each spatial axis.

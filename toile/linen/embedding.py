@@ -9,13 +9,13 @@ from toile.typing import Array, Dtype, Initializer
 
 
 class Embed(Module):
-    """A table of trainable vectors that are looked up by integers.
+    """A table of trainable vectors, which are looked up by their integer indices.
 
     For an input of shape (...), the result has shape (..., features). The parameter is `embedding`
     of shape (num_embeddings, features). Negative integers count from the end of the table. For
-    integers outside the table, the result is NaN. If the table has only one vector, the result is
-    that vector for every integer. The table can also serve as the weights of an output layer; see
-    `attend`.
+    integers that are out of range, the result is NaN. If the table has only one vector, however,
+    the result is that vector for every integer. The table can also serve as the weights of an
+    output layer; see `attend`.
 
     Args:
         num_embeddings: number of vectors.

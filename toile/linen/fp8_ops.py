@@ -465,7 +465,7 @@ class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
 
 
 class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
-    """A `dot_general` of operands in float8, with scales that adapt to the data.
+    """A `dot_general` that multiplies its operands in float8, with scales that adapt to the data.
 
     Pass this class to a layer as `dot_general_cls`. Its variables are in the collection
     `_overwrite_with_gradient`. The input, the kernel and the gradient of the output each have a

@@ -35,8 +35,8 @@ def compact(fun: F) -> F:
     A method without this mark cannot create submodules; create them in `setup` instead. A submodule
     without a `name` is named after its class and numbered, as in `Dense_0` and `Dense_1`. The
     numbers start from 0 in each call, so calling the method twice uses the same parameters. For the
-    same reason, submodules in two compact methods of a module share parameters. Use
-    `compact_name_scope` to keep the parameters of two methods separate.
+    same reason, submodules with the same automatic name in two compact methods of a module share
+    parameters. Use `compact_name_scope` to keep the parameters of two methods separate.
 
     Args:
         fun: a method of a module.
@@ -226,7 +226,7 @@ def find_compact_name_scopes(cls: type) -> tuple[str, ...]:
 
 
 def unbound_function(method_or_fn: Any, module_type: type) -> Callable[..., Any]:
-    """The function of a method, whose first argument is the module."""
+    """The plain function behind a method; its first argument is the module."""
     if inspect.ismethod(method_or_fn) and isinstance(method_or_fn.__self__, module_type):
         method_or_fn = method_or_fn.__func__
     if hasattr(method_or_fn, "method_handler_wrapped"):

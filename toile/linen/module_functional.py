@@ -32,7 +32,7 @@ def capture_call_intermediates(module: Any, method_name: str) -> bool:
 
 
 class Functional:
-    """The methods of a module for running, binding and cloning."""
+    """The methods that run, bind and clone a module."""
 
     scope: ClassVar[Any]
     name: str | None
@@ -100,8 +100,8 @@ class Functional:
             **kwargs: keyword arguments of the method.
 
         Returns:
-            The result of the method. If `mutable` is not False or intermediates are captured, the
-            pair `(result, mutable collections)` is returned instead.
+            The result of the method. If `mutable` has a value other than False, or if intermediates
+            are captured, the pair `(result, mutable collections)` is returned instead.
 
         >>> import toile.linen as nn
         >>> variables = {"params": {"kernel": jnp.eye(2)}}

@@ -111,8 +111,8 @@ class BatchNorm(Module):
     evaluation, the layer normalizes with the running averages and does not change them. `init` does
     not update them either.
 
-    The result has the shape of the input. The parameters `scale` and `bias` and the running
-    averages `mean` and `var` have the sizes of the axes in `axis`.
+    The result has the shape of the input. The shape of the parameters `scale` and `bias` and of the
+    running averages `mean` and `var` consists of the sizes of the axes in `axis`.
 
     Args:
         use_running_average: whether to normalize with the running averages instead of the
@@ -128,13 +128,13 @@ class BatchNorm(Module):
         use_scale: whether to multiply the result by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
+        axis_name: name of a mapped axis (of `vmap` or `pmap`) over which the statistics are also
             computed, so that all devices use the same statistics; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             If `axis_index_groups` is None, there is a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
             faster but less accurate than computing `E[(x - E[x])²]`.
-        force_float32_reductions: whether to compute the statistics in at least float32.
+        force_float32_reductions: whether to compute the statistics with at least float32 precision.
 
     Raises:
         toile.errors.ModifyScopeVariableError: `use_running_average` is False, and `batch_stats` is
@@ -175,7 +175,7 @@ class BatchNorm(Module):
         """Normalize `x`.
 
         Args:
-            x: array that has the feature axes.
+            x: array to normalize, which must have the axes in `axis`.
             use_running_average: whether to normalize with the running averages; if None, the
                 layer's field is used.
             mask: array that broadcasts to the shape of `x`. Only elements for which the mask is
@@ -221,8 +221,8 @@ class LayerNorm(Module):
     """Normalizes each example over its features.
 
     The result has the shape of the input. Before the scale and the bias are applied, it has mean 0
-    and variance 1 over `reduction_axes`. The parameters `scale` and `bias` have the sizes of the
-    axes in `feature_axes`.
+    and variance 1 over `reduction_axes`. The shape of the parameters `scale` and `bias` consists of
+    the sizes of the axes in `feature_axes`.
 
     Args:
         epsilon: small number that is added to the variance to avoid division by zero.
@@ -234,13 +234,13 @@ class LayerNorm(Module):
         scale_init: initializer of the scale.
         reduction_axes: axis or axes over which the statistics are computed.
         feature_axes: axis or axes along which the scale and the bias vary.
-        axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
+        axis_name: name of a mapped axis (of `vmap` or `pmap`) over which the statistics are also
             computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             If `axis_index_groups` is None, there is a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
             faster but less accurate than computing `E[(x - E[x])²]`.
-        force_float32_reductions: whether to compute the statistics in at least float32.
+        force_float32_reductions: whether to compute the statistics with at least float32 precision.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (3, 4, 5))
@@ -288,8 +288,8 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """Divides each example by the root mean square of its features, without centering.
 
-    The result has the shape of the input. The parameter `scale` has the sizes of the axes in
-    `feature_axes`.
+    The result has the shape of the input. The shape of the parameter `scale` consists of the sizes
+    of the axes in `feature_axes`.
 
     Args:
         epsilon: small number that is added to the mean square to avoid division by zero.
@@ -299,12 +299,13 @@ class RMSNorm(Module):
         scale_init: initializer of the scale.
         reduction_axes: axis or axes over which the mean square is computed.
         feature_axes: axis or axes along which the scale varies.
-        axis_name: name of an axis mapped by `vmap` or `pmap` over which the mean square is also
+        axis_name: name of a mapped axis (of `vmap` or `pmap`) over which the mean square is also
             computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has a separate mean
             square. If `axis_index_groups` is None, there is a single group.
         use_fast_variance: not used, since the mean is not subtracted.
-        force_float32_reductions: whether to compute the mean square in at least float32.
+        force_float32_reductions: whether to compute the mean square with at least float32
+            precision.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (5, 6))
@@ -366,13 +367,13 @@ class GroupNorm(Module):
         reduction_axes: axes over which the statistics are computed; they must include the last
             axis. If `reduction_axes` is None, all axes except the first are used. Set
             `reduction_axes` for inputs with several batch axes.
-        axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
+        axis_name: name of a mapped axis (of `vmap` or `pmap`) over which the statistics are also
             computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             If `axis_index_groups` is None, there is a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
             faster but less accurate than computing `E[(x - E[x])²]`.
-        force_float32_reductions: whether to compute the statistics in at least float32.
+        force_float32_reductions: whether to compute the statistics with at least float32 precision.
 
     Raises:
         ValueError: both or neither of `num_groups` and `group_size` are given, the number of
@@ -443,8 +444,8 @@ class GroupNorm(Module):
 class InstanceNorm(Module):
     """Normalizes each channel of each example over all axes except the batch and channel axes.
 
-    The first axis of the input is the batch axis. The result has the shape of the input. The
-    parameters `scale` and `bias` have the sizes of the axes in `feature_axes`.
+    The first axis of the input is the batch axis. The result has the shape of the input. The shape
+    of the parameters `scale` and `bias` consists of the sizes of the axes in `feature_axes`.
 
     Args:
         epsilon: small number that is added to the variance to avoid division by zero.
@@ -456,13 +457,13 @@ class InstanceNorm(Module):
         scale_init: initializer of the scale.
         feature_axes: axis or axes of the channels; the statistics are computed over all other axes
             except the first.
-        axis_name: name of an axis mapped by `vmap` or `pmap` over which the statistics are also
+        axis_name: name of a mapped axis (of `vmap` or `pmap`) over which the statistics are also
             computed; None for no mapped axis.
         axis_index_groups: groups of indices of the mapped axis. Each group has separate statistics.
             If `axis_index_groups` is None, there is a single group.
         use_fast_variance: whether to compute the variance in one pass as `E[x²] - E[x]²`, which is
             faster but less accurate than computing `E[(x - E[x])²]`.
-        force_float32_reductions: whether to compute the statistics in at least float32.
+        force_float32_reductions: whether to compute the statistics with at least float32 precision.
 
     Raises:
         ValueError: `feature_axes` includes the first axis.

@@ -45,7 +45,8 @@ class RNN(Module):
     Args:
         cell: a cell, such as `LSTMCell(64)`.
         time_major: whether the first axis of inputs and outputs is time.
-        return_carry: whether to return the pair `(last carry, outputs)` instead of the outputs.
+        return_carry: whether to return the pair `(last carry, outputs)` instead of only the
+            outputs.
         reverse: whether the cell runs from the last element to the first. The outputs are in the
             order in which they are computed, unless `keep_order` is True.
         keep_order: whether the outputs are in the order of the inputs even if `reverse` is True.
@@ -237,7 +238,7 @@ class Bidirectional(Module):
             default, it concatenates them along the last axis.
         time_major: whether the first axis of inputs and outputs is time.
         return_carry: whether to return the pair `((forward carry, backward carry), outputs)`
-            instead of the outputs.
+            instead of only the outputs.
 
     >>> import toile.linen as nn
     >>> layer = nn.Bidirectional(nn.RNN(nn.GRUCell(4)), nn.RNN(nn.GRUCell(4)))

@@ -89,8 +89,9 @@ def logical_to_mesh_axes(
 ) -> PartitionSpec | None:
     """Find the mesh axes for an array whose axes have logical names.
 
-    Each mesh axis is used for at most one axis of the array. For each name, the first matching rule
-    whose mesh axes are still free applies.
+    The rules are tried in order. A rule assigns its mesh axes to the array axis with its logical
+    name, but only if no earlier rule applied to that array axis and no other array axis uses these
+    mesh axes.
 
     Args:
         array_dim_names: for each axis of the array, its logical name, or None for an axis that is
@@ -99,7 +100,7 @@ def logical_to_mesh_axes(
             or None. Earlier pairs take precedence. If `rules` is None, the current rules are used.
 
     Returns:
-        A `PartitionSpec` of mesh axes, with None for each axis that no rule matches. If
+        A `PartitionSpec` of mesh axes, with None for each axis to which no rule applies. If
         `array_dim_names` is None, the result is None.
 
     Raises:
@@ -203,7 +204,7 @@ def _constrain_by_names(
 
 
 def is_logical_spec(x: Any) -> bool:
-    """Return whether `x` is None or a tuple or `PartitionSpec` that names the axes of one array."""
+    """Return whether `x` describes one array: None, or a tuple or `PartitionSpec` of axis names."""
     return x is None or (
         isinstance(x, tuple | PartitionSpec)
         and all(a is None or isinstance(a, str) or a is PartitionSpec.UNCONSTRAINED for a in x)
@@ -219,8 +220,7 @@ def with_logical_constraint(
 ) -> PyTree:
     """Constrain how arrays inside a model are split over a mesh, using logical names of their axes.
 
-    If there are no rules, there is no mesh, or the names are None, the arrays are returned
-    unchanged.
+    If there are no rules or no mesh, or if the names are None, the arrays are returned unchanged.
 
     Args:
         x: tree of arrays.

@@ -392,7 +392,7 @@ def tabulate(
     Args:
         module: the module.
         rngs: one key for the stream `params`, or a dict that maps stream names to keys.
-        depth: number of levels of submodules that have rows; None for all levels. The variables of
+        depth: number of levels of submodules to show as rows; None for all levels. The variables of
             a deeper submodule are counted in the row of its closest ancestor that has a row.
         show_repeated: if True, every call to a module has a row; if False, only the first call has
             a row.

@@ -38,7 +38,7 @@ class SpectralNorm(Module):
     The singular value is approximated by power iteration: each call performs `n_steps` iterations,
     starting from the stored vector `u`. For each kernel, the vector `u` of shape (1, features) and
     the singular value `sigma`, a scalar, are stored in the collection `batch_stats`. The parameters
-    are those of the layer, stored under `layer_instance`. The stored kernels are not divided.
+    are those of the layer, stored under `layer_instance`. The kernels are stored undivided.
     Parameters that are vectors or scalars, such as biases, are never divided.
 
     Args:
@@ -82,8 +82,8 @@ class SpectralNorm(Module):
 
         Args:
             *args, **kwargs: arguments of the layer.
-            update_stats: whether to store the new `u` and `sigma`. Use True in training, which
-                requires `mutable=["batch_stats"]`, and False in evaluation.
+            update_stats: whether to store the new `u` and `sigma`. Use True in training; this
+                requires `mutable=["batch_stats"]`. Use False in evaluation.
 
         Returns:
             The result of the layer.
@@ -133,11 +133,11 @@ class SpectralNorm(Module):
 
 
 class WeightNorm(Module):
-    """Wraps a layer so that its kernels are normalized for each feature and multiplied by a scale.
+    """Wraps a layer so that each feature of its kernels is normalized and multiplied by a scale.
 
     The parameters are those of the layer, stored under `layer_instance`, and one trainable scale
-    for each normalized kernel. The scale has the sizes of the axes in `feature_axes`. The kernels
-    are stored without normalization.
+    for each normalized kernel. The shape of the scale consists of the sizes of the axes in
+    `feature_axes`. The kernels are stored without normalization.
 
     Args:
         layer_instance: the layer to wrap.

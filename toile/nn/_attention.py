@@ -59,7 +59,8 @@ def dot_product_attention(
 
     In the shapes below, B is the batch size, T the number of queries, S the number of keys, N the
     number of query heads, K the number of key and value heads, and H the size of a head. N is a
-    multiple of K, and N / K query heads share each key head. The batch axis B may be left out.
+    multiple of K, and each key and value head is shared by N / K query heads. The batch axis B may
+    be left out.
 
     Args:
         query: array of shape (B, T, N, H).
@@ -71,10 +72,10 @@ def dot_product_attention(
         scale: factor by which the inner products of queries and keys are multiplied; None for
             `1 / sqrt(H)`.
         is_causal: if True, query `i` attends only to keys 0 to `i`.
-        query_seq_lengths: int32 array of shape (B,) with the number of queries in each sequence.
-            The results for the remaining queries are 0.
-        key_value_seq_lengths: int32 array of shape (B,) with the number of keys in each sequence.
-            The remaining keys are ignored.
+        query_seq_lengths: int32 array of shape (B,) with the number of queries in each sequence,
+            not counting the padding at its end. The results for the padding are 0.
+        key_value_seq_lengths: int32 array of shape (B,) with the number of keys in each sequence,
+            not counting the padding at its end. The padding is ignored.
         local_window_size: a pair `(left, right)`: a query attends only to the key at its own
             position, the `left` keys before it and the `right` keys after it. A single number
             applies to both sides. If `local_window_size` is None, there is no such limit.

@@ -36,9 +36,9 @@ class BlockScaleConfig:
         block_size: number of elements along the contracted axis that share a scale.
         data_type: dtype to which elements are rounded.
         scale_type: dtype to which scales are rounded.
-        global_scale: in mode "nvfp4", an additional scale for the whole array, which is divided by
-            this scale before the blocks are quantized and multiplied by it afterward; None in mode
-            "mxfp8".
+        global_scale: in mode "nvfp4", an additional scale for the whole array; None in mode
+            "mxfp8". The array is divided by this scale before the blocks are quantized, and
+            multiplied by it afterward.
         infer_only: ignored.
     """
 
@@ -157,8 +157,8 @@ def scaled_dot_general(
         implementation: ignored; a value other than None causes a DeprecationWarning.
 
     Returns:
-        An array whose axes are the batch axes, the other axes of `lhs`, and the other axes of
-        `rhs`, in that order.
+        An array whose axes are, in this order, the batch axes, the remaining axes of `lhs` and the
+        remaining axes of `rhs`; the contracted axes are absent.
 
     >>> config = toile.nn.get_scaled_dot_general_config("mxfp8")
     >>> x, y = jnp.ones((2, 32)), jnp.full((32, 3), 0.5)

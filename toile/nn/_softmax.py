@@ -49,7 +49,7 @@ def logsumexp(
         a: array of exponents.
         axis: axis or axes to sum over; None for all.
         b: factors by which the exponentials are multiplied, broadcast against `a`; None for 1. If
-            factors are negative, the sum may be negative; its logarithm is then NaN unless
+            some factors are negative, the sum may be negative; the result is then NaN unless
             `return_sign` is True.
         keepdims: whether to keep the axes that are summed over, with size 1.
         return_sign: whether to also return the sign of the sum.

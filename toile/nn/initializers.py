@@ -262,8 +262,9 @@ def variance_scaling(
 
     The variance is `scale / n`. Depending on `mode`, `n` is the number of inputs ("fan_in"), the
     number of outputs ("fan_out"), the mean of these numbers ("fan_avg") or their geometric mean
-    ("fan_geo_avg"). Both numbers are multiplied by the sizes of all other axes, such as the window
-    axes of a convolution, but not by the size of `batch_axis`.
+    ("fan_geo_avg"). The number of inputs and the number of outputs are each multiplied by the sizes
+    of all other axes, such as the window axes of a convolution, but not by the size of
+    `batch_axis`.
 
     Args:
         scale: positive numerator of the variance.
@@ -579,8 +580,8 @@ def delta_orthogonal(
         must have one to three window axes, followed by the input and output axes.
 
     Raises:
-        ValueError: the initializer is called with a shape that has a different number of axes, or
-            more inputs than outputs.
+        ValueError: the initializer is called with a shape that does not have three to five axes,
+            or that has more inputs than outputs.
 
     >>> w = toile.nn.initializers.delta_orthogonal()(key(0), (3, 3, 2, 4))
     >>> jnp.allclose(w[1, 1] @ w[1, 1].T, jnp.eye(2), atol=1e-5)

@@ -209,9 +209,9 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
         period: length of a period.
 
     Returns:
-        An array with the shape of `p`. Neighbors differ by at most half a period, or by less than
-        `discont` if `discont` is larger. The dtype is floating unless both `p` and `period` are
-        integers.
+        An array with the shape of `p`. If `discont` is larger than half a period, neighbors differ
+        by less than `discont`; otherwise, they differ by at most half a period. The dtype is a
+        float dtype unless both `p` and `period` are integers.
 
     >>> jnp.unwrap(jnp.array([0, 3, 7]), period=4)
     Array([ 0, -1, -1], dtype=int32)

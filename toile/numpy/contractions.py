@@ -26,7 +26,7 @@ from toile.primitives.arrays.contraction import ONE_THREAD
 
 
 def element_type(preferred):
-    """Convert a user's preferred_element_type to a canonical dtype, or None."""
+    """Convert a user's preferred_element_type to a canonical dtype; None remains None."""
     if preferred is None:
         return None
     return user_dtype(preferred, "preferred_element_type")
@@ -40,7 +40,7 @@ def _finish(out, preferred, weak):
 
 
 def contract(a, b, contracting, batch, precision, preferred):
-    """Apply dot_general to operands of one dtype; the result is weak if both operands are weak."""
+    """Apply dot_general to operands of one dtype; if both are weakly typed, so is the result."""
     out = lax.dot_general(a, b, (contracting, batch), precision=precision,
                           preferred_element_type=preferred)
     return _finish(out, preferred, a.weak_type and b.weak_type)
@@ -159,7 +159,7 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
 
     Products are summed over the last axis of `a` and the second-to-last axis of `b`. For two
     vectors, the result is the inner product; for two matrices, it is the matrix product. To
-    multiply stacks of matrices whose leading axes are broadcast, use `matmul`.
+    multiply stacks of matrices and broadcast their leading axes, use `matmul`.
 
     Args:
         a: first operand; its last axis is summed over. If `a` is a number, `b` is multiplied by
@@ -290,7 +290,8 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[S
     Args:
         a, b: the operands.
         axes: number of axes to sum over; the last axes of `a` are paired with the first axes of
-            `b`. Alternatively, two lists of axes, which are paired in order.
+            `b`. Alternatively, a list of axes of `a` and a list of axes of `b`, whose elements are
+            paired in order.
         precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.

@@ -569,7 +569,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
     Args:
         start: first number. If `stop` is None, the interval begins at 0 and `start` is its end.
         stop: end of the interval, not included; None to use `start` as the end.
-        step: distance between neighbors; 1 by default. It may be negative.
+        step: difference between neighbors; 1 by default. It may be negative.
         dtype: dtype of the result; None for the dtype that the arguments promote to.
         device: device or sharding to place the result on; None for the default device.
         out_sharding: accepted for compatibility with JAX, and ignored.
@@ -641,7 +641,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
             `stop`.
         retstep: whether to also return the distance between neighbors.
         dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
-            promote to. If it is an integer dtype, the numbers are rounded down.
+            promote to. If `dtype` is an integer dtype, the numbers are rounded down.
         axis: position of the new axis in the result; the new axis has length `num`.
         device: device or sharding to place the result on; None for the default device.
 
@@ -677,7 +677,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
 
 
 def range_ends(name: str, start: Any, stop: Any, dtype: Any) -> tuple[Array, Array, Any, Any]:
-    """Return the broadcast ends, the dtype of the result, and the dtype to compute in."""
+    """Return the broadcast ends of a range, its dtype, and the dtype to compute in."""
     start, stop = as_array(name, start), as_array(name, stop, 1)
     if dtype is None:
         dtype = to_inexact(dtypes.result_type(start, stop))

@@ -33,7 +33,8 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
         weights: amount that each element of `x` adds to its count; 1 by default.
         minlength: minimum length of the result; ignored if `length` is given.
         length: length of the result; integers that are too large for this length are not counted.
-            None for the larger of `minlength` and the largest element plus 1.
+            If `length` is None, the length is the largest element of `x` plus 1, or `minlength` if
+            that is larger.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -92,8 +93,9 @@ def histogram_bin_edges(a: ArrayLike, bins: int | ArrayLike = 10,
         weights: ignored.
 
     Returns:
-        The edges; there is one more edge than there are bins. A floating dtype of `a` is kept;
-        integers and booleans become float32 (64-bit integers become float64).
+        The edges; there is one more edge than there are bins. The edges have the dtype of `a` if
+        it is floating, and float32 if `a` contains integers or booleans (float64 for 64-bit
+        integers).
 
     Raises:
         NotImplementedError: `bins` is a string. Unlike NumPy, this function does not accept the
@@ -126,8 +128,8 @@ def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLik
               out_sharding: object = None) -> tuple[Array, Array]:
     """Count the elements that fall into each of several bins.
 
-    A bin contains its lower edge but not its upper edge; the last bin contains both. Elements
-    outside all bins and NaN elements are not counted. If `range` is None and an element is NaN, the
+    A bin contains its lower edge but not its upper edge; the last bin contains both. Elements that
+    are NaN or lie outside all bins are not counted. If `range` is None and an element is NaN, the
     edges are NaN.
 
     Args:

@@ -456,9 +456,9 @@ def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (
 
     Args:
         a: Fourier coefficients, in the order in which `rfft2` returns them.
-        s: lengths of the transformed axes in the result. If `s` is None, the axes keep the
-            lengths that they have in `a`, except that the last of them gets length `2 * (m - 1)`,
-            where m is its length in `a`.
+        s: lengths of the transformed axes in the result. If `s` is None, the first of the two axes
+            keeps the length that it has in `a`, and the second gets length `2 * (m - 1)`, where m
+            is its length in `a`.
         axes: the two axes to transform.
         norm: scaling of the transforms. "backward" or None divides inverse transforms by the number
             of samples, "forward" divides forward transforms instead, and "ortho" divides both by

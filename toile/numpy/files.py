@@ -89,7 +89,7 @@ def _impure(name: str) -> NotImplementedError:
 
 
 def fromfile(*args: object, **kwargs: object) -> Array:
-    """Raise an error: use `np.fromfile` and convert the result with `jnp.asarray`.
+    """Raise an error; use `np.fromfile` instead, and convert its result with `jnp.asarray`.
 
     Args:
         *args: ignored.
@@ -106,7 +106,7 @@ def fromfile(*args: object, **kwargs: object) -> Array:
 
 
 def fromiter(*args: object, **kwargs: object) -> Array:
-    """Raise an error: use `np.fromiter` and convert the result with `jnp.asarray`.
+    """Raise an error; use `np.fromiter` instead, and convert its result with `jnp.asarray`.
 
     Args:
         *args: ignored.
@@ -116,8 +116,8 @@ def fromiter(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because an iterator may produce different values the second
-            time.
+        NotImplementedError: always, because an iterator may produce different values when it is
+            read again.
     """
     raise _impure("fromiter")
 

@@ -76,7 +76,7 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, *,
             sparse: Literal[True]) -> tuple[Array, ...]: ...
 def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
             sparse: bool = False) -> Array | tuple[Array, ...]:
-    """Create, for each axis, an array that contains the index of every element along that axis.
+    """Create one array for each axis of a shape; it contains each element's index along the axis.
 
     Args:
         dimensions: shape of the array that the indices refer to.
@@ -211,8 +211,8 @@ def geomspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoi
         start, stop: ends of the interval, both nonzero and of the same sign; arrays are broadcast
             against each other.
         num: number of elements.
-        endpoint: whether `stop` is the last number; if False, the last number is one step before
-            `stop`.
+        endpoint: whether `stop` is the last number; if False, the last number is `stop` divided by
+            the constant ratio.
         dtype: dtype of the result; None for the float (or complex) dtype that `start` and `stop`
             promote to.
         axis: position of the new axis in the result; the new axis has length `num`.

@@ -290,9 +290,9 @@ class IndexUpdateRef:
     - `mode` determines how out-of-bounds indices in index arrays are handled. By default, `get`
       reads the nearest element, and the other methods ignore such indices. With "fill" or "drop",
       `get` returns `fill_value` for such indices, and the other methods ignore them. With "clip",
-      they are replaced with the nearest valid index. Pass "promise_in_bounds" to promise that all
-      indices are in bounds. A Python integer that is out of bounds raises an IndexError if no mode
-      is given.
+      all methods replace such indices with the nearest valid index. Pass "promise_in_bounds" to
+      promise that all indices are in bounds. If no mode is given, a Python integer that is out of
+      bounds raises an IndexError.
     - `wrap_negative_indices=False` treats negative indices as out of bounds; by default, they count
       from the end.
     - `out_sharding` is accepted for compatibility with JAX, and ignored.

@@ -174,7 +174,7 @@ def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
 
 
 def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Join arrays along the second axis, or along the first if they are one-dimensional.
+    """Join arrays along the second axis, or along the only axis if they are one-dimensional.
 
     Args:
         tup: sequence of arrays; a single array is treated as the sequence of its slices along the
@@ -189,7 +189,7 @@ def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
 
 
 def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Join arrays along the third axis; shape (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1).
+    """Join arrays along the third axis, after reshaping (n,) to (1, n, 1) and (m, n) to (m, n, 1).
 
     Args:
         tup: sequence of arrays; a single array is treated as the sequence of its slices along the
@@ -353,7 +353,7 @@ def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
 
 def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
-    """Split an array along its second axis, or along its first if it is one-dimensional.
+    """Split an array along its second axis, or along its only axis if it is one-dimensional.
 
     Args:
         ary: array to split.
@@ -553,11 +553,11 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
     Args:
         arr: array or number.
         obj: positions to remove: an integer, a slice, an array of integers or a boolean mask.
-            Negative positions count from the end. If `obj` is an array of rank 1 or more,
-            out-of-bounds positions are ignored; if this array is traced, however,
-            `assume_unique_indices` is required, and all positions must be in bounds. If `obj` is an
-            array of rank 0 (traced or not) or a NumPy integer, an out-of-bounds position removes
-            the first or last slice, whichever is nearer. A mask must not be traced.
+            Negative positions count from the end. In an array of rank 1 or more, out-of-bounds
+            positions are ignored; but if such an array is traced, all its positions must be in
+            bounds, and `assume_unique_indices` is required. If `obj` is an array of rank 0 (traced
+            or not) or a NumPy integer, an out-of-bounds position removes the first or last slice,
+            whichever is nearer. A mask must not be traced.
         axis: axis to remove from; None for the flattened array.
         assume_unique_indices: True to promise that `obj` does not contain any position twice; used
             only if `obj` is a traced array of rank 1 or more.
@@ -612,7 +612,7 @@ def insert(arr: ArrayLike, obj: ArrayLike | slice, values: ArrayLike,
     Args:
         arr: array or number.
         obj: positions in `arr` before which to insert the values: an integer, a slice or an array
-            of integers. Values whose positions are out of bounds are inserted at the nearest end.
+            of integers. Values whose positions are out of bounds are inserted at the nearer end.
         values: values to insert, which are broadcast to the shape of the inserted slices and
             converted to the dtype of `arr`.
         axis: axis to insert along; None for the flattened array.

@@ -100,7 +100,7 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
         upper: True to return the upper triangular factor U, for which `a = U.mT.conj() @ U`; False
             to return the lower triangular factor L, for which `a = L @ L.mT.conj()`.
         symmetrize_input: whether to first replace `a` with the mean of `a` and its conjugate
-            transpose; if False, only the requested triangle is read.
+            transpose; if False, only the triangle that `upper` selects is read.
 
     Returns:
         The triangular factors, with the shape of `a`. If a matrix is not positive definite, the
@@ -233,7 +233,7 @@ def _argsort_last(x: Any) -> Array:
 
 
 def svdvals(x: ArrayLike, /) -> Array:
-    """Compute the singular values of matrices in decreasing order.
+    """Compute the singular values of matrices, in decreasing order.
 
     Args:
         x: matrices of shape (m, n) in the last two axes.
@@ -292,7 +292,7 @@ def eigh(a: ArrayLike, UPLO: Literal["L", "U"] | None = None,
             transpose.
 
     Returns:
-        A named tuple of real `eigenvalues` in increasing order and `eigenvectors`, whose columns
+        A named tuple of real `eigenvalues`, in increasing order, and `eigenvectors`, whose columns
         are orthonormal.
     """
     a = _matrix("jnp.linalg.eigh", a, square=True)
@@ -304,7 +304,7 @@ def eigh(a: ArrayLike, UPLO: Literal["L", "U"] | None = None,
 
 def eigvalsh(a: ArrayLike, UPLO: Literal["L", "U"] | None = "L", *,
              symmetrize_input: bool = True) -> Array:
-    """Compute the eigenvalues of Hermitian or real symmetric matrices in increasing order.
+    """Compute the eigenvalues of Hermitian or real symmetric matrices, in increasing order.
 
     Args:
         a: Hermitian matrices in the last two axes.
@@ -528,8 +528,8 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
     """Compute the rank of each matrix: the number of its nonzero singular values.
 
     Args:
-        M: matrices of shape (m, n) in the last two axes. For an array with fewer axes, the result
-            is 1 if the array contains a nonzero element, and 0 otherwise.
+        M: matrices of shape (m, n) in the last two axes. For an array with fewer than two axes, the
+            result is 1 if the array contains a nonzero element, and 0 otherwise.
         rtol: relative tolerance; singular values up to `rtol` times the largest singular value
             count as 0. The default is `max(m, n)` times the machine epsilon of the dtype.
         hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
@@ -729,7 +729,8 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     """Compute the inverse of an array that represents a linear map between arrays.
 
     Args:
-        a: array whose first `ind` axes together have the same number of elements as its other axes.
+        a: array in which the product of the lengths of the first `ind` axes equals the product of
+            the lengths of the other axes.
         ind: number of leading axes of `a` that belong to the outputs of the map; the other axes
             belong to its inputs.
 
@@ -754,7 +755,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
 
     Args:
         a: array of coefficients. Its first axes correspond to the axes of `b`, and its other axes
-            correspond to the axes of x; both groups have the same number of elements.
+            correspond to the axes of x; the product of the lengths is the same for both groups.
         b: right-hand side.
         axes: axes of `a` to move to the end before solving; None to leave the axes in place.
 
@@ -895,7 +896,8 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, *,
     Args:
         x1, x2: the operands.
         axes: number of axes to sum over; the last axes of `x1` are paired with the first axes of
-            `x2`. Alternatively, two lists of axes, which are paired in order.
+            `x2`. Alternatively, a list of axes of `x1` and a list of axes of `x2`, whose elements
+            are paired in order.
         precision: precision of the multiplication; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.

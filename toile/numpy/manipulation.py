@@ -380,8 +380,8 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """Compute the shape to which several shapes broadcast.
 
     Args:
-        *shapes: the shapes. They are aligned at their last axes, and aligned sizes must be equal or
-            1.
+        *shapes: the shapes. They are aligned at their last axes; aligned sizes other than 1 must
+            be equal.
 
     Returns:
         The common shape, as a tuple of integers.
@@ -441,7 +441,7 @@ def atleast_1d(x: ArrayLike | Sequence[ArrayLike], /) -> Array: ...
 @overload
 def atleast_1d(*arys: ArrayLike) -> list[Array]: ...
 def atleast_1d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
-    """Convert numbers to arrays of length 1, and leave arrays that have axes unchanged.
+    """Convert numbers to arrays of length 1; arrays with at least one axis are returned unchanged.
 
     Args:
         *arys: arrays and numbers; a single list or tuple of these becomes one array.

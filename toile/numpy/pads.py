@@ -210,8 +210,8 @@ def pad(array: ArrayLike,
     - "constant": the value `constant_values`, 0 by default.
     - "edge": copies of the outermost element.
     - "linear_ramp": evenly spaced numbers from the outermost element to `end_values`, 0 by default.
-    - "maximum", "minimum", "mean", "median": the named statistic of the vector along the axis, or
-      of only the `stat_length` elements nearest to the padded end.
+    - "maximum", "minimum", "mean", "median": the named statistic of the vector along the axis; if
+      `stat_length` is given, only that many elements nearest to the padded end are used.
     - "reflect", "symmetric": the vector in reverse; only "symmetric" repeats the outermost element.
       With `reflect_type="odd"`, the differences from that element are also negated.
     - "wrap": the elements from the opposite end.
@@ -223,10 +223,10 @@ def pad(array: ArrayLike,
             all axes, a pair for each axis, or a dictionary that maps axes to numbers or pairs. The
             widths cannot be traced.
         mode: name of a mode, or a function `f(vector, widths, axis, options)`. The function is
-            called with each vector along each axis, padded with zeros, and returns the vector with
-            its new elements filled in.
-        **kwargs: options of the mode. `constant_values`, `end_values` and `stat_length` may have
-            different values for different ends, in the same form as `pad_width`.
+            called once for each vector along each axis. It receives the vector with zeros as the
+            new elements, and returns the vector with these elements filled in.
+        **kwargs: options of the mode. `constant_values`, `end_values` and `stat_length` may be
+            given separately for different ends, in the same form as `pad_width`.
 
     Returns:
         An array with the dtype of `array`.

@@ -186,8 +186,8 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
         method: "linear" interpolates between the two neighbors of the position. "lower" returns the
             lower neighbor, "higher" returns the higher neighbor, "midpoint" returns their mean, and
             "nearest" returns the nearer neighbor, or the lower one if both are equally near.
-            "inverted_cdf" returns the smallest element for which the fraction of elements up to and
-            including it reaches `q`.
+            "inverted_cdf" returns the smallest element e such that at least a fraction `q` of the
+            elements is less than or equal to e.
         keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or the shape of its reduced axes, allowed
             only for "inverted_cdf"; if None, all elements have the same weight.

@@ -60,7 +60,7 @@ class _Kind(NamedTuple):
 
 
 def lowest(dtype: Any) -> Any:
-    """The identity of max."""
+    """Return the identity of max: the lowest value of a dtype."""
     if dtype in INEXACT:
         has_inf = dtypes.supports_inf(real_part(dtype))
         return -math.inf if has_inf else float(dtypes.finfo(dtype).min)
@@ -68,7 +68,7 @@ def lowest(dtype: Any) -> Any:
 
 
 def highest(dtype: Any) -> Any:
-    """The identity of min."""
+    """Return the identity of min: the highest value of a dtype."""
     if dtype in INEXACT:
         has_inf = dtypes.supports_inf(real_part(dtype))
         return math.inf if has_inf else float(dtypes.finfo(dtype).max)
@@ -255,7 +255,7 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
     """Find the largest element along the given axes; the result is NaN if an element is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
-    tie for the maximum share the gradient. `nanmax` ignores NaN.
+    tie for the maximum share the gradient. To ignore NaN, use `nanmax`.
 
     Args:
         a: array or number.
@@ -286,7 +286,7 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
     """Find the smallest element along the given axes; the result is NaN if an element is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
-    tie for the minimum share the gradient. `nanmin` ignores NaN.
+    tie for the minimum share the gradient. To ignore NaN, use `nanmin`.
 
     Args:
         a: array or number.
@@ -704,7 +704,7 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None) with size 1.
 
     Returns:
         An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
@@ -727,7 +727,7 @@ def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None) with size 1.
 
     Returns:
         An array with the remaining axes, in the default integer dtype (int32, or int64 with x64

@@ -304,7 +304,7 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None) with size 1.
 
     Returns:
         An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
@@ -334,7 +334,7 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None) with size 1.
 
     Returns:
         An array with the remaining axes, in the default integer dtype (int32, or int64 with x64

@@ -67,9 +67,9 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
           ) -> Array | tuple[Array, ...]:
     """Choose elements from one array where a condition is true, and from another array elsewhere.
 
-    Both `x` and `y` are computed, and gradients flow through both: a NaN in the gradient of the
-    array that is not chosen still reaches the total gradient. If `x` and `y` are None, the function
-    returns `nonzero(condition)`.
+    Both `x` and `y` are computed in full, and gradients flow through both, so a NaN in the
+    derivative of an element that is not chosen still reaches the total gradient. If `x` and `y` are
+    None, the function returns `nonzero(condition)`.
 
     Args:
         condition: booleans; nonzero numbers count as true.
@@ -555,12 +555,12 @@ def argwhere(a: ArrayLike, *, size: int | None = None,
 
 
 def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
-    """Turn positions in a flattened array into indices along its axes.
+    """Turn positions in a flattened array into indices along the axes of the original array.
 
     Args:
-        indices: integers; negative values count from the end, and out-of-bounds values are replaced
-            with the nearest valid position.
-        shape: shape of the array.
+        indices: integer positions; negative positions count from the end, and out-of-bounds
+            positions are replaced with the nearest valid one.
+        shape: shape of the original array.
 
     Returns:
         A tuple of arrays, one for each axis.
@@ -593,7 +593,7 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
     """Turn indices along the axes of an array into positions in the flattened array.
 
     Args:
-        multi_index: integers, one array for each axis; they are broadcast against each other.
+        multi_index: integer arrays, one for each axis; they are broadcast against each other.
         dims: shape of the array.
         mode: how to handle out-of-bounds indices. "raise" raises an error and does not support
             traced values, "wrap" wraps indices around, "clip" uses the nearest valid index, and

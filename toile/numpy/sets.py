@@ -99,7 +99,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
            return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
            size: int | None = None, fill_value: ArrayLike | None = None,
            sorted: bool = True) -> Array | tuple[Array, ...]:
-    """Find the distinct elements of an array in increasing order.
+    """Find the distinct elements of an array, in increasing order.
 
     The number of distinct elements depends on the values of the array, so `size` is required under
     `jit`: the first `size` elements are returned, padded with `fill_value` if there are fewer.
@@ -155,7 +155,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
 
 def unique_all(x: ArrayLike, /, *, size: int | None = None,
                fill_value: ArrayLike | None = None) -> _UniqueAllResult:
-    """Find the distinct elements of an array, their first indices, and their counts.
+    """Find the distinct elements of an array, the index at which each first occurs, and the counts.
 
     Each NaN counts as a distinct element.
 
@@ -187,7 +187,7 @@ def unique_counts(x: ArrayLike, /, *, size: int | None = None,
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
-        A named tuple of `values` in increasing order and `counts`.
+        A named tuple of `values`, in increasing order, and `counts`.
     """
     check("unique_counts", x)
     return _UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False, size=size,
@@ -207,7 +207,8 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
         fill_value: value with which the result is padded to `size`; None for the smallest element.
 
     Returns:
-        A named tuple of `values` in increasing order and `inverse_indices` with the shape of `x`.
+        A named tuple of `values`, in increasing order, and `inverse_indices`, with the shape of
+        `x`.
     """
     check("unique_inverse", x)
     return _UniqueInverseResult(*unique(x, return_inverse=True, equal_nan=False, size=size,
@@ -216,7 +217,7 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
 
 def unique_values(x: ArrayLike, /, *, size: int | None = None,
                   fill_value: ArrayLike | None = None) -> Array:
-    """Find the distinct elements of an array in increasing order.
+    """Find the distinct elements of an array, in increasing order.
 
     Each NaN counts as a distinct element.
 
@@ -243,8 +244,7 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
         element: array of the elements to look for.
         test_elements: array to look in.
         assume_unique: accepted for compatibility with NumPy, and ignored.
-        invert: whether to invert the result, so that it is True for elements that are not
-            contained.
+        invert: whether to invert the result, so that it is True for elements that are not found.
         method: search algorithm, which affects only the running time. "compare_all" compares all
             pairs of elements. "auto", "binary_search" and "sort" also compare all pairs if there
             are few test elements; otherwise, they sort the test elements and use binary search.
@@ -421,8 +421,8 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
     Returns:
         A one-dimensional array in increasing order. If `return_indices` is True, a tuple of that
         array, the indices of its elements in the flattened `ar1`, and their indices in the
-        flattened `ar2`. Indices are padded with the size of the array that they refer to; if one of
-        the arrays is empty, the indices in both are padded with 0.
+        flattened `ar2`. Indices are padded with the size of the array that they refer to; if `ar1`
+        or `ar2` is empty, both arrays of indices are padded with 0.
 
     >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 5]))
     Array([2, 3], dtype=int32)

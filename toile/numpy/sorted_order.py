@@ -139,7 +139,7 @@ def _partitioned(name, order, a, kth, axis):
 
 
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """Move one element to its position in sorted order, after smaller and before larger elements.
+    """Put one element in its sorted position, with smaller ones before it and larger ones after it.
 
     Args:
         a: array of real numbers.
@@ -192,6 +192,7 @@ def sort_complex(a: ArrayLike) -> Array:
 
 # Search in sorted arrays.
 
+_FEW = 100  # elements with which comparing all queries is faster than bisection
 _METHODS = ("default", "scan", "scan_unrolled", "sort", "compare_all")
 
 
@@ -270,7 +271,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
     n = a.shape[0]
     if n == 0:
         return lax.full(v.shape, 0, dtype)
-    if method == "compare_all" or n <= 8:
+    if method == "compare_all" or n <= _FEW:
         full = (*v.shape, n)
         before = _before(lax.broadcast_in_dim(a, full, (v.ndim,)),
                          lax.broadcast_in_dim(v, full, tuple(range(v.ndim))), side)
@@ -332,8 +333,8 @@ def top_k(a: ArrayLike, k: int, /, *, axis: int = -1,
           sorted: bool = True) -> Sequence[Array]:
     """Find the largest or smallest elements along an axis.
 
-    NaN counts as larger than every number, unless its sign bit is set. Among equal elements, those
-    with a lower index come first.
+    NaN counts as larger than every number, or, if its sign bit is set, as smaller than every
+    number. Among equal elements, those with a lower index come first.
 
     Args:
         a: array of real numbers.

@@ -1094,8 +1094,8 @@ def bitwise_count(x: ArrayLike, /) -> Array:
 def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Shift the bits of `x` to the left by `y` places, which multiplies `x` by `2**y`.
 
-    Bits shifted out of the dtype are lost. The result is 0 for a shift by a negative number, or by
-    at least the width of the dtype.
+    Bits shifted out of the dtype are lost. If `y` is negative, or if it equals or exceeds the
+    number of bits of the dtype, the result is 0.
 
     Args:
         x: integers or booleans.
@@ -1114,8 +1114,8 @@ def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
 def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Shift the bits of `x1` to the right by `x2` places, which divides `x1` by `2**x2`.
 
-    Division rounds down, and signed integers keep their sign. For a shift by a negative number, or
-    by at least the width of the dtype, the result is 0, or -1 if `x1` is negative.
+    The division rounds down, and signed integers keep their sign. If `x2` is negative, or if it
+    equals or exceeds the number of bits of the dtype, the result is 0, or -1 if `x1` is negative.
 
     Args:
         x1: integers or booleans.

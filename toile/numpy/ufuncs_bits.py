@@ -35,7 +35,7 @@ def _bits_of(x: Any) -> Any:
 
 
 def signbit(x: ArrayLike, /) -> Array:
-    """Test which elements have their sign bit set: negative numbers, -0.0, and some NaN values.
+    """Test whether each element's sign bit is set, as in negative numbers, -0.0 and some NaNs.
 
     Args:
         x: array or number.

@@ -115,9 +115,10 @@ def _shaped(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute the remainder of a division that rounds down; the result has the sign of `x2`.
+    """Compute the remainder after dividing `x1` by `x2` and rounding the quotient down.
 
-    The remainder of division by 0 is 0 for integers and NaN for floats.
+    The result has the sign of `x2`. The remainder of division by 0 is 0 for integers and NaN for
+    floats.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -142,7 +143,7 @@ def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute the remainder of a division that rounds toward zero.
+    """Compute the remainder after dividing `x1` by `x2` and rounding the quotient toward zero.
 
     The result has the sign of `x1`. The remainder of division by 0 is 0 for integers and NaN for
     floats.
@@ -167,7 +168,7 @@ def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
-    """Compute the quotient, rounded down, and the remainder of a division.
+    """Divide `x1` by `x2`, and return the quotient, rounded down, and the remainder.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -250,18 +251,19 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Raise `x1` to the power `x2`.
 
     Anything to the power 0 is 1. A negative float raised to a power that is not an integer is NaN.
-    If `x2` is a Python integer or, outside `jit`, an integer array of rank 0, the exponent is
-    known: the power is computed by multiplication, and `x2` does not affect the dtype of the
-    result.
+    If `x2` is a Python integer or, outside `jit`, an integer array of rank 0, the exponent
+    counts as known: the power is computed by multiplication, and `x2` does not affect the dtype of
+    the result.
 
     Args:
         x1: base.
         x2: exponent; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape. Its dtype is the one that both operands promote to (int32
-        for two booleans), unless the exponent is known. Powers of integers are integers; powers
-        that overflow wrap around.
+        An array of the broadcast shape. If the exponent is known, the result has the dtype of `x1`
+        (int32 for a boolean); otherwise, it has the dtype that both operands promote to (int32 for
+        two booleans). If both operands are integers, so is the result; powers that overflow wrap
+        around.
 
     Raises:
         TypeError: `x1` is an integer array and `x2` is a known negative exponent; use

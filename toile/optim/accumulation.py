@@ -48,8 +48,8 @@ def trace(
     Args:
         decay: decay rate of the sum, usually 0.9.
         nesterov: whether to use Nesterov momentum, which looks one step ahead.
-        accumulator_dtype: dtype in which the accumulated values are stored. If `accumulator_dtype`
-            is None, the dtype of the parameters is used.
+        accumulator_dtype: dtype in which the sum is stored. If `accumulator_dtype` is None, the
+            dtype of the parameters is used.
 
     Returns:
         A gradient transformation.
@@ -106,8 +106,8 @@ def ema(
         decay: decay rate of the average; values closer to 1 average over more steps.
         debias: whether to divide the result by `1 - decay**t` at step `t`, which corrects for the
             bias caused by initializing the average to zero.
-        accumulator_dtype: dtype in which the accumulated values are stored. If `accumulator_dtype`
-            is None, the dtype of the parameters is used.
+        accumulator_dtype: dtype in which the average is stored. If `accumulator_dtype` is None, the
+            dtype of the parameters is used.
 
     Returns:
         A gradient transformation.
@@ -203,7 +203,7 @@ class ShouldSkipUpdateFunction(Protocol):
         """Return a boolean scalar (True means skip) and a tree of details to store in the state.
 
         Args:
-            updates: gradients passed to this call.
+            updates: gradients passed to `update`.
             gradient_step: number of updates that the optimizer has made.
             params: parameters passed to `update`, or None.
         """
@@ -237,14 +237,14 @@ def skip_large_updates(
     updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None,
     max_squared_norm: ArrayLike,
 ) -> tuple[Array, base.ArrayTree]:
-    """Check whether the gradients' squared norm is too large or NaN, so `MultiSteps` can skip them.
+    """Check whether the squared norm is too large or NaN, so that `MultiSteps` can skip gradients.
 
     Args:
         updates: gradients to check.
         gradient_step: number of updates made; ignored.
         params: parameters; ignored.
-        max_squared_norm: limit for the squared norm over all leaves; gradients that reach or exceed
-            it are skipped.
+        max_squared_norm: limit for the squared norm over all leaves; gradients whose squared norm
+            reaches or exceeds the limit are skipped.
 
     Returns:
         A boolean scalar (True means skip) and a dict that contains this scalar as `should_skip` and
@@ -291,10 +291,11 @@ class MultiStepsState(NamedTuple):
 class MultiSteps:
     """Accumulate gradients over several calls, and pass their mean or sum to an optimizer.
 
-    Several small batches thus have the same effect as one large batch. If each update takes `k`
-    calls to the method `update`, all but the last of these calls return zeros and leave the
-    optimizer's state unchanged. Like a gradient transformation, the object has methods `init` and
-    `update`. Its method `gradient_transformation` returns a `GradientTransformation`.
+    Several small batches thus have the same effect as one large batch. Each change in the
+    parameters takes `k` calls to the method `update`; all but the last of these calls return zeros
+    and leave the optimizer's state unchanged. Like a gradient transformation, the object has
+    methods `init` and `update`. Its method `gradient_transformation` returns a
+    `GradientTransformation`.
 
     Args:
         opt: optimizer that receives the accumulated gradients.
@@ -423,7 +424,7 @@ class MultiSteps:
         )
 
     def has_updated(self, state: MultiStepsState | base.ArrayTree) -> Array:
-        """Return a boolean scalar: True if no gradient was accumulated after the last update.
+        """Return a boolean scalar: True if no gradient has been accumulated since the last update.
 
         If no gradients are skipped, the result is True if and only if the last call to `update`
         made an update. Before the first update, the result is False. A call whose gradients are

@@ -296,7 +296,8 @@ class ScaleByRpropState(NamedTuple):
         step_sizes: step size of each element, with the structure of the parameters.
         prev_updates: steps computed in the last call to `update`, with the structure of the
             parameters. A step is 0 if the sign of the element's update changed in that call. The
-            next call returns these steps, or 0 for each element whose update then changes its sign.
+            next call returns these steps, except that it returns 0 for each element whose update
+            has a different sign in the next call.
 
     >>> from toile import optim
     >>> optim.scale_by_rprop(0.1).init(jnp.zeros(1))
@@ -316,9 +317,9 @@ def scale_by_rprop(
 
     The step size of an element is multiplied by `eta_plus` while the sign of its update stays the
     same, and by `eta_minus` when the sign changes. As in Optax, `update` returns the step computed
-    in the previous call, so the first result is zero. In the call in which the sign of an element's
-    update changes, and in the next call, `update` returns 0 for that element; the next call does
-    not change the element's step size. `rprop` is this transformation with the sign flipped.
+    in the previous call, so the first result is zero. When the sign of an element's update changes,
+    `update` returns 0 for that element in this call and in the next; the next call leaves the
+    element's step size unchanged. `rprop` is this transformation with the sign flipped.
 
     Args:
         learning_rate: initial step size of each element.
@@ -389,7 +390,7 @@ def _others(axis: int, ndim: int) -> tuple[int, ...]:
 def scale_by_sm3(
     b1: ArrayLike = 0.9, b2: ArrayLike = 1.0, eps: ArrayLike = 1e-8
 ) -> base.GradientTransformation:
-    """Divide updates by the square root of accumulated squares, but store only maxima of them.
+    """Divide updates by the square root of accumulated squares, of which only maxima are stored.
 
     For each row, each column, and so on, the largest accumulated square is stored. The accumulated
     square of an element is its squared update plus the smallest of the maxima stored for its row,

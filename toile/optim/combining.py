@@ -187,7 +187,7 @@ MultiTransformState = PartitionState
 def freeze(
     mask: base.PyTree | str | Sequence[str] | Callable[[base.Params], base.PyTree]
 ) -> base.GradientTransformation:
-    """Freeze the parameters where a mask is True by replacing their updates with zeros.
+    """Freeze the parameters for which a mask is True: replace their updates with zeros.
 
     Args:
         mask: the parameters that stay unchanged, given as a tree of bools with the structure of the

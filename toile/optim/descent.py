@@ -132,8 +132,8 @@ def signum(
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
             taken to a number).
         beta: decay rate of the average of gradients; values closer to 1 average over more steps.
-        accumulator_dtype: dtype in which the accumulated values are stored. If `accumulator_dtype`
-            is None, the dtype of the parameters is used.
+        accumulator_dtype: dtype in which the average is stored. If `accumulator_dtype` is None, the
+            dtype of the parameters is used.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -161,9 +161,9 @@ def rprop(
     The step size of an element is multiplied by `eta_plus` while the sign of its gradient stays the
     same, and by `eta_minus` when the sign changes. Compute gradients on the whole data set, not on
     small batches (Riedmiller and Braun, 1993). `update` returns the step computed in the previous
-    call, so the first result is zero. In the call in which the sign of an element's gradient
-    changes, and in the next call, `update` returns 0 for that element; the next call does not
-    change the element's step size.
+    call, so the first result is zero. When the sign of an element's gradient changes, `update`
+    returns 0 for that element in this call and in the next; the next call leaves the element's step
+    size unchanged.
 
     Args:
         learning_rate: initial step size of each element.
@@ -194,7 +194,7 @@ def rprop(
 def optimistic_gradient_descent(
     learning_rate: ScalarOrSchedule, alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> GradientTransformationExtraArgs:
-    """Gradient descent for games; it extrapolates the last change in the gradient.
+    """Optimistic gradient descent, which extrapolates the last change in the gradient, for games.
 
     A parameter with gradient `g` moves by `-learning_rate * ((alpha + beta) * g - beta * g')`,
     where `g'` is the gradient in the previous step. In the first step, `g'` is `g`. In games, where

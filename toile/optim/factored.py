@@ -21,9 +21,10 @@ class FactoredState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        v_row: for leaves that are factored, averages of squared gradients over the largest axis.
-        v_col: for leaves that are factored, averages of squared gradients over the second-largest
+        v_row: for leaves that are factored, averages of squared gradients, taken over the largest
             axis.
+        v_col: for leaves that are factored, averages of squared gradients, taken over the
+            second-largest axis.
         v: for leaves that are not factored, averages of squared gradients.
 
     >>> from toile import optim
@@ -65,11 +66,11 @@ def scale_by_factored_rms(
 ) -> base.GradientTransformation:
     """Divide updates by the root of their average square, which is factored for large matrices.
 
-    For an array whose two largest axes are long enough, only the averages of the squared updates
-    over each of these axes are stored. The average squares of the elements are estimated as the
-    outer product of the two stored averages, divided by their common mean (Adafactor; Shazeer and
-    Stern, 2018). At step `t`, counted from 1, the decay rate of the averages is
-    `1 - t**-decay_rate`.
+    If the two largest axes of an array are long enough, the squared updates are averaged over each
+    of these two axes, and only these averages are stored. The average squares of the
+    elements are estimated as the outer product of the two stored averages, divided by their common
+    mean (Adafactor; Shazeer and Stern, 2018). At step `t`, counted from 1, the decay rate of the
+    averages is `1 - t**-decay_rate`.
 
     Args:
         factored: whether to factor the average squares. If False, the average squares are stored in

@@ -165,7 +165,7 @@ def inject_hyperparams(
         static_args: name or names of arguments that are passed to `inner_factory` unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters. If None, the dtype of the
             parameters is used; if the parameters have different dtypes, the dtype to which all
-            others promote is used.
+            of these promote is used.
 
     Returns:
         A function that accepts the arguments of `inner_factory` and returns the transformation.
@@ -235,7 +235,7 @@ def inject_stateful_hyperparams(
         static_args: name or names of arguments that are passed to `inner_factory` unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters. If None, the dtype of the
             parameters is used; if the parameters have different dtypes, the dtype to which all
-            others promote is used.
+            of these promote is used.
 
     Returns:
         A function that accepts the arguments of `inner_factory` and returns the transformation.
@@ -269,7 +269,7 @@ def _nested(state: Any) -> list[Any]:
 
 
 def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
-    """Collect the hyperparameters in a state.
+    """Return the hyperparameters that a state contains.
 
     Args:
         state: state of any optimizer. Only the parts created by `inject_hyperparams` are read.

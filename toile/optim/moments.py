@@ -144,7 +144,7 @@ def scale_by_amsgrad(
     mu_dtype: DTypeLike | None = None, bias_correction_mu: bool = True,
     bias_correction_nu: bool = True,
 ) -> base.GradientTransformation:
-    """Divide the average update by the square root of the largest average square so far.
+    """Divide the average update by the square root of the largest average squared update so far.
 
     The result is `m / (sqrt(max(v) + eps_root) + eps)`, where `m` and `v` are the averages that
     `scale_by_adam` computes, and the maximum is taken over all steps so far. `amsgrad` adds a
@@ -326,7 +326,7 @@ def scale_by_adan(
     b1: ArrayLike = 0.98, b2: ArrayLike = 0.92, b3: ArrayLike = 0.99, eps: ArrayLike = 1e-8,
     eps_root: ArrayLike = 0.0,
 ) -> base.GradientTransformation:
-    """Add the average update and its average change, and divide by the root of an average square.
+    """Extrapolate the average update, and divide the result by the root of an average square.
 
     Let `d` be the change in the update `g` since the previous step (0 in the first step), and let
     `m`, `v` and `n` be the moving averages of `g`, `d` and `|g + (1 - b2) * d|**2`, corrected for

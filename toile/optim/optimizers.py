@@ -151,11 +151,11 @@ def amsgrad(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
     bias_correction_mu: bool = True, bias_correction_nu: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """A variant of Adam that uses the largest average square so far, which never decreases.
+    """A variant of Adam that uses the largest average squared gradient of all steps so far.
 
     A parameter moves by `-learning_rate * m / (sqrt(max(v) + eps_root) + eps)`, where `m` and `v`
-    are the averages that `adam` computes, and the maximum is taken over all steps so far (Reddi et
-    al., 2018).
+    are the averages that `adam` computes. The maximum is taken over all steps so far, so it never
+    decreases (Reddi et al., 2018).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -226,7 +226,7 @@ def adamaxw(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999,
     eps: ArrayLike = 1e-8, weight_decay: ScalarOrSchedule = 1e-4, mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """Adamax with decoupled weight decay, which is not divided by the maximum.
+    """Adamax with decoupled weight decay, which does not depend on the size of the gradients.
 
     A parameter `p` moves by `-learning_rate * (m / u + weight_decay * p)`, where `m` and `u` are
     defined as in `adamax`.
@@ -424,9 +424,10 @@ def yogi(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999,
     eps: ArrayLike = 1e-3,
 ) -> GradientTransformationExtraArgs:
-    """Yogi: a variant of Adam whose average square moves toward `g²` by a fixed fraction of `g²`.
+    """Yogi: a variant of Adam whose average square changes by a fraction of the squared gradient.
 
-    The average square becomes `v = v - (1 - b2) * sign(v - g²) * g²`, and a parameter moves by
+    For a gradient `g`, the average square moves toward `g²` by a fixed fraction of `g²`: it becomes
+    `v = v - (1 - b2) * sign(v - g²) * g²`. A parameter moves by
     `-learning_rate * m / (sqrt(v) + eps)`, where `m` and `v` are bias-corrected as in `adam`
     (Zaheer et al., 2018). Both `m` and `v` start at 1e-6.
 
@@ -791,8 +792,8 @@ def sm3(learning_rate: ArrayLike, momentum: ArrayLike = 0.9) -> GradientTransfor
     """SM3: a variant of Adagrad that stores one vector per axis, not one number per element.
 
     The sum of an element's squared gradients is estimated as the smallest of the entries stored for
-    its row, its column, and so on. Gradients are divided by the square root of this estimate and
-    averaged (Anil et al., 2019). Large matrices need little additional memory.
+    its row, its column, and so on. Gradients are divided by the square root of this estimate, and
+    the quotients are averaged (Anil et al., 2019). Large matrices need little additional memory.
 
     Args:
         learning_rate: step size, a number.
@@ -871,7 +872,7 @@ def optimistic_adam_v2(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """A variant of Adam for games such as GAN training; it extrapolates the change in its step.
+    """Optimistic Adam, which extrapolates the change in its steps, for games such as GAN training.
 
     A parameter moves by `-learning_rate * ((alpha + beta) * u - beta * u')`, where `u` is the step
     that `adam` computes, without the learning rate, and `u'` is the previous `u`. In games, where

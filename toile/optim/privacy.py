@@ -89,8 +89,8 @@ def dpsgd(
     """Differentially private gradient descent, which needs one gradient per example.
 
     The gradients must have a leading batch axis with one entry per example.
-    `differentially_private_aggregate` combines them, and the combined gradient is treated as in
-    `sgd` (Abadi et al., 2016).
+    `differentially_private_aggregate` combines them, and the result is used in the same way
+    as a gradient in `sgd` (Abadi et al., 2016).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps

@@ -25,7 +25,7 @@ class ScaleByLBFGSState(NamedTuple):
             `memory_size`.
         diff_updates_memory: past changes in the gradients, stored in the same way.
         weights_memory: vector that contains `1 / dot(dw, dg)` for each past step, where `dw` and
-            `dg` are the changes in the parameters and the gradients.
+            `dg` are the changes in the parameters and the gradients in that step.
 
     >>> from toile import optim
     >>> optim.scale_by_lbfgs(memory_size=3).init(jnp.zeros(2)).diff_params_memory.shape
@@ -76,8 +76,8 @@ def scale_by_lbfgs(
     """Multiply gradients by an estimate of the inverse Hessian that is computed from past steps.
 
     The product is computed by the two-loop recursion of L-BFGS (Liu and Nocedal, 1989). Put this
-    transformation first in a chain, because it needs the unmodified gradients. It does not flip
-    the sign. `lbfgs` flips the sign and adds a learning rate and a line search.
+    transformation first in a chain, because it needs the unmodified gradients. The sign of
+    the product is not flipped; `lbfgs` flips it, and adds a learning rate and a line search.
 
     Args:
         memory_size: number of past steps used in the estimate, at least 1.

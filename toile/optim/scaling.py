@@ -62,8 +62,8 @@ def scale_by_schedule(step_size_fn: base.Schedule) -> base.GradientTransformatio
 
     Args:
         step_size_fn: function that maps the number of updates made so far, which is 0 in the first
-            update, to the factor. The factor is converted to the dtype of each leaf. The sign is
-            not flipped; to flip it, use `scale_by_learning_rate`.
+            update, to the factor. The factor is converted to the dtype of each leaf. Its sign
+            is not flipped; to flip it, use `scale_by_learning_rate`.
 
     Returns:
         A gradient transformation.
@@ -91,7 +91,7 @@ def scale_by_schedule(step_size_fn: base.Schedule) -> base.GradientTransformatio
 def scale_by_learning_rate(
     learning_rate: base.ScalarOrSchedule | None = None, *, flip_sign: bool = True
 ) -> base.GradientTransformation:
-    """Multiply updates by the negative learning rate, so that steps go downhill.
+    """Multiply updates by minus the learning rate, so that steps go downhill.
 
     Args:
         learning_rate: a number or a schedule. If None, updates are returned unchanged; their sign
@@ -171,8 +171,8 @@ def scale_by_trust_ratio(
 ) -> base.GradientTransformation:
     """Multiply each leaf of the updates by the ratio of the parameter norm to the update norm.
 
-    The factor is `trust_coefficient * norm(param) / (norm(update) + eps)`, or 1 if one of the norms
-    is zero. The length of a step is therefore proportional to the norm of the parameter. `lars` and
+    The factor is `trust_coefficient * norm(param) / (norm(update) + eps)`, or 1 if either norm is
+    zero. The length of a step is therefore proportional to the norm of the parameter. `lars` and
     `lamb` use this transformation.
 
     Args:
@@ -389,7 +389,7 @@ def scale_by_polyak(
 
     The factor is `min((value - f_min) / (norm(updates)**2 + eps), max_learning_rate)`, or 0 if the
     denominator is at most the machine epsilon. Pass the loss to `update` as the keyword argument
-    `value`. The sign is not flipped; `polyak_sgd` flips it.
+    `value`. The sign of the updates is not flipped; `polyak_sgd` flips it.
 
     Args:
         f_min: smallest value that the loss can have.

@@ -299,10 +299,10 @@ def scale_by_zoom_linesearch(
     are the updates, which must point downhill, and `slope(s)` is the derivative of `f(w + s * u)`
     with respect to `s`.
 
-    Step sizes increase until an interval is found that contains a step size that satisfies the
-    conditions, and then the interval is narrowed. If no such step size is found, the search uses
-    the best step size that decreased the loss enough. If no step size decreased the loss enough,
-    the search uses the last step size tried, or 0 if the loss is not finite there.
+    The search first increases the step size until it finds an interval in which some step size
+    satisfies the conditions, and then narrows the interval. If no such step size is found, the
+    search uses the best step size that decreased the loss enough. If no step size decreased the
+    loss enough, the search uses the last step size tried, or 0 if the loss is not finite there.
 
     The `update` of this transformation needs the keyword arguments `value` (the loss), `grad` (its
     gradient) and `value_fn` (the function of the parameters that computes the loss). All other
@@ -323,8 +323,8 @@ def scale_by_zoom_linesearch(
             None, the alternative condition is not used.
         stepsize_precision: interval length at or below which the search ends, provided that a step
             size that decreases the loss enough has been found.
-        initial_guess_strategy: step size that a search tries first: "keep" for the last step size,
-            or "one" for 1, which quasi-Newton methods need.
+        initial_guess_strategy: step size that a search tries first: "keep" for the step size that
+            the last search found, or "one" for 1, which quasi-Newton methods need.
         verbose: whether to print the reason if a search fails.
 
     Returns:

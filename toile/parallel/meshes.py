@@ -170,8 +170,8 @@ class Mesh(_Named):
     """Devices arranged in an array with named axes.
 
     Shardings refer to the names: `NamedSharding(mesh, P("x"))` divides the first axis of an array
-    along axis `"x"` of the mesh. Inside a `with mesh:` block, `shard_map` and specs refer to the
-    mesh. Equal meshes are the same object.
+    along axis `"x"` of the mesh. Inside a `with mesh:` block, `shard_map` uses the mesh and
+    specs refer to it. Equal meshes are the same object.
 
     Args:
         devices: the devices, such as `toile.devices()`, in an array or a nested sequence, which

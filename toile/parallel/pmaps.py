@@ -55,8 +55,8 @@ def pmap(
             their first axis.
         out_axes: position of the mapped axis in each result; None for a result that is the same on
             all devices.
-        static_broadcasted_argnums: positions of arguments that are constants in the trace; they
-            must be hashable.
+        static_broadcasted_argnums: positions of arguments that are constants in the trace.
+            These arguments must be hashable.
         devices: the devices, one for each slice; None for the default devices.
         backend: platform whose devices are used, such as "cpu"; None for the default platform.
         axis_size: number of slices; if None, it is the size of the arguments' mapped axis.

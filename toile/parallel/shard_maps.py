@@ -70,8 +70,9 @@ def shard_map(
             Along the other mesh axes, the result must be the same on all devices.
         in_specs: a tuple, or a tree with the structure of the arguments, that contains a
             `PartitionSpec` for each argument. The spec names the mesh axes along which the argument
-            is divided. An argument whose spec is None is passed unchanged. By default, arguments
-            are divided according to their current shardings.
+            is divided. If the spec is None, the argument is neither divided nor traced: the
+            function receives the value itself. By default, arguments are divided according to their
+            current shardings.
         mesh: mesh to map over; None for the current mesh.
         axis_names: names of the mesh axes to map over; an empty set means all axes.
         check_vma: whether to check that results are the same on all devices wherever `out_specs`

@@ -141,7 +141,7 @@ _MODES: dict[str | None, GatherScatterMode] = {
 
 
 def fill_text(value: Any) -> str | None:
-    """A fill value as text, because 0.0 and -0.0, or 1 and True, would be equal as numbers."""
+    """A fill value as text; as numbers, 0.0 and -0.0 would be equal, and so would 1 and True."""
     return None if value is None else repr(np.asarray(value).item())
 
 
@@ -192,7 +192,7 @@ PICKED = frozenset((
 def is_picked(x: Aval, out: Aval) -> bool:
     """Whether a loop nest may read elements of x at computed places.
 
-    It may if several adjacent elements are read together and kernels support the dtype."""
+    This is allowed if adjacent elements are read together and kernels support the dtype."""
     return (x.ndim > 1 and x.size > 0 and out.shape[-1] >= 8
             and not dtypes.is_extended(x.dtype) and np.dtype(x.dtype).name in PICKED)
 

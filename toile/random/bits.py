@@ -66,8 +66,9 @@ def uniform(
 ) -> Array:
     """Draw floats from the uniform distribution on the interval [minval, maxval).
 
-    The bounds are broadcast to `shape`. If the interval is short compared with the bounds, rounding
-    can produce `maxval` itself. Where `maxval` is below `minval`, all results are `minval`.
+    The bounds are broadcast to `shape`. If the interval is much shorter than the magnitude of its
+    bounds, rounding can produce `maxval` itself. Where `maxval` is below `minval`, all results are
+    `minval`.
 
     Args:
         key: random key; do not use it again.
@@ -456,7 +457,7 @@ def _weighted(key, population, shape, replace, p, mode):
 
 
 def gumbel_mode(mode):
-    """The checked mode of Gumbel sampling; if None, "low"."""
+    """The mode of Gumbel sampling, after a check; None means "low"."""
     mode = "low" if mode is None else mode
     if mode not in ("highest", "high", "low"):
         raise ValueError(f"Must provide valid mode for gumbel got: {mode}{here()}")

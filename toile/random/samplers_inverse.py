@@ -90,8 +90,8 @@ def categorical(
         axis: the axis of the outcomes in `logits`.
         shape: shape of the result, to which the shape of `logits` without `axis` must broadcast.
             If `shape` is None, one index is drawn for each vector of logits.
-        replace: whether an outcome can be drawn more than once. If False, the draws along the
-            leading axes of `shape`, which `logits` does not have, are distinct.
+        replace: whether an outcome can be drawn more than once. If False, the draws along those
+            leading axes of `shape` that `logits` does not have are distinct.
         mode: precision of the Gumbel noise that is added to the logits, as in `gumbel`.
         out_sharding: accepted for compatibility with JAX; only its type is checked.
 

@@ -313,8 +313,9 @@ def double_sided_maxwell(
         key: random key; do not use it again.
         loc: center of the distribution.
         scale: factor by which the numbers are multiplied.
-        shape: shape of the leading axes of the result. If it is `()`, the leading axes have the
-            shape that the parameters broadcast to, as in JAX.
+        shape: first part of the result's shape. If `shape` is `()`, the shape that the parameters
+            broadcast to is used instead, and therefore occurs twice in the result's shape, as in
+            JAX.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:

@@ -52,7 +52,7 @@ class Differences:
 def fill(
     target: Any, state: Any, *, check_shapes: bool = True, check_dtypes: bool = True
 ) -> tuple[Any, Differences]:
-    """The target's state dict, with those leaves of `state` that fit, and the differences."""
+    """A pair: the target's state dict with the leaves of `state` that fit, and the differences."""
     missing: list[str] = []
     unexpected: list[str] = []
     misshaped: list[str] = []

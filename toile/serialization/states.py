@@ -187,8 +187,8 @@ def restore_partially(
     """Restore a tree from those values of a state dict that fit the tree, ignoring all others.
 
     Args:
-        target: the tree. It provides the values that are missing from the state dict.
-        state: the state dict, in which entries may be missing or unknown.
+        target: the tree. Its values are kept wherever the state dict has no value that fits.
+        state: the state dict. Entries of the tree may be missing, and other entries may be present.
         check_shapes: if True, an array fits only if it has the shape of the corresponding array in
             `target`.
         check_dtypes: if True, an array fits only if it has the dtype of the corresponding array in

@@ -42,7 +42,7 @@ _current = _Replicas()
 
 @contextmanager
 def over(axis: Any, weight: Any) -> Iterator[None]:
-    """Set the mapped axis and the weight for a step that is traced in the block."""
+    """Set the mapped axis and the weight for a step that is traced in a `with` block."""
     before = _current.axis, _current.weight
     _current.axis, _current.weight = axis, weight
     try:
@@ -55,8 +55,8 @@ def average(values: PyTree) -> PyTree:
     """Average the floating-point arrays in a tree over the devices of a replicated step.
 
     Call this function in a step that `replicated` runs; elsewhere, and on one device, it returns
-    its argument unchanged. `TrainState.apply_gradients` calls this function for the gradients. If
-    the batch is padded, each device is weighted by its number of real examples.
+    its argument unchanged. `TrainState.apply_gradients` applies this function to the gradients.
+    If the batch is padded, each device is weighted by its number of real examples.
 
     Args:
         values: tree of arrays.
@@ -95,7 +95,7 @@ def _means(leaves: list[Any]) -> list[Any]:
 def average_metrics(values: PyTree) -> PyTree:
     """Average metrics over the devices of a replicated step.
 
-    `replicated` calls this function for the metrics that a step returns.
+    `replicated` applies this function to the metrics that a step returns.
 
     Args:
         values: tree of numbers, metrics (`Metric`) and collections of metrics (`Collection`).

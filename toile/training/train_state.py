@@ -198,8 +198,8 @@ class ModelState(TrainState):
 
     The training loop is the same whether or not the model has `BatchNorm` or `Dropout`. The keys
     for each step are derived by folding the step number into the streams' keys. The training loop
-    need not split or store keys, and a resumed run continues with the same random numbers. Create a
-    state with `ModelState.init` or `ModelState.create`.
+    therefore need not split or store keys, and a resumed run uses the same random numbers as a run
+    that was not interrupted. Create a state with `ModelState.init` or `ModelState.create`.
 
     Args:
         step: number of updates so far.

@@ -93,9 +93,9 @@ def value_and_grad(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute a scalar function of a scope and its gradients with respect to the arguments.
+    """Compute the value and the gradients of a scalar function of a scope and arguments.
 
-    The function is not differentiated with respect to the variables.
+    The gradients are taken with respect to the arguments, not with respect to the variables.
 
     Args:
         fn: function `f(scope, *primals)` that returns a scalar.
@@ -134,7 +134,7 @@ def jvp(
         primals: tuple of the arguments of `fn`.
         tangents: tuple with one tangent for each argument, of the same shape as that argument.
         variable_tangents: tangents of the variables, by collection. Collections without an entry
-            are constant.
+            are treated as constant.
         variables: filter that selects the collections visible inside the transform; True selects
             all.
         rngs: filter that selects the random streams visible inside the transform; True selects all.

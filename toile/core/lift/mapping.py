@@ -184,10 +184,10 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {True: 0},
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {True: True},
 ) -> Callable[..., Any]:
-    """Call a function of a scope repeatedly in nested loops, and recompute steps to save memory.
+    """Call a function of a scope in nested loops whose steps are recomputed to save memory.
 
     There are `prod(lengths)` calls in total. With `d` nested loops of equal length and `n` calls,
-    computing gradients stores about `d * n ** (1 / d)` intermediate results instead of `n`.
+    about `d * n ** (1 / d)` intermediate results are stored for the gradients, instead of `n`.
 
     Args:
         body_fn: function `f(scope, carry)` that returns the next carry.

@@ -81,7 +81,7 @@ def value_and_grad(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute a scalar function of a module, and the gradients with respect to the arguments.
+    """Compute a scalar function of a module, and its gradients with respect to `primals`.
 
     Args:
         fn: function `f(mdl, *primals)` that returns a scalar.
@@ -129,7 +129,7 @@ def grad(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute the gradients of a scalar function of a module with respect to the arguments.
+    """Compute the gradients of a scalar function of a module with respect to `primals`.
 
     Args:
         fn: function `f(mdl, *primals)` that returns a scalar.
@@ -178,7 +178,7 @@ def jvp(
         primals: tuple of the arguments of `fn`.
         tangents: tuple with one tangent for each argument, of the same shape as that argument.
         variable_tangents: tangents of the variables, by collection. Collections without an entry
-            are constant.
+            are treated as constants.
         variables: filter that selects the collections visible inside the transform; True selects
             all.
         rngs: filter that selects the random streams visible inside the transform; True selects all.
@@ -217,7 +217,7 @@ def custom_vjp(
         backward_fn: function `f(*nondiff_args, residuals, ct)`, where `nondiff_args` are the
             arguments at `nondiff_argnums` and `ct` is the cotangent of the result. It returns a
             tuple that contains the gradients of the variables in `grad_vars`, by collection,
-            followed by the gradient of each argument.
+            followed by the gradient of each differentiated argument.
         grad_vars: filter that selects the collections to differentiate with respect to.
         nondiff_argnums: positions of the arguments that are not differentiated but are passed to
             `backward_fn`; the module has position 0.

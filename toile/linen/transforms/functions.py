@@ -119,9 +119,9 @@ def jit(
             that method. If `methods` is None, `__call__` is used.
 
     Returns:
-        A class if `target` is a class; otherwise, a function with the arguments of `target`. The
-        method `why()` of the function, or of the transformed method of the class, lists the cause
-        of each trace.
+        A class if `target` is a class; otherwise, a function with the arguments of `target`. Call
+        `why()` on this function, or on the transformed method of the class, to list the cause of
+        each trace.
 
     >>> import toile.linen as nn
     >>> JitDense = nn.jit(nn.Dense)
@@ -189,11 +189,11 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = FrozenDict({True: 0}),
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict({True: True}),
 ) -> Target:
-    """Apply a module repeatedly in nested loops, recomputing steps for the gradient.
+    """Apply a module repeatedly in nested loops, recomputing the steps in the backward pass.
 
     There are `prod(lengths)` calls in total. With `d` nested loops of equal length and `n` calls,
-    computing gradients stores about `d * n ** (1 / d)` intermediate results instead of `n`. The
-    module must have one argument, the carry, and return the new carry.
+    about `d * n ** (1 / d)` intermediate results are stored for the backward pass instead of `n`.
+    The module must take one argument, the carry, and return the new carry.
 
     Args:
         target: a module class, or a function whose first argument is a module.
@@ -244,8 +244,8 @@ def scan(
     The method of the module must have the form `(carry, *xs) -> (carry, ys)`. The loop slices `xs`
     and the variables along an axis, and stacks the results `ys`. If a deep stack of identical
     layers is written as such a loop, the layer is traced and compiled only once. Variable
-    collections that no argument selects, and random streams that are not listed in `split_rngs`,
-    are not visible inside the transform.
+    collections that none of `variable_axes`, `variable_broadcast` and `variable_carry` selects, and
+    random streams that are not listed in `split_rngs`, are not visible inside the transform.
 
     Args:
         target: a module class, in which case its `methods` are transformed, or a function whose

@@ -127,7 +127,7 @@ class RMSPropHyperParams:
 
 @struct.dataclass
 class RMSPropParamState:
-    """Moving averages of the squared gradient and, if `centered`, of the gradient."""
+    """Moving averages of the squared gradient and, if `centered` is True, of the gradient."""
 
     v: Any
     mg: Any

@@ -243,7 +243,7 @@ class Optimizer(struct.PyTreeNode):
     def replicate(
         self, devices: Sequence[Device] | None = None, axis_name: str = "batch"
     ) -> Optimizer:
-        """Copy the optimizer to each device, so that steps use the mean gradient over all devices.
+        """Copy the optimizer to each device; its steps then average gradients over all devices.
 
         Args:
             devices: devices to copy to. If `devices` is None, all local devices are used.
@@ -350,9 +350,9 @@ class MultiOptimizer(OptimizerDef):
     """An optimizer that applies different optimizers to different parameters.
 
     For each optimizer, a traversal (see `toile.traverse_util`) selects the parameters. Parameters
-    that no traversal selects stay unchanged, and their state is None. If `apply_gradient` overrides
-    hyperparameters, the new values are passed to all optimizers. To override hyperparameters for
-    each optimizer separately, pass a list as `hyper_params`.
+    that no traversal selects stay unchanged, and their state is None. Hyperparameters that are
+    passed to `apply_gradient` by name apply to all optimizers. To override hyperparameters for each
+    optimizer separately, pass a list with one entry per optimizer as `hyper_params`.
 
     Args:
         traversals_and_optimizers: pairs (traversal, optimizer definition).

@@ -27,7 +27,7 @@ class DynamicScaleResult(NamedTuple):
         finite: boolean scalar, True if all gradients are finite. If `finite` is False, skip the
             step.
         aux: value of the function, or the pair (value, aux) if `has_aux` is True.
-        grad: gradients in float32, divided by the scale.
+        grad: gradients of the original, unscaled function, in float32.
 
     >>> from toile import optim
     >>> result = optim.DynamicScale(scale=4.0).value_and_grad(jnp.square)(jnp.array(3.0))
@@ -92,8 +92,9 @@ class DynamicScale(struct.PyTreeNode):
         growth_factor: factor by which the scale is multiplied to increase it.
         backoff_factor: factor by which the scale is multiplied if gradients are not finite.
         growth_interval: number of consecutive steps with finite gradients that must precede an
-            increase. The scale is increased in the next step with finite gradients, that is, once
-            every `growth_interval + 1` steps as long as all gradients are finite.
+            increase. If the gradients in the following step are finite too, that step increases
+            the scale. As long as all gradients are finite, the scale therefore increases once
+            every `growth_interval + 1` steps.
         fin_steps: number of steps with finite gradients since the scale last changed.
         scale: the current scale.
 

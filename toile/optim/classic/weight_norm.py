@@ -36,8 +36,8 @@ class WeightNorm(OptimizerDef):
 
     With weight normalization, each parameter is written as `s * v / norm(v)`, and the wrapped
     optimizer updates `v` and `s` (Salimans and Kingma, 2016). Norms are computed over all axes
-    except the last. Biases, and other parameters for which each of these norms would be computed
-    from a single element, are passed to the wrapped optimizer unchanged.
+    except the last. Biases and other parameters in which every axis except the last has size 1 are
+    passed to the wrapped optimizer unchanged, because each norm would be that of a single element.
 
     Args:
         wrapped_optimizer: definition of the optimizer that updates `v` and `s`.

@@ -23,7 +23,7 @@ __all__ = [
 def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
     """Compute the binary cross entropy between each logit and its label.
 
-    The labels are independent of each other. The loss is
+    Each label is predicted independently of the others. The loss is
     `-labels * log(p) - (1 - labels) * log(1 - p)` with `p = sigmoid(logits)`. It is computed
     directly from the logits, so it stays precise where `p` is near 0 or 1.
 
@@ -221,7 +221,7 @@ def _weighted_logsoftmax_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute `softmax_cross_entropy` for logits that may be -inf for classes with label 0.
+    """Compute `softmax_cross_entropy`; logits may be -inf for classes whose label is 0.
 
     Args:
         logits: unnormalized scores, a floating-point array; the classes lie along the last axis.

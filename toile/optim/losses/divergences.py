@@ -27,8 +27,9 @@ def kl_divergence(
     0.
 
     Args:
-        log_predictions: logarithms of predicted probabilities, floating-point.
-        targets: target probabilities, floating-point, which are broadcast against the predictions.
+        log_predictions: logarithms of predicted probabilities, a floating-point array.
+        targets: target probabilities, a floating-point array that is broadcast against the
+            predictions.
         axis: axis or axes along which each distribution lies.
         where: boolean mask of the elements to include, which is broadcast against the inputs. If
             `where` is None, all elements are included.
@@ -57,9 +58,9 @@ def kl_divergence_with_log_targets(
     The divergence is `sum(exp(log_targets) * (log_targets - log_predictions))`.
 
     Args:
-        log_predictions: logarithms of predicted probabilities, floating-point.
-        log_targets: logarithms of target probabilities, floating-point, which are broadcast against
-            the predictions.
+        log_predictions: logarithms of predicted probabilities, a floating-point array.
+        log_targets: logarithms of target probabilities, a floating-point array that is broadcast
+            against the predictions.
         axis: axis or axes along which each distribution lies.
         where: boolean mask of the elements to include, which is broadcast against the inputs. If
             `where` is None, all elements are included.
@@ -90,8 +91,8 @@ def generalized_kl_divergence(
     The result, `kl_divergence` plus `sum(exp(log_predictions) - targets)`, is never negative.
 
     Args:
-        log_predictions: logarithms of predicted weights, floating-point.
-        targets: target weights, floating-point, which are broadcast against the predictions.
+        log_predictions: logarithms of predicted weights, a floating-point array.
+        targets: target weights, a floating-point array that is broadcast against the predictions.
         axis: axis or axes along which each distribution lies.
         where: boolean mask of the elements to include, which is broadcast against the inputs. If
             `where` is None, all elements are included.
@@ -117,8 +118,8 @@ def convex_kl_divergence(
     """Compute `generalized_kl_divergence` under its former name, which is deprecated.
 
     Args:
-        log_predictions: logarithms of predicted weights, floating-point.
-        targets: target weights, floating-point, which are broadcast against the predictions.
+        log_predictions: logarithms of predicted weights, a floating-point array.
+        targets: target weights, a floating-point array that is broadcast against the predictions.
         axis: axis or axes along which each distribution lies.
         where: boolean mask of the elements to include, which is broadcast against the inputs. If
             `where` is None, all elements are included.

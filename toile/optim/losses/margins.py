@@ -130,7 +130,7 @@ def multiclass_sparsemax_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
     """Compute the sparsemax loss for several classes.
 
     The loss is 0 if the score of the correct class exceeds all other scores by at least 1.
-    Sparsemax maps scores to the nearest point of the probability simplex. This loss is to sparsemax
+    Sparsemax maps scores to the nearest point in the probability simplex. This loss is to sparsemax
     what cross entropy is to softmax (Martins and Astudillo, 2016).
 
     Args:

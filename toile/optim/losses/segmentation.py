@@ -110,7 +110,7 @@ def multiclass_generalized_dice_loss(
     predictions: ArrayLike, targets: ArrayLike, *, smooth: ArrayLike = 1.0,
     apply_softmax: bool = True, ignore_background: bool = False,
 ) -> Array:
-    """Compute the mean `dice_loss`, with each class weighted by its inverse squared size.
+    """Compute the mean `dice_loss`, with each class weighted by the inverse square of its size.
 
     The weights make small regions count as much as large regions (Sudre et al., 2017).
 

@@ -14,13 +14,13 @@ __all__ = ["ntxent", "triplet_margin_loss"]
 
 
 def ntxent(embeddings: ArrayLike, labels: ArrayLike, temperature: ArrayLike = 0.07) -> Array:
-    """Compute the normalized temperature-scaled cross entropy of embeddings.
+    """Compute the NT-Xent loss, which is low if embeddings with the same label are similar.
 
-    The loss of a pair of examples with the same label is a softmax cross entropy, in which the
-    second example is the correct class and all examples with other labels are the wrong classes.
-    The logits are the cosine similarities to the first example, divided by `temperature`. The
-    result is the mean over all such pairs (SimCLR; Chen et al., 2020). If there are no pairs, the
-    result is NaN.
+    NT-Xent stands for normalized temperature-scaled cross entropy. The loss of a pair of
+    examples with the same label is a softmax cross entropy, in which the second example is the
+    correct class and all examples with other labels are the wrong classes. The logits are the
+    cosine similarities to the first example, divided by `temperature`. The result is the mean over
+    all such pairs (SimCLR; Chen et al., 2020). If there are no pairs, the result is NaN.
 
     Args:
         embeddings: floating-point array of shape (batch, features).

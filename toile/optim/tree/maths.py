@@ -144,7 +144,7 @@ def vdot(tree_x: PyTree, tree_y: PyTree) -> ArrayLike:
     """Compute the inner product of two trees, after conjugating the first tree.
 
     Args:
-        tree_x, tree_y: trees of the same structure and shapes.
+        tree_x, tree_y: trees with the same structure and the same leaf shapes.
 
     Returns:
         A scalar; 0 if the trees have no leaves.
@@ -161,8 +161,8 @@ def sum(tree: PyTree, associative_reduction: bool = False) -> ArrayLike:
 
     Args:
         tree: tree of arrays.
-        associative_reduction: whether to add the sums of the leaves in pairs, then pairs of pairs,
-            and so on. Adding in pairs causes smaller rounding errors than adding the sums one
+        associative_reduction: whether to add the sums of the leaves in pairs, then these results in
+            pairs, and so on. The rounding errors are then smaller than if the sums are added one
             after another.
 
     Returns:
@@ -462,7 +462,7 @@ def update_moment_per_elem_norm(
         moments: tree of averages.
         decay: decay rate of the average; values closer to 1 average over more steps.
         order: power to which the absolute values are raised. It should be even, because real
-            gradients are raised to this power without first taking their absolute values.
+            gradients keep their signs when they are raised to this power.
 
     Returns:
         The tree of new averages.
@@ -500,7 +500,7 @@ def update_infinity_moment(
 def bias_correction(moment: PyTree, decay: ArrayLike, count: ArrayLike) -> PyTree:
     """Correct the bias of a moving average by dividing the average by `1 - decay**count`.
 
-    Without this correction, an average that starts at zero is too small in the first steps.
+    Without this correction, an average that starts at zero is too close to zero in the first steps.
 
     Args:
         moment: tree of averages.

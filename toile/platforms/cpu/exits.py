@@ -39,6 +39,9 @@ def _fresh(executable: Executable, consts: Sequence[Any]) -> Context:
     return context
 
 
+RECYCLED = 1 << 16  # bytes of a result whose memory later calls use again: allocating takes 2 us
+
+
 class Exit:
     """The exit of a Program: memory, the run, and the tree of results.
 
@@ -91,6 +94,8 @@ class Exit:
             elif nbytes in self.pools:
                 scope[f"pool{nbytes}"] = self.pools[nbytes][0]
                 found = f"taken(pool{nbytes}, {nbytes})"
+            elif nbytes <= RECYCLED:
+                found = f"recycled(context.spare[{i}], {nbytes})"
             else:
                 found = f"allocate({nbytes})"
             lines += [f"m{i} = {found}", f"p{i} = m{i}[1]"]

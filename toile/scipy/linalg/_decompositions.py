@@ -112,7 +112,7 @@ def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bo
 
     Returns:
         The solution. It has the shape of `b`, except that the batch axes of the factor and of `b`
-        are broadcast.
+        are broadcast against each other.
 
     >>> from toile.scipy import linalg
     >>> factor = linalg.cho_factor(jnp.array([[4.0, 2.0], [2.0, 2.0]]))
@@ -149,7 +149,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
 
     Returns:
         The solution. It has the shape of `b`, except that the batch axes of `a` and `b` are
-        broadcast.
+        broadcast against each other.
 
     Raises:
         ValueError: `trans` is invalid.
@@ -350,7 +350,7 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
 
     Returns:
         The solution. It has the shape of `b`, except that the batch axes of the factorization and
-        of `b` are broadcast.
+        of `b` are broadcast against each other.
 
     Raises:
         ValueError: `trans` is invalid.
@@ -500,7 +500,7 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
 
     Returns:
         The solution. It has the shape of `b`, except that the batch axes of `a` and `b` are
-        broadcast.
+        broadcast against each other.
 
     Raises:
         ValueError: `assume_a` is invalid.

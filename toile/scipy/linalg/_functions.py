@@ -128,11 +128,11 @@ def _expm(a, upper_triangular, limit):
 
 def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None,
                  compute_expm: bool = True) -> tuple[Array, Array] | Array:
-    """Compute the exponential of a square matrix, and its derivative in a given direction.
+    """Compute the exponential of a square matrix, and the exponential's directional derivative.
 
     Args:
         A: matrices of shape `(..., n, n)`.
-        E: direction, with the shape of `A`.
+        E: direction of the derivative, with the shape of `A`.
         method: ignored.
         compute_expm: whether to return the exponential.
 
@@ -155,7 +155,7 @@ def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None,
 
 
 def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
-    """Compute the principal square root of a square matrix: the matrix `X` such that `X X = A`.
+    """Compute the principal square root of a square matrix: a matrix `X` such that `X X = A`.
 
     Args:
         A: one matrix of shape `(n, n)`.

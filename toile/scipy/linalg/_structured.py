@@ -152,8 +152,8 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
     Args:
         f: birth rates of the `n` age groups, along the last axis. They are the first row of the
             matrix. `n` must be at least 2.
-        s: survival rates of all age groups except the last. They are the elements below the
-            diagonal.
+        s: survival rates of all age groups except the last. They are the elements directly below
+            the diagonal.
 
     Returns:
         Matrices of shape `(..., n, n)`.
@@ -407,8 +407,9 @@ def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None
 def helmert(n: int, full: bool = False) -> Array:
     """Build a Helmert matrix, whose rows are orthonormal.
 
-    Multiplying the matrix by a vector compares each element of the vector, except the first, with
-    the mean of the elements before it.
+    The product of the matrix and a vector shows how much each element of the vector, except the
+    first, differs from the mean of the elements before it (up to a factor that depends only on the
+    position).
 
     Args:
         n: number of columns.

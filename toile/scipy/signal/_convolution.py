@@ -28,7 +28,7 @@ def _ordered(in1, in2):
 
 def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
                 axes: AxisLike = None) -> Array:
-    """Convolve two arrays by fast Fourier transforms.
+    """Convolve two arrays with the help of fast Fourier transforms.
 
     This method is efficient if both arrays are large.
 
@@ -36,8 +36,8 @@ def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
         in1, in2: arrays with the same number of dimensions.
         mode: part of the convolution to return: all of it (`"full"`), the central part with the
             shape of `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
-        axes: axes to convolve along; None for all. The other axes are batch axes, which must have
-            equal sizes.
+        axes: axes to convolve along; None for all. The other axes are batch axes, whose sizes
+            must be the same in both arrays.
 
     Returns:
         An array of a floating-point or complex dtype.

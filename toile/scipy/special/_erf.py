@@ -119,7 +119,7 @@ _wofz.defjvps(lambda dz, w, z: dz * (-(2 * z * w) + 2j / _SQRT_PI))
 
 
 def wofz(z: ArrayLike) -> Array:
-    """Compute the Faddeeva function of complex `z`: `exp(-z²) erfc(-iz)`.
+    """Compute the Faddeeva function, `exp(-z²) erfc(-iz)`.
 
     Args:
         z: array or number, real or complex.

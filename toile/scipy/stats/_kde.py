@@ -36,7 +36,8 @@ class gaussian_kde:
             of samples in one dimension.
         bw_method: the bandwidth: a number, the name of a rule (`"scott"` or `"silverman"`), or a
             function that is called with the estimate and returns a number. The default is
-            `"scott"`. The covariance of the samples is multiplied by the square of the bandwidth.
+            `"scott"`. The covariance of each normal density is the covariance of the samples times
+            the square of the bandwidth.
         weights: weights of the samples; the weights are divided by their sum. If `weights` is None,
             all weights are equal.
 

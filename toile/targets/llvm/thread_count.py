@@ -61,8 +61,8 @@ def threads(n: int) -> Iterator[None]:
     """Set how many CPU threads compiled functions use in a `with` block.
 
     The setting applies to calls from the current Python thread. Outside such a block, the
-    environment variable `TOILE_NUM_THREADS` sets the number of threads; by default, it is the
-    number of CPUs that the process may use.
+    environment variable `TOILE_NUM_THREADS` sets the number of threads. If the variable is not set,
+    compiled functions use as many threads as there are CPUs that the process may use.
 
     Args:
         n: number of threads, at least 1.

@@ -211,21 +211,23 @@ def fmod(k: Arithmetic, x: Value, y: Value) -> Value:
     return (_fmod_single if x.dtype == FLOAT32 else _fmod_double)(k, x, y)
 
 
+_DIGITS = 50  # bits of the quotient in one step
+
+
 def _fmod_single(k: Arithmetic, x: Value, y: Value) -> Value:
-    """In float64 a - q b is exact for 29-bit quotients q, so the division starts from the highest
-    multiple b 2**(28 j) of the divisor and computes 28 bits of the quotient at a time."""
+    """In float64, from the highest multiple b 2**(50 j) of the divisor on, 50 bits at a time.
+
+    The quotient of a step is rounded to nearest, and at most 1/4 off: what is left is at most 3/4 of
+    the multiple, and has few enough bits to be exact."""
     a, b = (k.convert(k.abs(v), FLOAT64) for v in (x, y))
-    rest = a
-    for j in range(9, -1, -1):
-        step = k.mul(b, 2.0 ** (28 * j))
-        rest = k.fma(k.neg(k.trunc(k.div(rest, step))), step, rest)
-        rest = k.select(k.lt(rest, 0.0), k.add(rest, step), rest)
+    rest, inverse = a, k.div(1.0, b)
+    for j in range((128 + 149) // _DIGITS, -1, -1):
+        quotient = k.round_even(k.mul(rest, k.mul(inverse, 2.0 ** (-_DIGITS * j))))
+        rest = k.fma(k.neg(quotient), k.mul(b, 2.0 ** (_DIGITS * j)), rest)
+    rest = k.select(k.lt(rest, 0.0), k.add(rest, b), rest)
     out = k.copysign(k.convert(rest, FLOAT32), x)
     endless = k.and_(k.eq(b, INFINITY), k.lt(a, INFINITY))
     return k.select(endless, x, out)
-
-
-_DIGITS = 50  # bits of the quotient in one step
 
 
 def _fmod_double(k: Arithmetic, x: Value, y: Value) -> Value:
