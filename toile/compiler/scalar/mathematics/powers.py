@@ -217,8 +217,8 @@ _DIGITS = 50  # bits of the quotient in one step
 def _fmod_single(k: Arithmetic, x: Value, y: Value) -> Value:
     """In float64, from the highest multiple b 2**(50 j) of the divisor on, 50 bits at a time.
 
-    The quotient of a step is rounded to nearest, and at most 1/4 off: what is left is at most 3/4 of
-    the multiple, and has few enough bits to be exact."""
+    The quotient of a step is rounded to nearest, and at most 1/4 off: what is left is at most 3/4
+    of the multiple, and has few enough bits to be exact."""
     a, b = (k.convert(k.abs(v), FLOAT64) for v in (x, y))
     rest, inverse = a, k.div(1.0, b)
     for j in range((128 + 149) // _DIGITS, -1, -1):
