@@ -92,8 +92,8 @@ def grad(
         reduce_axes: must be empty; accepted for compatibility with JAX.
 
     Returns:
-        A function with the same arguments that returns the gradient, or a tuple of gradients if
-        `argnums` is a sequence. If `has_aux` is True, it returns the pair `(gradient, aux)`.
+        A function that takes the same arguments as `fun` and returns the gradient, or the pair
+        `(gradient, aux)` if `has_aux` is True. The gradient is a tuple if `argnums` is a sequence.
 
     Raises:
         TypeError: the result of `fun` is not a real scalar, or an argument in `argnums` is an
@@ -155,9 +155,9 @@ def value_and_grad(
         reduce_axes: must be empty; accepted for compatibility with JAX.
 
     Returns:
-        A function with the same arguments that returns the pair `(value, gradient)`; if `has_aux`
-        is True, the pair `((value, aux), gradient)`. The gradient is a tuple if `argnums` is a
-        sequence.
+        A function that takes the same arguments as `fun` and returns the pair `(value, gradient)`,
+        or the pair `((value, aux), gradient)` if `has_aux` is True. The gradient is a tuple if
+        `argnums` is a sequence.
 
     >>> toile.value_and_grad(lambda x: x ** 2)(3.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))

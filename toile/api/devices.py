@@ -41,7 +41,7 @@ def devices(backend: str | None = None) -> list[Device]:
         A list of devices.
 
     Raises:
-        RuntimeError: the platform does not exist or has no device.
+        RuntimeError: the platform does not exist or has no devices.
 
     >>> toile.devices("cpu")[0].platform
     'cpu'
@@ -397,7 +397,7 @@ def live_arrays(platform: str | None = None) -> list[Array]:
         A list of arrays.
 
     Raises:
-        RuntimeError: the platform does not exist or has no device.
+        RuntimeError: the platform does not exist or has no devices.
 
     Differences:
         If `platform` is None, JAX lists only the arrays of the default platform.

@@ -248,9 +248,10 @@ def jacfwd(
         holomorphic: whether `fun` is holomorphic, that is, complex differentiable.
 
     Returns:
-        A function with the same arguments that returns the Jacobian; if `has_aux` is True, the pair
-        `(jacobian, aux)`. The Jacobian is an array of shape `result.shape + argument.shape`, or a
-        tree of such arrays if the result or the argument is a tree.
+        A function that takes the same arguments as `fun` and returns the Jacobian, or the pair
+        `(jacobian, aux)` if `has_aux` is True. The Jacobian is an array of shape
+        `result.shape + argument.shape`, or a tree of such arrays if the result or the argument is a
+        tree.
 
     >>> toile.jacfwd(lambda x: x ** 2)(jnp.array([1.0, 2.0]))
     Array([[2., 0.],
@@ -300,9 +301,10 @@ def jacrev(
         allow_int: whether integer arguments may be among `argnums`.
 
     Returns:
-        A function with the same arguments that returns the Jacobian; if `has_aux` is True, the pair
-        `(jacobian, aux)`. The Jacobian is an array of shape `result.shape + argument.shape`, or a
-        tree of such arrays if the result or the argument is a tree.
+        A function that takes the same arguments as `fun` and returns the Jacobian, or the pair
+        `(jacobian, aux)` if `has_aux` is True. The Jacobian is an array of shape
+        `result.shape + argument.shape`, or a tree of such arrays if the result or the argument is a
+        tree.
 
     >>> toile.jacrev(lambda x: jnp.array([x.sum(), x.prod()]))(jnp.array([2.0, 3.0]))
     Array([[1., 1.],
@@ -350,8 +352,8 @@ def hessian(
         holomorphic: whether `fun` is holomorphic, that is, complex differentiable.
 
     Returns:
-        A function with the same arguments that returns the Hessian; if `has_aux` is True, the pair
-        `(hessian, aux)`. The Hessian has the shape
+        A function that takes the same arguments as `fun` and returns the Hessian, or the pair
+        `(hessian, aux)` if `has_aux` is True. The Hessian has the shape
         `result.shape + argument.shape + argument.shape`.
 
     >>> toile.hessian(lambda x: x[0] ** 2 * x[1])(jnp.array([1.0, 3.0]))

@@ -21,8 +21,8 @@ class DenyList:
     """A filter that matches every collection except those that another filter selects.
 
     Args:
-        deny: filter that selects the collections that are not matched: a name, a list of names, or
-            any other filter.
+        deny: filter that selects the collections to exclude: a name, a list of names, or any other
+            filter.
 
     >>> from toile.core.filters import DenyList, in_filter
     >>> in_filter(DenyList(["params"]), "batch_stats"), in_filter(DenyList("params"), "params")

@@ -248,7 +248,7 @@ def with_partitioning(
         mesh: the mesh; None for the current mesh.
 
     Returns:
-        An initializer with the arguments of `fn`.
+        An initializer that takes the same arguments as `fn`.
 
     >>> import toile.linen as nn
     >>> init = nn.with_partitioning(nn.initializers.ones, (None, "model"))

@@ -108,9 +108,9 @@ def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
             is the size of axis "i".
         axis_name: the name of the axis, or a tuple of names. If it is a tuple, the values are
             summed over all of the named axes. An integer refers to an axis of `x` itself.
-        axis_index_groups: groups of positions along the axis, such as `[[0, 1], [2, 3]]`; the sum
-            is then computed within each group. If `axis_index_groups` is None, all positions form
-            one group.
+        axis_index_groups: groups of positions along the axis, such as `[[0, 1], [2, 3]]`; if given,
+            the sum is computed only within each group. If `axis_index_groups` is None, all
+            positions form one group.
 
     Returns:
         A tree like `x`, with the same values for all examples along the axis or in the group.
@@ -148,9 +148,9 @@ def pmean(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) 
         x: array or number, or a tree of arrays and numbers. Integers become floats.
         axis_name: the name of the axis, or a tuple of names. If it is a tuple, the values are
             averaged over all of the named axes.
-        axis_index_groups: groups of positions along the axis, all of the same size; the mean is
-            then computed within each group. If `axis_index_groups` is None, all positions form one
-            group.
+        axis_index_groups: groups of positions along the axis, all of the same size; if given, the
+            mean is computed only within each group. If `axis_index_groups` is None, all positions
+            form one group.
 
     Returns:
         A tree like `x`, with the same values for all examples along the axis or in the group.
@@ -287,9 +287,9 @@ def pswapaxes(x: PyTree, axis_name: AxisNames, axis: int, *,
         x: array or tree of arrays.
         axis_name: the name of the axis.
         axis: the axis of the arrays to swap with the named axis.
-        axis_index_groups: groups of positions along the named axis, all of the same size; values
-            are then exchanged within each group. If `axis_index_groups` is None, all positions form
-            one group.
+        axis_index_groups: groups of positions along the named axis, all of the same size; if given,
+            values are exchanged only within each group. If `axis_index_groups` is None, all
+            positions form one group.
 
     Returns:
         A tree like `x`.
@@ -316,9 +316,9 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
         split_axis: the axis along which the arrays are cut. Its size must be the size of the named
             axis or, if `tiled` is True, a multiple of that size.
         concat_axis: the axis along which the received parts are joined.
-        axis_index_groups: groups of positions along the named axis, all of the same size; parts are
-            then exchanged within each group. If `axis_index_groups` is None, all positions form one
-            group.
+        axis_index_groups: groups of positions along the named axis, all of the same size; if given,
+            parts are exchanged only within each group. If `axis_index_groups` is None, all
+            positions form one group.
         tiled: if True, the parts keep `split_axis` and are joined along the existing axis
             `concat_axis`. If False, `split_axis` is removed, and the parts are stacked along a new
             axis at position `concat_axis`.
@@ -386,9 +386,9 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
         x: array or number, or a tree of arrays and numbers.
         axis_name: the name of the axis, or a tuple of names. If it is a tuple, the named axes are
             treated as one axis.
-        axis_index_groups: groups of positions along the named axis, all of the same size; values
-            are then collected within each group. If `axis_index_groups` is None, all positions form
-            one group.
+        axis_index_groups: groups of positions along the named axis, all of the same size; if given,
+            values are collected only within each group. If `axis_index_groups` is None, all
+            positions form one group.
         axis: position of the new axis in the result; if `tiled` is True, the axis to join along.
         tiled: whether to join the values along an existing axis instead of a new axis.
         to: accepted for compatibility with JAX, and ignored.

@@ -62,8 +62,8 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
 
     Args:
         operand: the array to read.
-        start_indices: integer array of index vectors, one for each window. The components of a
-            vector are along the last axis.
+        start_indices: integer array of index vectors, one for each window. The last axis contains
+            the components of each vector.
         dimension_numbers: how the axes of `operand`, `start_indices` and the result correspond; see
             `GatherDimensionNumbers`.
         slice_sizes: size of a window along each axis of `operand`.
@@ -186,8 +186,8 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array of index vectors, one for each window. The components of a
-            vector are along the last axis.
+        scatter_indices: integer array of index vectors, one for each window. The last axis contains
+            the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
@@ -227,8 +227,8 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array of index vectors, one for each window. The components of a
-            vector are along the last axis.
+        scatter_indices: integer array of index vectors, one for each window. The last axis contains
+            the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
@@ -263,8 +263,8 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array of index vectors, one for each window. The components of a
-            vector are along the last axis.
+        scatter_indices: integer array of index vectors, one for each window. The last axis contains
+            the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
@@ -299,8 +299,8 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array of index vectors, one for each window. The components of a
-            vector are along the last axis.
+        scatter_indices: integer array of index vectors, one for each window. The last axis contains
+            the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
@@ -335,8 +335,8 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array of index vectors, one for each window. The components of a
-            vector are along the last axis.
+        scatter_indices: integer array of index vectors, one for each window. The last axis contains
+            the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
@@ -371,8 +371,8 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array of index vectors, one for each window. The components of a
-            vector are along the last axis.
+        scatter_indices: integer array of index vectors, one for each window. The last axis contains
+            the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
             the axes of a window and all axes of `scatter_indices` except the last.
             `dimension_numbers` specifies which axes belong to the window.
@@ -406,8 +406,8 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
 
     Args:
         operand: the array to start from; it is not modified.
-        scatter_indices: integer array of index vectors, one for each window. The components of a
-            vector are along the last axis.
+        scatter_indices: integer array of index vectors, one for each window. The last axis contains
+            the components of each vector.
         func: a function that is called with a scalar and returns a scalar of the same dtype.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and the updates correspond;
             see `ScatterDimensionNumbers`.

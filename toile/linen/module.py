@@ -512,8 +512,8 @@ class CompactNameScope(Module):
 def share_scope(module: Module, other: Module, /) -> None:
     """Make two modules share one scope, so that a wrapper adds no level to the tree of variables.
 
-    Both modules then store their variables at the place of `other` in the tree. If `other` is a
-    submodule of `module`, they use the place of `module` instead. Call this function in `setup`.
+    Both modules then store their variables at `other`'s position in the tree. If `other` is a
+    submodule of `module`, they use `module`'s position instead. Call this function in `setup`.
 
     Args:
         module: a bound module, such as `self` in `setup`.

@@ -321,7 +321,7 @@ def with_logical_partitioning(
             rules are used.
 
     Returns:
-        An initializer with the arguments of `fn`.
+        An initializer that takes the same arguments as `fn`.
 
     >>> import toile.linen as nn
     >>> init = nn.with_logical_partitioning(nn.initializers.ones, (None, "data"))

@@ -137,12 +137,12 @@ _HOLDS = {
     "float8_e4m3": "8-bit floats (4, 3). The largest finite value is 240",
     "float8_e4m3fn": "8-bit floats (4, 3). The largest value is 448, and there are no infinities",
     "float8_e4m3fnuz": "8-bit floats (4, 3). "
-    "The largest value is 240, and there are no infinities or -0.0",
+    "The largest value is 240, and the type has neither infinities nor -0.0",
     "float8_e4m3b11fnuz": "8-bit floats (4, 3). "
-    "The largest value is 30, and there are no infinities or -0.0",
+    "The largest value is 30, and the type has neither infinities nor -0.0",
     "float8_e5m2": "8-bit floats (5, 2). The largest finite value is 57344",
     "float8_e5m2fnuz": "8-bit floats (5, 2). "
-    "The largest value is 57344, and there are no infinities or -0.0",
+    "The largest value is 57344, and the type has neither infinities nor -0.0",
     "float8_e8m0fnu": "8-bit floats that are powers of 2, from 2**-127 to 2**127, or NaN",
     "bfloat16": "16-bit floats (8, 7). The range is that of float32",
     "float16": "16-bit floats (5, 10). The largest finite value is 65504",

@@ -1005,7 +1005,7 @@ def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
         An array of the broadcast shape, in the dtype that both operands promote to.
 
     Raises:
-        TypeError: the promoted dtype is floating or complex.
+        TypeError: the promoted dtype is floating-point or complex.
     """
     return lax.bitwise_and(*pair("bitwise_and", x, y))
 
@@ -1020,7 +1020,7 @@ def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
         An array of the broadcast shape, in the dtype that both operands promote to.
 
     Raises:
-        TypeError: the promoted dtype is floating or complex.
+        TypeError: the promoted dtype is floating-point or complex.
     """
     return lax.bitwise_or(*pair("bitwise_or", x, y))
 
@@ -1035,13 +1035,13 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
         An array of the broadcast shape, in the dtype that both operands promote to.
 
     Raises:
-        TypeError: the promoted dtype is floating or complex.
+        TypeError: the promoted dtype is floating-point or complex.
     """
     return lax.bitwise_xor(*pair("bitwise_xor", x, y))
 
 
 def invert(x: ArrayLike, /) -> Array:
-    """Flip every bit of integers, or negate booleans.
+    """Flip every bit of each integer, or negate each boolean.
 
     For signed integers, the result is `-x - 1`.
 
@@ -1052,13 +1052,13 @@ def invert(x: ArrayLike, /) -> Array:
         An array with the shape and dtype of `x`.
 
     Raises:
-        TypeError: `x` is floating or complex.
+        TypeError: `x` has a floating-point or complex dtype.
     """
     return lax.bitwise_not(as_array("invert", x))
 
 
 def bitwise_not(x: ArrayLike, /) -> Array:
-    """Flip every bit of integers, or negate booleans; the same as `invert`.
+    """Flip every bit of each integer, or negate each boolean; the same as `invert`.
 
     Args:
         x: integers or booleans.
@@ -1067,7 +1067,7 @@ def bitwise_not(x: ArrayLike, /) -> Array:
         An array with the shape and dtype of `x`.
 
     Raises:
-        TypeError: `x` is floating or complex.
+        TypeError: `x` has a floating-point or complex dtype.
     """
     return lax.bitwise_not(as_array("bitwise_not", x))
 
@@ -1082,7 +1082,7 @@ def bitwise_count(x: ArrayLike, /) -> Array:
         A uint8 array with the shape of `x`.
 
     Raises:
-        TypeError: `x` is floating or complex.
+        TypeError: `x` has a floating-point or complex dtype.
 
     >>> jnp.bitwise_count(jnp.array([0, 7, -8]))
     Array([0, 3, 1], dtype=uint8)
@@ -1106,7 +1106,7 @@ def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
         booleans).
 
     Raises:
-        TypeError: the promoted dtype is floating or complex.
+        TypeError: the promoted dtype is floating-point or complex.
     """
     return lax.shift_left(*numeric_pair("left_shift", x, y))
 
@@ -1126,7 +1126,7 @@ def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         booleans).
 
     Raises:
-        TypeError: the promoted dtype is floating or complex.
+        TypeError: the promoted dtype is floating-point or complex.
     """
     x1, x2 = numeric_pair("right_shift", x1, x2)
     logical = x1.dtype in UNSIGNED_INTEGERS

@@ -152,7 +152,7 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         become float32 (64-bit integers become float64).
 
     Raises:
-        ValueError: `x2` is floating or complex, or `x1` is complex.
+        ValueError: `x2` has a floating-point or complex dtype, or `x1` has a complex dtype.
 
     >>> jnp.ldexp(jnp.array([0.5, -0.75]), jnp.array([4, 2]))
     Array([ 8., -3.], dtype=float32)

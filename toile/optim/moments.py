@@ -257,7 +257,7 @@ def scale_by_lion(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.99, mu_dtype: DTypeLike | None = None, *,
     mode: Literal["hard", "smooth", "refined"] = "hard", smooth_beta: float = 1.0,
 ) -> base.GradientTransformation:
-    """Replace each update with the sign of a weighted sum of the update and its average.
+    """Replace each update with the sign of a weighted sum of the update and a moving average.
 
     The result is `sign(c)` with `c = b1 * m + (1 - b1) * g`, where `g` is the update and `m` is the
     average of the updates so far. Then the average becomes `m = b2 * m + (1 - b2) * g`. `lion` adds

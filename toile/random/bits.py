@@ -395,9 +395,9 @@ def choice(
     Raises:
         TypeError: `shape` is a number.
         ValueError: there is nothing to choose from (`a` has size 0 along `axis`, or is an integer
-            that is not positive) although `shape` contains no 0; `replace` is False, and `shape`
-            requests more elements than there are to choose from; `p` is not a vector with one
-            weight per element; `axis` is out of range; or `mode` is invalid, and noise is used.
+            that is not positive) and `shape` contains no 0; `replace` is False and `shape` requests
+            more elements than there are; `p` is not a vector with one weight per element; `axis` is
+            out of range; or noise is used and `mode` is invalid.
 
     >>> toile.random.choice(key(0), jnp.array([10, 20, 30]), (4,))
     Array([20, 10, 30, 20], dtype=int32)

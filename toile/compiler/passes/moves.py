@@ -24,7 +24,8 @@ def cancel_moves(program: Program) -> Program:
     if not any(e.op.rearranges for e in program.equations):
         return program
     returned = set(program.outputs)
-    uses = {v: len(found) for v, found in readers_of(program).items() if v not in returned}
+    uses = {v: len({id(e) for e in found})  # x + x is one
+            for v, found in readers_of(program).items() if v not in returned}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if not e.op.rearranges:
@@ -52,9 +53,16 @@ class _Between:
     def __init__(self, new: Rewriter, last: Equation, uses: dict[Atom, int]):
         self.new, self.last, self.uses = new, last, uses
         self.through: set[Atom] = set()  # results that are computed from rearranged operands
+        self.found: dict[Atom, _Ends | None] = {}
+        self.moves: dict[Atom, Atom] = {}
 
     def ends(self, a: Atom) -> _Ends | None:
         """The ends of the search from an atom on; None if it cannot be rearranged."""
+        if a not in self.found:
+            self.found[a] = self._ends(a)
+        return self.found[a]
+
+    def _ends(self, a: Atom) -> _Ends | None:
         made = self.new.producer(a)
         if self._is_number(a, made):
             return _Ends(0, 0)
@@ -71,6 +79,11 @@ class _Between:
 
     def moved(self, a: Atom) -> Atom:
         """The rearrangement of an atom for which there are `ends`."""
+        if a not in self.moves:
+            self.moves[a] = self._moved(a)
+        return self.moves[a]
+
+    def _moved(self, a: Atom) -> Atom:
         new, last = self.new, self.last
         made = new.producer(a)
         if a.__class__ is Literal or not a.aval.shape:

@@ -47,9 +47,11 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
             size, spread, run = run * size, run, 1
     *outer, n = shape or (1,)
     (*tos, dt), (*sources, ds), (*indexes, di) = to or [0], source or [0], index or [0]
+    plain = (dt, ds, di) == (size, 0, indices.dtype.itemsize) and [c[1] for c in components] == [
+        size]
     key = _Key(
         size, min(x.dtype.itemsize, 8), len(outer), run > 1, indices.dtype.str[1:], op.fills,
-        len(components), spread if op.fills else 1,
+        len(components), spread if op.fills else 1, plain,
     )  # fmt: skip
     args: Args = (
         out.ref, x.ref, indices.ref, n, run, dt, ds, di, *bits_of(bits), *chain(*components),
@@ -71,6 +73,7 @@ class _Key(NamedTuple):
     fills: bool
     components: int
     spread: int  # array elements per element here: the fill value is repeated
+    plain: bool  # indices, elements and results are dense: steps are constants, not factors
 
 
 @lru_cache(maxsize=512)
@@ -78,9 +81,12 @@ def _text(key: _Key) -> str:
     f = ir.kernel()
     r = Reader(f)
     to, source, indices = r.buffer(), r.buffer(), r.buffer()
-    n, run, dt, ds, di, low, high = r.many(7)
-    components = [tuple(r.many(3)) for _ in range(key.components)]
+    n, run, *steps, low, high = r.many(7)
+    components: list[Any] = [tuple(r.many(3)) for _ in range(key.components)]
     extents, tos, sources, indexes = (r.many(key.rank) for _ in range(4))
+    dt, ds, di = (key.size, 0, np.dtype(key.letters).itemsize) if key.plain else steps
+    if key.plain:
+        components = [(c, key.size, limit) for c, _, limit in components]
     fill = _fill_value(f, key, low, high) if key.fills else ""
     with rows_of_chunk(f, n) as (row, a, b):
         d, s, i = decode(f, row, extents, tos, sources, indexes)

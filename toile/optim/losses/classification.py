@@ -263,7 +263,7 @@ def poly_loss_cross_entropy(
         The loss of each example, with the shape of `logits` without `axis`.
 
     Raises:
-        TypeError: `logits` or `labels` are not floating-point.
+        TypeError: `logits` or `labels` is not a floating-point array.
 
     >>> from toile import optim
     >>> logits, labels = jnp.array([0.0, 0.0]), jnp.array([1.0, 0.0])

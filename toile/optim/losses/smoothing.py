@@ -28,7 +28,7 @@ def smooth_labels(
         An array with the shape of `labels`.
 
     Raises:
-        TypeError: `labels` are not floating-point.
+        TypeError: `labels` is not a floating-point array.
 
     >>> from toile import optim
     >>> optim.smooth_labels(jnp.array([0.0, 1.0]), 0.5)
