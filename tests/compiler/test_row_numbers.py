@@ -15,6 +15,7 @@ from toile.primitives.contractions import DotGeneral
 from toile.primitives.gathers import Gather, Scatter
 
 N, WIDTH = 6, 5
+RANDOM = np.random.default_rng(3)
 X = np.random.default_rng(0).normal(size=(N, WIDTH)).astype("f4")
 CUBE = np.random.default_rng(1).normal(size=(N, 4, WIDTH)).astype("f4")
 PICKS = np.array([3, -1, 0, 4, 2, 2])
@@ -87,6 +88,30 @@ def test_counts_that_wrap_around_are_no_row_numbers():
     ops, _ = lowered(f, x)
     assert [len(op.dimension_numbers.operand_batching_dims) for op in ops] == [0]
     np.testing.assert_array_equal(toile.jit(f)(x), f(jnp.asarray(x)))
+
+
+def test_a_wide_part_is_no_row_number():
+    x, ones = RANDOM.normal(size=(5, 5, 5)).astype("f4"), jnp.ones((5, 1), jnp.int32)
+
+    def f(x):
+        count = lax.broadcasted_iota(jnp.int32, (5, 2), 0)
+        index = lax.concatenate([count, jnp.zeros((5, 0), jnp.int32), ones], 1)
+        numbers = lax.GatherDimensionNumbers((), (0, 1, 2), (0, 1, 2))
+        return lax.gather(x, index, numbers, (1, 1, 1), mode="clip")
+
+    np.testing.assert_array_equal(toile.jit(f)(x), f(jnp.asarray(x)))
+
+
+def test_a_count_along_the_vectors_is_no_row_number():
+    def f(x, i, u):
+        zeros = lax.broadcasted_iota(jnp.int32, (5, 1), 1)
+        numbers = lax.ScatterDimensionNumbers((), (0, 1), (0, 1))
+        return lax.scatter_add(x, lax.concatenate([zeros, i[:, None]], 1), u, numbers)
+
+    args = np.zeros((2, 9), "f4"), np.array([3, 3, 3, 7, 3], "i4"), np.arange(5, dtype="f4")
+    np.testing.assert_array_equal(toile.jit(f)(*args), f(*map(jnp.asarray, args)))
+    ops, _ = lowered(f, *args)
+    assert [op.unique_indices for op in ops] == [False]
 
 
 # ---- products

@@ -110,9 +110,9 @@ def jit(
             what changed. By default, there is no limit.
 
     Returns:
-        The compiled function `f`. `f(*args)` calls it, `f.lower(*args)` returns its Program (the
-        list of its operations), `f.why()` lists the reason for each trace, and `f.clear_cache()`
-        discards all traces.
+        The compiled function `f`. `f(*args)` calls it, `f.lower(*args)` returns an object that
+        shows its Program (the list of its operations) and can compile it, `f.why()` lists the
+        reason for each trace, and `f.clear_cache()` discards all traces.
 
     Raises:
         ValueError: both `device` and `backend` are given.

@@ -19,6 +19,7 @@ from toile.compiler.passes.messages import sum_messages
 from toile.compiler.passes.moves import cancel_moves
 from toile.compiler.passes.pads import join_pads
 from toile.compiler.passes.random_bits import physical_keys
+from toile.compiler.passes.repeats import multiply_repeats
 from toile.compiler.passes.row_numbers import batch_by_row_numbers
 from toile.compiler.passes.row_picks import pick_by_counting
 from toile.compiler.passes.scans import hoist_from_scans
@@ -53,6 +54,7 @@ PASSES: tuple[Pass, ...] = (
     batch_by_row_numbers,
     pick_by_counting,
     cancel_moves,
+    multiply_repeats,
     cut_elementwise,
     simplify,
     merge_common,

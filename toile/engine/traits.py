@@ -56,6 +56,7 @@ class Traits:
     multiplies: ClassVar[bool] = False  # arrays: a contraction or a convolution
     # Elements along `op.axes` are reduced to one; the operation's name says how.
     is_reduction: ClassVar[bool] = False
+    sums_axes: ClassVar[bool] = False  # it is such a reduction, by addition
     # It compares numbers, and complex ones have no order.
     needs_order: ClassVar[bool] = False
     # For one operand: op(x) + op(y) = op(x + y), which is less work.

@@ -284,7 +284,7 @@ def tree_map(
         A tree of the results.
 
     Raises:
-        ValueError: a tree in `rest` has a different structure; the message says where.
+        ValueError: `tree` is not a prefix of a tree in `rest`; the message says where they differ.
 
     >>> toile.tree.map(lambda x, y: x + y, {"a": 1, "b": [2, 3]}, {"a": 10, "b": [20, 30]})
     {'a': 11, 'b': [22, 33]}

@@ -201,7 +201,8 @@ def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -
     needs less memory.
 
     Args:
-        f: a function that is called with one slice. It is traced once.
+        f: a function that is called with one slice. It is traced once, or twice if `batch_size`
+            leaves a remainder.
         xs: an array or a tree of arrays with leading axes of equal size.
         batch_size: number of slices to process at once with `toile.vmap`; if None, one slice is
             processed at a time.

@@ -83,7 +83,8 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1,
 def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True) -> list[Array]:
     """Find the `k` largest elements along an axis, in descending order, and their positions.
 
-    NaN counts as the largest value. Equal elements are returned in the order of their positions.
+    NaN counts as the largest value, or as the smallest if its sign bit is set. Equal elements are
+    returned in the order of their positions.
 
     Args:
         operand: array to search.

@@ -567,7 +567,7 @@ class ReduceSum(OverAxes, Linear):
     """The sum over `axes`, which are sorted and nonnegative and are removed; the dtype is kept."""
 
     axes: tuple[int, ...]
-    can_make_nan = True
+    can_make_nan = sums_axes = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         dtype = x.dtype

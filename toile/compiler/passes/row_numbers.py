@@ -51,13 +51,15 @@ def _numbered(new: Rewriter, e: Equation) -> dict[int, int]:
     op: Any = e.op
     _, dropped, starts, _, batching = op.dimension_numbers
     made = new.producer(e.ins[1])
-    if made is None or made.op.joined_axis != indices.ndim - 1 or len(made.ins) != len(starts):
+    last = indices.ndim - 1
+    if made is None or made.op.joined_axis != last or [a.aval.shape[-1] for a in made.ins] != (
+            [1] * len(starts)):
         return {}
     found: dict[int, int] = {}
     for i, (part, d) in enumerate(zip(made.ins, starts, strict=True)):
         axis = _counted(new, part)
         if axis is not None and d in dropped and x.shape[d] == indices.shape[axis] and (
-                axis not in (*batching, *found.values())):
+                axis not in (last, *batching, *found.values())):
             found[i] = axis
     if len(found) == len(starts):  # a diagonal: something must be left to look up
         found.popitem()

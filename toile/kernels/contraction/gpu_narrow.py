@@ -18,7 +18,7 @@ from toile.kernels.contraction.gpu_tensor_text import MMA
 from toile.targets.cuda.cublas import Gemm, Matrix
 from toile.targets.cuda.launches import Launch, blocks_of
 from toile.targets.cuda.scalars import HELPERS
-from toile.targets.cuda.text import Words, divisor, kernel_text
+from toile.targets.cuda.text import MOST, Words, divisor, kernel_text
 
 MOST_ROWS = 64  # of the narrow operand
 FEWEST_TERMS = 128  # of a sum
@@ -100,7 +100,7 @@ def launch(call: Gemm) -> Launch | None:
     if sides is None or call.k < FEWEST_TERMS or call.k * size % VECTOR:
         return None
     every = sides.columns * call.count
-    if every > MOST_COLUMNS or every * call.k * size > MOST_BYTES:
+    if every > MOST_COLUMNS or every * call.k * size > MOST_BYTES or not _is_near(call):
         return None
     narrow, wide, rows, columns, steps, deep = sides
     across = _most_across(wide, columns, size) if not deep else 4 * _is_aligned(wide, VECTOR, size)
@@ -116,6 +116,11 @@ def launch(call: Gemm) -> Launch | None:
     text = _text(_Form(call.a.type, call.c.type, tile, deep, *shares))
     return Launch(text, args, tiles[0] * tiles[1] * call.count, 32 * shares[0], 0,
                   f"narrow product {call.a.type}" + (" (tf32)" if size == 4 else ""))
+
+
+def _is_near(call: Gemm) -> bool:
+    """Whether offsets within a matrix fit into 32 bits."""
+    return max(call.m, call.n, call.k) * max(call.a.leading, call.b.leading) < MOST
 
 
 def _is_plain(call: Gemm) -> bool:

@@ -93,7 +93,7 @@ def _suits(rows: int, columns: int, terms: int, only_long: bool) -> bool:
     """Whether a product is computed here: few long sums, or any small product."""
     least, most = sorted((rows, columns))
     if terms >= VERY_LONG and 1 < least < ONE_TILE and most <= FEW_TILES:
-        return True
+        return has_tensor_cores()
     return not only_long and 0 < rows * columns * terms <= MOST_TERMS
 
 

@@ -35,8 +35,9 @@ SPATIAL = 3
 # Conditions for a product of patches: the least number of patches, the most bytes of all, the most
 # numbers per patch if there are few channels, and the most numbers of a derivative in kernels.
 MANY_TERMS, MOST_PATCHES, NARROW, FEW_NUMBERS = 4096, 128 << 20, 32, 1 << 15
-# Groups, and features, positions and terms of each, for which tiles are faster than cuDNN.
-MANY_GROUPS, FEW_OF_A_GROUP = 64, 8
+# Groups, and features, positions and terms of each, for which tiles are faster than cuDNN; and the
+# most multiplications of a group.
+MANY_GROUPS, FEW_OF_A_GROUP, MOST_OF_A_GROUP = 64, 8, 1 << 24
 # The result dtypes that cuDNN supports for operands of one dtype.
 RESULTS = {
     "float32": ("float32",), "float64": ("float64",), "bfloat16": ("bfloat16", "float32"),
@@ -95,7 +96,8 @@ def _has_many_groups(op: ConvGeneralDilated, w: Operand, y: Operand) -> bool:
     features = y.shape[out[1]] // groups
     positions = prod(y.shape[d] for d in out[2:])
     terms = w.shape[kernels[1]] * prod(w.shape[d] for d in kernels[2:])
-    return groups >= MANY_GROUPS and min(features, positions, terms) >= FEW_OF_A_GROUP
+    small = features * positions * terms <= MOST_OF_A_GROUP
+    return groups >= MANY_GROUPS and small and min(features, positions, terms) >= FEW_OF_A_GROUP
 
 
 def by_library(

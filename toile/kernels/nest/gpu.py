@@ -263,10 +263,7 @@ def _as_columns(x: Loops) -> Loops:
     nest = x.nest
     if nest.kind == "column" or not nest.outer or not _in_one_pass(nest):
         return x
-    across, along = (
-        sum(_bytes_at(p, x.extents, access.picked)
-            for p, access in zip(x.loads, nest.loads, strict=True) if p.strides[axis] == 1)
-        for axis in (nest.outer - 1, nest.rank - 1))
+    across, along = (_contiguous_bytes(x, axis) for axis in (nest.outer - 1, nest.rank - 1))
     if across < along or (across == along and across < LARGE):
         return x
     order = [*range(nest.outer, nest.rank), *range(nest.outer)]
@@ -280,6 +277,12 @@ def _as_columns(x: Loops) -> Loops:
         stores=tuple((n, _moved_access(a, p)) for (n, a), p in zip(nest.stores, stores,
                                                                   strict=True)))
     return Loops(turned, tuple(x.extents[a] for a in order), loads, stores, x.constants, x.group)
+
+
+def _contiguous_bytes(x: Loops, axis: int) -> int:
+    """The bytes of what is read contiguously along an axis."""
+    return sum(_bytes_at(p, x.extents, access.picked)
+               for p, access in zip(x.loads, x.nest.loads, strict=True) if p.strides[axis] == 1)
 
 
 def _moved_access(access: Access, place: Place) -> Access:

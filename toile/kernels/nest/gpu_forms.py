@@ -117,7 +117,7 @@ def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
         exact = held == "registers" and packs == items * group
         return RowForm(vector, items, wide, pattern, threads, group, held, False, exact, kept)
 
-    group = _lanes_of(packs, packs * vector, prod(x.extents[: nest.outer]))
+    group = _lanes_of(packs, packs * vector, prod(x.extents[: nest.outer]), packs * each)
     items = -(-packs // group)
     if items * each <= 32 or items == 1:
         return form(items, THREADS // 2, group)
@@ -136,9 +136,11 @@ def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
     return form(items, 1024, 1024, "shared" if kept else "", tuple(kept))
 
 
-def _lanes_of(packs: int, elements: int, rows: int) -> int:
-    """The lanes of a short row: one if there are many rows of a few elements each."""
-    if elements <= SHORT_ROW and rows >= MANY_ROWS:
+def _lanes_of(packs: int, elements: int, rows: int, registers: int) -> int:
+    """The lanes of a short row: one if there are many rows of a few elements each.
+
+    registers: those for the loads of a whole row."""
+    if elements <= SHORT_ROW and rows >= MANY_ROWS and registers <= 32:
         return 1
     return min(WARP, 1 << max(0, packs - 1).bit_length())
 

@@ -146,18 +146,23 @@ def _launch(
     tail = kept if ownership.owned == "columns" else []
     rest = [i for i in range(len(axes.shape)) if i not in parallel]
     around, (sequence, window) = _group(axes, parallel), _split(axes, rest, inside, tail)
-    row = bool(window.shape) and window.out[-1] == size and window.updates[-1] in (update_size, 0)
-    repeated = row and not window.updates[-1]
-    plain = (not window.shape and [c[1] for c in components] == [size]
-             and sequence[1:] == ([update_size], [0], [indices.dtype.itemsize]))
+    plain = [c[1] for c in components] == [size] and sequence[1:] == (
+        [update_size], [0], [indices.dtype.itemsize])
     own, given = (dtype, update_dtype) if op.combine != "set" else (None, np.dtype(f"V{size}"))
     key = _Key(
         op.combine, own, given, size, indices.dtype, op.clips, len(components), ownership.owned,
-        ownership.ranged, len(around.shape), len(sequence.shape), len(window.shape), row,
-        repeated, plain,
+        ownership.ranged, len(around.shape), len(sequence.shape), len(window.shape),
+        *_dense_row(window, size, update_size), plain and not window.shape,
     )  # fmt: skip
     args = [out.ref, updates.ref, indices.ref, *chain(*components, *around, *sequence, *window)]
     return Launch(_text(key), tuple(args), ownership.units, ownership.grain, str(op))
+
+
+def _dense_row(window: _Group, size: int, update_size: int) -> tuple[bool, bool]:
+    """Whether the innermost axis of the window is dense, and whether it has a single update."""
+    if not window.shape or window.out[-1] != size or window.updates[-1] not in (update_size, 0):
+        return False, False
+    return True, not window.updates[-1]
 
 
 def _ownership(
