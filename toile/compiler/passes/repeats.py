@@ -34,8 +34,9 @@ def multiply_repeats(program: Program) -> Program:
         op: Any = e.op
         axes = found.axes(e.ins[0]) & {*op.axes}
         count = prod(e.ins[0].aval.shape[d] for d in axes)
-        exact = count > 1 and _is_number(count, e.outs[0].aval.dtype)
-        return [found.product(e, axes, count)] if exact else None
+        if count == 1 or not found.arrays or not _is_number(count, e.outs[0].aval.dtype):
+            return None
+        return [found.product(e, axes, count)]
 
     return rewrite(program, rule)
 
@@ -53,6 +54,7 @@ class _Repeats:
     def __init__(self, new: Rewriter, uses: dict[Atom, int]):
         self.new, self.uses = new, uses
         self.found: dict[Atom, frozenset[int]] = {}
+        self.arrays = False  # whether an array is broadcast: sums of numbers cost nothing
         self.made: dict[Atom, Atom] = {}
 
     def axes(self, a: Atom) -> frozenset[int]:
@@ -67,6 +69,7 @@ class _Repeats:
             return frozenset()
         op: Any = made.op
         if op.makes_axes and made.ins:
+            self.arrays |= bool(op.dims)
             return every.difference(op.dims)
         if not by_element(made) or self.uses.get(a) != 1:
             return frozenset()

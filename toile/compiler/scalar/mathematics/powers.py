@@ -220,12 +220,12 @@ def _fmod_single(k: Arithmetic, x: Value, y: Value) -> Value:
     The quotient of a step is rounded to nearest, and at most 1/4 off: what is left is at most 3/4
     of the multiple, and has few enough bits to be exact."""
     a, b = (k.convert(k.abs(v), FLOAT64) for v in (x, y))
-    rest, inverse = a, k.div(1.0, b)
+    left, inverse = a, k.div(1.0, b)
     for j in range((128 + 149) // _DIGITS, -1, -1):
-        quotient = k.round_even(k.mul(rest, k.mul(inverse, 2.0 ** (-_DIGITS * j))))
-        rest = k.fma(k.neg(quotient), k.mul(b, 2.0 ** (_DIGITS * j)), rest)
-    rest = k.select(k.lt(rest, 0.0), k.add(rest, b), rest)
-    out = k.copysign(k.convert(rest, FLOAT32), x)
+        quotient = k.round_even(k.mul(left, k.mul(inverse, 2.0 ** (-_DIGITS * j))))
+        left = k.fma(k.neg(quotient), k.mul(b, 2.0 ** (_DIGITS * j)), left)
+    left = k.select(k.lt(left, 0.0), k.add(left, b), left)
+    out = k.copysign(k.convert(left, FLOAT32), x)
     endless = k.and_(k.eq(b, INFINITY), k.lt(a, INFINITY))
     return k.select(endless, x, out)
 
