@@ -24,8 +24,7 @@ def cancel_moves(program: Program) -> Program:
     if not any(e.op.rearranges for e in program.equations):
         return program
     returned = set(program.outputs)
-    uses = {v: len({id(e) for e in found})  # x + x is one
-            for v, found in readers_of(program).items() if v not in returned}
+    uses = {v: len(found) for v, found in readers_of(program).items() if v not in returned}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if not e.op.rearranges:

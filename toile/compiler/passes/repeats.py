@@ -25,7 +25,7 @@ def multiply_repeats(program: Program) -> Program:
     """Replace sums over axes along which their operands repeat."""
     if not any(e.op.sums_axes for e in program.equations):
         return program
-    uses = {v: len({id(e) for e in found}) for v, found in readers_of(program).items()}
+    uses = {v: len(found) for v, found in readers_of(program).items()}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if not e.op.sums_axes:

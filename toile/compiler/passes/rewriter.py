@@ -102,10 +102,10 @@ def splice(program: Program, args: Sequence[Atom], keep: Callable[[Equation], No
 
 
 def readers_of(program: Program) -> dict[Atom, list[Equation]]:
-    """The equations that read each variable."""
+    """The equations that read each variable, once each: x + x is one reader."""
     found: dict[Atom, list[Equation]] = {}
     for e in program.equations:
-        for a in e.ins:
+        for a in dict.fromkeys(e.ins):
             if a.__class__ is Var:
                 found.setdefault(a, []).append(e)
     return found

@@ -38,7 +38,7 @@ def _only_sliced(program: Program) -> dict[Atom, Equation]:
         if not by_element(e):
             continue
         out = e.outs[0]
-        uses = {id(u): u for u in readers.get(out, [])}.values()  # x + x is one
+        uses = readers.get(out, [])
         if out in returned or not uses or not out.aval.shape:
             continue
         used = 0
