@@ -2,6 +2,8 @@
 
 `python -m benchmarks.operations --device cpu --minutes 9 --out map.jsonl` measures as many cells as
 fit into nine minutes and appends a line for each; the same command continues where it stopped.
+On a GPU, where compiling takes longer than measuring, several processes divide the map with `--part
+0/8` to `--part 7/8`, a file for each, and `--lock turn` makes them measure one at a time.
 `--table map.jsonl` prints how many cells are below which ratio, and the slowest; with `--json FILE`
 it also writes the results file, from which the documentation draws the map. A cell is a
 function forward, its gradient, or its gradient for each example of a batch, at one size and in one
@@ -12,6 +14,8 @@ better peer divided by toile's, so 2 means twice as fast.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -152,7 +156,19 @@ class Peers:
             self.torch.cuda.synchronize()
 
 
-def measured(peers: Peers, m: Measurement) -> dict[str, Any]:
+@contextlib.contextmanager
+def turn(lock: Path | None) -> Iterator[None]:
+    """Hold the lock of a file, so that processes that compile at the same time do not measure at
+    the same time."""
+    if lock is None:
+        yield
+        return
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def measured(peers: Peers, m: Measurement, lock: Path | None = None) -> dict[str, Any]:
     """The medians of a measurement in microseconds, and the ratio to the better peer."""
     line: dict[str, Any] = {"key": m.key}
     calls = {}
@@ -165,6 +181,18 @@ def measured(peers: Peers, m: Measurement) -> dict[str, Any]:
             line[f"{name} error"] = f"{type(error).__name__}: {error}"[:200]
     if "toile" not in calls or len(calls) < 2:
         return line
+    with turn(lock):
+        times = _times(peers, calls)
+    rivals = [name for name in calls if name != "toile"]
+    ratios = {name: statistics.median(b / a for a, b in zip(times["toile"], times[name],
+                                                            strict=True)) for name in rivals}
+    line |= {f"{name} us": round(1e6 * statistics.median(t), 2) for name, t in times.items()}
+    line |= {"ratio": round(min(ratios.values()), 3), "peer": min(ratios, key=ratios.get)}
+    return line
+
+
+def _times(peers: Peers, calls: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
+    """Seconds per call of each library, one number for each round."""
     counts, times = {}, {name: list[float]() for name in calls}
     for name, call in calls.items():
         started = time.perf_counter()
@@ -178,12 +206,7 @@ def measured(peers: Peers, m: Measurement) -> dict[str, Any]:
                 out = call()
             peers.wait(name, out)
             times[name].append((time.perf_counter() - started) / counts[name])
-    rivals = [name for name in calls if name != "toile"]
-    ratios = {name: statistics.median(b / a for a, b in zip(times["toile"], times[name],
-                                                            strict=True)) for name in rivals}
-    line |= {f"{name} us": round(1e6 * statistics.median(t), 2) for name, t in times.items()}
-    line |= {"ratio": round(min(ratios.values()), 3), "peer": min(ratios, key=ratios.get)}
-    return line
+    return times
 
 
 # ----------------------------------------------------------------------------------- reading
@@ -266,6 +289,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("map.jsonl"))
     parser.add_argument("--only", help="regular expression: measure these cells again")
     parser.add_argument("--part", default="0/1", help="k/n: the k-th of every n cells")
+    parser.add_argument("--lock", type=Path,
+                        help="a file whose lock is held while measuring: parts that run at the "
+                             "same time compile together and measure in turn")
     parser.add_argument("--table", type=Path, help="print a map")
     parser.add_argument("--slowest", type=int, default=60)
     parser.add_argument("--json", type=Path, help="with --table: write the results file")
@@ -297,7 +323,7 @@ def main() -> None:
             if time.monotonic() > ends:
                 break
             _now(given.out).write_text(m.key)
-            line = measured(peers, m)
+            line = measured(peers, m, given.lock)
             file.write(json.dumps(line) + "\n")
             file.flush()
             done += 1
