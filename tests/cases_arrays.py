@@ -10,7 +10,8 @@ import numpy as np
 import scipy.signal
 
 from tests.cases import COMPLEX, INEXACT, MATRICES, NUMBERS, REALS, B, I, Row, X, dtype_of
-from toile.primitives import barriers
+from tests.recurrence_cases import WAYS, looped
+from toile.primitives import barriers, recurrences
 from toile.primitives import contractions as c
 from toile.primitives import conv as v
 from toile.primitives import cumulative as u
@@ -239,6 +240,10 @@ REDUCTIONS = [
           (u.Cummin, np.minimum.accumulate, APART, (*REALS, "int32"), ()),
           (u.Cumlogsumexp, logcumsumexp, A, REALS, ()),
       ] for reverse in (False, True)),
+    *(Row(recurrences.LinearRecurrence, recurrences.LinearRecurrence(1, *way), (A, A),
+          functools.partial(looped, axis=1, reverse=way[0], shifted=way[1]), linear=(1,),
+          dtypes=(*INEXACT, "int32"), label="reverse" * way[0] + "shifted" * way[1])
+      for way in WAYS),
     Row(o.Sort, lambda x: o.Sort(1)(x)[0], (APART,), lambda x: np.sort(x, 1),
         dtypes=(*REALS, "int32", "bool")),
     Row(o.Sort, o.Sort(1, 2), (I(2, 9, high=2), X(2, 9, apart=True), X(2, 9)),

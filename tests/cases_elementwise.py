@@ -135,6 +135,7 @@ BITWISE = [
         dtypes=SHIFTS),
     Row(bits.PopulationCount, bits.PopulationCount(), (WORDS,), ones_count, dtypes=SHIFTS),
     Row(bits.Clz, bits.Clz(), (WORDS,), leading_zeros, dtypes=SHIFTS),
+    Row(bits.Gcd, bits.Gcd(), (WORDS, WORDS), np.gcd, dtypes=("int32", "uint8", "int16", "uint32")),
 ]
 PARTS = [
     Row(complexes.Complex, complexes.Complex(), (A, A), lambda x, y: x + np.complex64(1j) * y,

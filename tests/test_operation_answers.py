@@ -136,7 +136,7 @@ def test_kernels_of_operations():
             if lower is not None:
                 assert list(inspect.signature(lower).parameters) == ["op", "ins", "outs", "plan"]
     assert {n.partition(".")[0] for n, devices in found.items() if len(devices) < 2} == {
-        "attention", "collectives", "fused_product"}
+        "attention", "collectives", "eigen", "fused_product"}
 
 
 def test_a_kernel_that_is_not_there():
@@ -173,8 +173,8 @@ def test_every_answer_is_of_its_kind():
 
 
 # Operations of toile alone that make NaNs, and abstract classes of those that do.
-OWN_NAN_MAKERS = {"cumulative", "fused_multiply_add", "one_minus_square", "psum_together",
-                  "reduce_window_prod", "undivided_fft"}
+OWN_NAN_MAKERS = {"cumulative", "fused_multiply_add", "linear_recurrence", "one_minus_square",
+                  "psum_together", "reduce_window_prod", "undivided_fft"}
 JAX_CHECKS = {p.name for p in jax_checkify.nan_primitives} | {
     "div",  # by a rule of its own
     "exp2", "log2",  # since 0.11

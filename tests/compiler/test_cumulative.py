@@ -1,12 +1,15 @@
-"""Running sums, products, extrema and log-sum-exps: native code against the eager rules."""
+"""Running values and linear recurrences: native code against the eager rules."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import toile
 from tests.compiler.fake_plan import lowered
-from toile.kernels.cumulative.cpu import lower
+from tests.recurrence_cases import DTYPES, LENGTHS, WAYS, operands
+from toile.kernels.cumulative.cpu import lower, lower_recurrence
 from toile.primitives.cumulative import Cumlogsumexp, Cummax, Cummin, Cumprod, Cumsum
+from toile.primitives.recurrences import LinearRecurrence
 
 REAL = [np.int8, np.uint16, np.int32, np.int64, np.float16, ml_dtypes.bfloat16, np.float32,
         np.float64]  # fmt: skip
@@ -21,10 +24,12 @@ def data(shape, dtype, seed=0):
     return (x + 0.1j * rng.normal(size=shape) if dtype.kind == "c" else x).astype(dtype)
 
 
-def check(op, x, threads=2):
+def check(op, x, threads=2, a=None):
+    ins = [x] if a is None else [a, x]
     with np.errstate(all="ignore"):
-        expected = op.eager(np, x)
-    got = lowered(lower, op, [x], [(x.shape, x.dtype)], threads)
+        expected = op.eager(np, *ins)
+    form = lower if a is None else lower_recurrence
+    got = lowered(form, op, ins, [(x.shape, x.dtype)], threads)
     assert got is not None
     if x.dtype.kind in "iu":
         assert np.array_equal(got[0], expected)
@@ -85,3 +90,28 @@ def test_long_rows_in_parts(reverse):
         for kind in (Cumsum, Cumprod) if x.dtype.kind == "c" else (Cumsum, Cummax, Cumprod):
             check(kind(x.ndim - 1, reverse), x, 1)
             check(kind(x.ndim - 1, reverse), x, 3)
+
+
+@pytest.mark.parametrize(("reverse", "shifted"), WAYS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_recurrences(dtype, reverse, shifted):
+    for n in LENGTHS:
+        for shape, axis in [((n,), 0), ((7, n), 1), ((n, 3), 0), ((2, n, 70), 1)]:
+            a, b = operands(shape, dtype, axis, reverse, shifted)
+            op = LinearRecurrence(axis, reverse, shifted)
+            check(op, b, a=a)
+            if n == 33:
+                check(op, b[..., ::-1], a=a[..., ::-1].copy())
+
+
+@pytest.mark.parametrize(("reverse", "shifted"), WAYS)
+def test_compiled_recurrences(reverse, shifted):
+    """Also the tiny ones, which are computed in registers."""
+    for shape, axis, dtype in [((5,), 0, np.float32), ((2, 4), 1, np.complex64),
+                               ((4, 2), 0, ml_dtypes.bfloat16), ((40, 30), 0, np.float32)]:
+        a, b = operands(shape, dtype, axis, reverse, shifted)
+        op = LinearRecurrence(axis, reverse, shifted)
+        got = np.asarray(toile.jit(lambda a, b, op=op: 2 * op(a, b))(a, b))
+        want = 2 * op.eager(np, a, b)
+        wide = np.complex128 if got.dtype.kind == "c" else np.float64
+        np.testing.assert_allclose(got.astype(wide), want.astype(wide), 1e-5, 1e-5)

@@ -218,6 +218,31 @@ def test_fused(name):
     assert kinds(planned(f, *args)[1]) == FUSED[name]
 
 
+# Parts of the same cache lines, which one kernel reads.
+INTERLEAVED = {
+    "cross products": (lambda x: jnp.cross(x[:, :3], x[:, 1:]), (300, 4)),
+    "rotations": (lambda x: jnp.stack([x[..., ::2] * 2 - x[..., 1::2], x[..., ::2] + x[..., 1::2]],
+                                      -1), (30, 16)),
+    "of two ranks": (lambda x: (jnp.sin(x[..., 0]), x[..., 1:2] * 2), (20, 20, 3)),
+    "colors": (lambda x: tuple(jnp.sin(x[..., i] * i) for i in range(3)), (20, 20, 3)),
+}
+
+
+@pytest.mark.parametrize("name", INTERLEAVED)
+def test_parts_of_cache_lines_are_read_together(name):
+    f, shape = INTERLEAVED[name]
+    program, plan, raws = planned(f, normal(*shape))
+    assert sum(kinds(plan), []).count("map") == 1
+    for g, w in zip(assembled(program, plan)(raws), reference.Executable(program)(raws),
+                    strict=True):
+        nearly_equal(g, np.asarray(w), name, ulps=4)
+
+
+def test_halves_are_not_read_together():
+    _, plan, _ = planned(lambda x: (jnp.sin(x[:, :64]), jnp.cos(x[:, 64:])), normal(30, 128))
+    assert sum(kinds(plan), []) == ["map", "map"]
+
+
 def operations(cls=Operation):
     for sub in cls.__subclasses__():
         yield sub

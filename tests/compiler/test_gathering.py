@@ -9,6 +9,7 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.compiler.fake_plan import FakePlan, lowered, run_equations
+from toile.compiler.pipeline import optimize
 from toile.kernels.copy import cpu as copies
 from toile.kernels.gather.cpu import lower as lower_gather
 from toile.kernels.scatter.cpu import lower as lower_scatter
@@ -280,3 +281,33 @@ def test_what_is_declined():
     assert lowered(lower_scatter, op, given, [((3,), np.complex64)]) is None
     given = [values((3,), ml_dtypes.float8_e5m2), given[1], values((1,), ml_dtypes.float8_e5m2)]
     assert lowered(lower_scatter, op, given, [((3,), given[0].dtype)]) is None
+
+
+def several(x, i, j, k, mode):
+    return x.at[i, j, k].get(mode=mode, wrap_negative_indices=False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "complex64"])
+@pytest.mark.parametrize("mode", ["fill", "clip", "promise_in_bounds"])
+@pytest.mark.parametrize("outside", [False, True])
+def test_indices_of_several_axes_are_one_index(mode, dtype, outside):
+    """They are not stored side by side; places outside are clamped or filled, axis by axis."""
+    x = values((3, 4, 5), dtype)
+    far = 2**31 - 1 if outside and mode != "promise_in_bounds" else 1
+    rng = np.random.default_rng(1)
+    low, high = (-9, 9) if far > 1 else (0, 3)
+    i, j, k = (rng.integers(low, high, (6, 7), np.int32) for _ in range(3))
+    i[0, :2], j[1, :2], k[2, :2] = (far, -far) if far > 1 else 0, far, far
+    f = lambda *args: several(*args, mode)
+    np.testing.assert_array_equal(toile.jit(f)(x, i, j, k), f(*map(jnp.asarray, (x, i, j, k))))
+    ops = [e.op.name for e in optimize(toile.make_jaxpr(f)(x, i, j, k).jaxpr).equations]
+    assert "concatenate" not in ops and "gather" in ops
+
+
+def test_joined_indices_stay_where_they_are_needed():
+    """The gradient adds at the same index vectors; and a transposed array would be copied."""
+    x, i = values((3, 4), "float32"), np.array([0, 2, 1], np.int32)
+    for f in (toile.grad(lambda x, i: (x[i, i] ** 2).sum()), lambda x, i: x.T[i, i] + 1):
+        np.testing.assert_allclose(toile.jit(f)(x, i), f(jnp.asarray(x), jnp.asarray(i)), 1e-6)
+        ops = [e.op.name for e in optimize(toile.make_jaxpr(f)(x, i).jaxpr).equations]
+        assert ops.count("concatenate") == 1

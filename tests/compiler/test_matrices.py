@@ -106,11 +106,16 @@ def test_orthogonal_decompositions(m, n, batch, dtype):
             eigh = partial(linalg.eigh, lower=lower, symmetrize_input=False)
             close(eigh, x)  # one triangle is read
             close(eigh, bad)
+        for left, right in itertools.product((False, True), repeat=2):
+            eig = partial(linalg.eig, compute_left_eigenvectors=left,
+                          compute_right_eigenvectors=right)
+            close(eig, x)  # some eigenvalues are pairs of complex numbers
+            close(eig, bad)
 
 
 def test_one_matrix_that_fails_does_not_spoil_the_others():
     xs = matrices((9,), 6, "float32", "definite")
-    for f in (cholesky, partial(linalg.svd, full_matrices=False), linalg.eigh):
+    for f in (cholesky, partial(linalg.svd, full_matrices=False), linalg.eigh, linalg.eig):
         bad = xs.at[4].set(jnp.nan)
         close(f, bad)
         for leaf in toile.tree.leaves(toile.jit(lambda x: f(x))(bad)):  # noqa: B023

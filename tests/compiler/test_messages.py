@@ -84,22 +84,26 @@ def compiled_as_eager(f, *args):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("row, heads", [((37,), ()), ((4, 10), (4,)), ((3, 2, 5), (3, 2)),
+                                        ((3, 2, 5), (3,)), ((15, 1), (15,))])
 @pytest.mark.parametrize("low", [0, -5])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
-def test_messages_may_have_weights(dtype, low):
+def test_messages_may_have_weights(dtype, low, row, heads):
     src, dst = graph(low=low)
     rng = np.random.default_rng(1)
-    h, w = (jnp.asarray((4 * rng.normal(size=s)).astype(dtype)) for s in ((NODES, 37), (EDGES,)))
+    h, w = (jnp.asarray((4 * rng.normal(size=s)).astype(dtype))
+            for s in ((NODES, *row), (EDGES, *heads)))
 
     def f(h, w, src, dst):
         rows = h.at[src].get(mode="fill", fill_value=0)
-        return jnp.zeros((NODES, 37), h.dtype).at[dst].add(w[:, None] * rows, mode="drop")
+        weights = w.reshape(*w.shape, *[1] * (h.ndim - w.ndim))
+        return jnp.zeros((NODES, *row), h.dtype).at[dst].add(weights * rows, mode="drop")
 
     assert "gather_scatter" in names(same(program(f, h, w, src, dst), h, w, src, dst))
     got, want = (np.asarray(g(h, w, src, dst), float) for g in (toile.jit(f), f))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=0.2 if dtype == np.float16 else 1e-4)
     if dtype == np.float32:
-        loss = lambda h, w: (f(h, w, src, dst) ** 2).sum() / 100
+        loss = lambda h, w: (f(h, w, src, dst) ** 2).sum() / 200
         compiled_as_eager(toile.grad(loss, (0, 1)), h, w)
 
 

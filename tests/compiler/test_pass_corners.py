@@ -71,6 +71,33 @@ def test_overlapping_and_distant_pads_are_no_concatenation():
         assert "concatenate" not in names(same(program(f, x), x))
 
 
+# Gradients of slices: names of operations that are left, and how often.
+SLICED = {
+    "halves": (lambda x: x[..., :2] * x[..., 2:], {"concatenate": 1}),
+    "a half twice": (lambda x: x[..., :2] * jnp.sin(x[..., :2]), {"pad": 1}),
+    "elements": (lambda x: x[..., 0] * x[..., 1] + x[..., 2] * jnp.sin(x[..., 3] * x[..., 0]),
+                 {"concatenate": 1}),
+    "two apart": (lambda x: x[..., :1] * x[..., 3:], {"concatenate": 1}),
+    "the middle": (lambda x: x[..., 1:2] * x[..., 2:3], {"concatenate": 1}),
+    "parts of a part": (lambda x: jnp.cross(x[..., :3], x[..., 1:]), {}),
+    "a cross product": (lambda x: jnp.cross(x[..., :3], x[..., :3] ** 2),
+                        {"concatenate": 2, "pad": 1}),
+    "rows": (lambda x: x[:, :1] * x[:, 2:], {"pad": 2}),  # kernels read them in place
+    "that overlap": (lambda x: x[..., :3] * x[..., 1:], {"pad": 2}),
+    "nothing": (lambda x: x[..., :0].sum() + x[..., :3] * x[..., :3], {}),
+    "read elsewhere": (lambda x: x[..., :2] * x[..., 2:] + x[..., 1:3] ** 2, {}),
+}
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_gradients_of_slices(name):
+    f, wanted = SLICED[name]
+    p = program(toile.grad(lambda x: (f(x) ** 2).sum()), X / 10)
+    after = same(p, X / 10)
+    left = {k: names(after).count(k) for k in ("pad", "concatenate")}
+    assert not wanted or left == {"pad": 0, "concatenate": 0} | wanted
+
+
 SIGNED = np.array([-0.0, 0.0, 1.0, np.inf, -np.inf, np.nan], np.float32)
 NEUTRAL = {
     "x + 0": lambda x: x + 0.0, "0 + x": lambda x: 0.0 + x, "x + -0": lambda x: x + -0.0,

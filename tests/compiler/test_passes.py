@@ -54,6 +54,9 @@ IDENTITIES = {
     "broadcast": lambda x: lax.broadcast_in_dim(x, (2, 3), (0, 1)),
     "select": lambda x: lax.select(jnp.ones((2, 3), bool), x, x),
     "max": lambda x: lax.max(x, x),
+    "select a known case": lambda x: lax.select(jnp.ones((2, 3), bool), x, x * 2),
+    "select by a number": lambda x: lax.select_n(jnp.int32(1), x * 2, x, x * 3),
+    "a slice of a concatenation": lambda x: jnp.concatenate([x * 2, x, x * 3], 1)[:, 3:6],
 }
 
 
@@ -80,6 +83,86 @@ def test_transposes_and_reshapes_are_joined():
     assert names(same(p, x)) == ["transpose"]
     p = program(lambda x: x.reshape(6, 4).reshape(24).reshape(2, 12), x)
     assert names(same(p, x)) == ["reshape"]
+
+
+# Rearranged numbers are numbers: nothing but a broadcast is left.
+NUMBERS = {
+    "a broadcast": lambda: jnp.broadcast_to(jnp.full((3,), 2.0), (2, 3)),
+    "mapped": lambda: toile.vmap(lambda x: jnp.full((3,), 2.0), axis_size=2)(None),
+    "a reshape": lambda: jnp.full((6,), 2.0).reshape(2, 3),
+    "a transpose": lambda: jnp.full((3, 2), 2.0).T,
+    "a slice": lambda: jnp.full((7, 9), 2.0)[1:3, ::4],
+    "all of them": lambda: jnp.broadcast_to(jnp.full((4, 3, 2), 2.0)[1].T[None], (5, 2, 3))[3],
+}
+
+
+@pytest.mark.parametrize("f", NUMBERS.values(), ids=NUMBERS)
+def test_rearranged_numbers_are_broadcast_once(f):
+    after = same(program(f))
+    assert names(after) == ["broadcast_in_dim"] and not after.equations[0].ins[0].aval.shape
+
+
+def test_broadcasts_are_joined():
+    x = jnp.arange(3.0).reshape(1, 3, 1)
+    f = lambda x: lax.broadcast_in_dim(lax.broadcast_in_dim(x, (2, 3, 1), (0, 1, 2)), (
+        5, 2, 3, 4), (1, 2, 3))
+    assert names(same(program(f, x), x)) == ["broadcast_in_dim"]
+
+
+@pytest.mark.parametrize("divisor", [2, -2, 0.5, 8, -0.125, 3, 16, 0, -0.0, np.inf, np.nan])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_divisions_by_powers_of_two_are_products(dtype, divisor):
+    with toile.enable_x64(dtype == "float64"), np.errstate(all="ignore"):
+        limits = jnp.finfo(dtype)
+        small = float(limits.smallest_subnormal)
+        x = jnp.array([0.0, -0.0, np.nan, np.inf, 1.1, -3.3, float(limits.max), small, 3 * small,
+                       float(limits.tiny)], dtype)
+        exact = abs(divisor) in (0.125, 0.5, 2, 8)
+        for f in (lambda x: x / divisor, lambda x: x / jnp.full(x.shape, divisor, dtype)):
+            assert names(same(program(f, x), x))[-1] == ("mul" if exact else "div")
+
+
+def test_a_batch_size_is_no_factor():
+    """A mean is computed by the same kernels for any number of examples."""
+    kinds = [names(pipeline.optimize(program(lambda x: x.mean(0), jnp.ones((n, 4)))))
+             for n in (48, 64)]
+    assert kinds[0] == kinds[1]
+
+
+@pytest.mark.parametrize("there, kept", [("bfloat16", False), ("float64", True), ("int32", False)])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_conversions_that_are_undone(dtype, there, kept):
+    with toile.enable_x64(), np.errstate(all="ignore"):
+        x = jnp.array([0.1, -0.0, np.inf, np.nan, 3e4, 1e-7], dtype)
+        after = same(program(lambda x: x.astype(there).astype(dtype), x), x)
+        assert (after.equations == []) == (kept or dtype == there)
+
+
+BRANCHES = {
+    "the first": lambda x: lax.cond(False, jnp.sin, jnp.cos, x),
+    "by index": lambda x: lax.switch(jnp.int32(3) - 1, [jnp.sin, jnp.tan, jnp.cos, jnp.exp], x),
+    "below": lambda x: lax.switch(-5, [jnp.cos, jnp.sin], x),
+    "a call": lambda x: lax.cond(True, toile.jit(lambda x: toile.jit(jnp.cos)(x)), jnp.sin, x),
+    "inside a branch": lambda x: lax.cond(
+        True, lambda x: lax.cond(jnp.float32(2) > 3, jnp.sin, jnp.cos, x), jnp.sin, x),
+    "in a loop": lambda x: lax.fori_loop(
+        0, 2, lambda i, y: lax.cond(True, jnp.cos, jnp.sin, y), x),
+}
+
+
+@pytest.mark.parametrize("f", BRANCHES.values(), ids=BRANCHES)
+def test_known_branches_are_taken(f):
+    after = same(program(f, X), X)
+    inner = [after, *(p for e in after.equations for p in e.op.programs())]
+    found = {name for p in inner for name in names(p)}
+    assert "cos" in found and not {"cond", "sin", "jit"} & found
+
+
+def test_effects_of_a_known_branch(capsys):
+    f = lambda x: lax.cond(True, lambda: toile.debug.print("yes"), lambda: toile.debug.print("no"))
+    toile.jit(f)(X)
+    toile.effects_barrier()
+    assert capsys.readouterr().out == "yes\n"
 
 
 def test_calls_are_inlined_each_with_its_own_variables():

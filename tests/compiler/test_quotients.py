@@ -31,6 +31,10 @@ def test_only_where_the_result_is_inexact_anyway():
     assert products(lambda x, s: jnp.exp(x) / s, x, s) == 1
     assert products(lambda x, s: 2 * (x / s) / (1 + jnp.sqrt(x)), x, s) == 1
     assert products(lambda x, y: jnp.sqrt(x / y), x, normal(64)) == 0  # one divisor each
+    moments = lambda x, s: (0.9 * (x / s) + 0.1 * (x / (s + 1))) / (1 + jnp.sqrt(x))
+    assert products(moments, x, s) == 2  # sums of products may be contracted anyway
+    assert products(lambda x, s: (x / s - 1) / (1 + jnp.sqrt(x)), x, s) == 0  # may be exactly 0
+    assert products(lambda x, s: (x / s + x / (s + 1)) / jnp.sqrt(x), x, s) == 0
     assert products(toile.nn.softmax, normal(8, 16)) == 1
 
 

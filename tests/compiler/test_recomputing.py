@@ -156,6 +156,34 @@ def test_costly_values_are_kept():
     assert names.count("tanh") == 1
 
 
+def names_after(fun, *args):
+    """The operations of a function, with what is recomputed where memory matters."""
+    program = optimize(toile.make_jaxpr(fun)(*args).jaxpr)
+    target = Target(2)
+    found = recompute(fuse(program, target.can_fuse, target.limits), 1 / 64)
+    return [e.op.name for e in (program if found is None else found.program).equations]
+
+
+def test_costly_values_are_recomputed_where_memory_matters():
+    x = arguments(jnp.float32)[0]
+    fun = lambda x: (lambda y: (y * jnp.sort(y * 2, 0)).sum(0))(jnp.tanh(x))
+    assert names_after(fun, x).count("tanh") == 2
+
+
+@pytest.mark.parametrize("kept, adds", [(False, 1), (True, 2)])
+def test_a_sum_is_stored_rather_than_both_terms(kept, adds):
+    """x + y is needed again at the end: storing it frees x and y, unless these stay anyway."""
+
+    def fun(x, y):
+        x, y = jnp.sort(x, 0), jnp.sort(y, 0)
+        z = x + y
+        last = (z * jnp.sort(z * 2, 0)).sum(0)
+        return (last, x, y) if kept else last
+
+    x = arguments(jnp.float32)[0]
+    assert names_after(fun, x, x + 1).count("add") == adds
+
+
 def test_small_programs_stay_as_they_are():
     program = optimize(toile.make_jaxpr(lambda x: (jnp.sort(x * 2), (x * 2).sum()))(
         jnp.ones(100)).jaxpr)

@@ -15,6 +15,9 @@ half = lambda f: toile.grad(lambda x: (lambda r: (r * r).sum() / 2)(f(x)))
 CASES = {
     "tile": (half(lambda x: jnp.tile(x, (2, 3))), False),
     "repeat": (half(lambda x: jnp.repeat(x, 3, axis=1)), False),
+    "tile of each": (toile.vmap(half(lambda x: jnp.tile(x, (2, 3)))), False),
+    "repeat of each": (toile.vmap(half(lambda x: jnp.repeat(x, 3, axis=0))), False),
+    "tile of each twice": (toile.vmap(toile.vmap(half(lambda x: jnp.tile(x, 4)))), False),
     "broadcast": (lambda x: jnp.broadcast_to(x, (7, 6, 5)).sum(0), False),
     "broadcast in the middle": (lambda x: jnp.exp(jnp.broadcast_to(
         x[:, None], (6, 4, 5))).sum(1), False),
@@ -46,6 +49,36 @@ def test_sums(name):
     program = optimize(toile.make_jaxpr(f)(X).jaxpr)
     if left is not None:
         assert any(e.op.sums_axes for e in program.equations) == left
+
+
+# name: function; nothing is computed after a broadcast
+ONCE = {
+    "conversion": lambda x: jnp.broadcast_to(x[0] * 2, (6, 5)).astype("int32"),
+    "gradient of a sum": toile.grad(
+        lambda x: (x.astype("float32").sum(0) ** 2).sum().astype("float32")),
+    "several": lambda x: jnp.exp(jnp.broadcast_to(x[0] + 1, (4, 5)) * 2) - jnp.broadcast_to(
+        x[1] * 3, (4, 5)),
+    "other axes": lambda x: jnp.broadcast_to(x[:, 0:1] * 2, (7, 6, 5)) * jnp.broadcast_to(
+        x + 1, (7, 6, 5)),
+    "numbers": lambda x: jnp.where(jnp.broadcast_to(x[0] * 2, (6, 5)) > 0, 1.0, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_values_that_repeat_are_computed_once(name, dtype):
+    f, x = ONCE[name], jnp.asarray(X.astype(dtype))
+    np.testing.assert_allclose(np.asarray(toile.jit(f)(x), "f8"), np.asarray(f(x), "f8"),
+                               2e-6 if dtype == "float32" else 2e-2)
+    program = optimize(toile.make_jaxpr(f)(x).jaxpr)
+    last = program.equations[-1]
+    assert last.op.name == "broadcast_in_dim" and last.outs == program.outputs
+
+
+def test_inputs_are_not_computed_apart():
+    """The kernel that reads a broadcast input also computes what follows."""
+    f = lambda x: jnp.exp(jnp.broadcast_to(x, (7, 6, 5))) * 2
+    assert len(toile.explain(f)(X).kernels) == 1
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38, -0.0, 1e-45])

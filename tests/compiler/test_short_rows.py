@@ -6,6 +6,7 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.cases import noted
+from tests.compiler.test_fusion import planned
 from toile.kernels.nest import cpu_launches, cpu_short_rows
 
 pytestmark = pytest.mark.cpu
@@ -22,6 +23,8 @@ FUNCTIONS = {
     "of a broadcast": lambda x: (x[..., :1] * jnp.arange(float(x.shape[-1]))).sum(-1),
     "with places": lambda x: (x * jnp.arange(x.shape[-2], dtype=x.dtype)[:, None]).sum(-1),
     "numbered": lambda x: jnp.where(jnp.arange(x.shape[-1]) == 1, x, 0.0).sum(-1),
+    "places": lambda x: (x + jnp.arange(x.size).reshape(x.shape)).sum(-1),
+    "random": lambda x: (x * toile.random.normal(toile.random.key(0), x.shape)).sum(-1),
     "transposed": lambda x: jnp.exp(x.mT).sum(-1) + jnp.exp(x.mT).sum(-2).sum(-1, keepdims=True),
     "gradient": lambda x: toile.grad(lambda x: jnp.sqrt(1 + (x**2).sum(-1)).sum())(x),
 }
@@ -87,6 +90,7 @@ def test_which_rows_are_unrolled():
     assert unrolls(lambda x: norm(x), jnp.ones((ROWS, 3)))
     assert not unrolls(lambda x: norm(x), jnp.ones((ROWS, 30)))
     assert not unrolls(lambda x: norm(x), jnp.ones((3, 3)))
+    assert unrolls(lambda key: norm(toile.random.normal(key, (ROWS, 3))), toile.random.key(0))
 
 
 def test_costly_functions_of_operands_that_are_not_dense():
@@ -96,3 +100,37 @@ def test_costly_functions_of_operands_that_are_not_dense():
     close(lambda x: jnp.exp(x.T).sum(0), x)
     report = toile.explain(lambda x: jnp.exp(x.T))(x)
     assert "copy" in str(report)
+
+
+# Parts of short rows that repeat: copies of them make longer rows. Shapes, and whether there are.
+REPEATED = {
+    "groups of channels": (((16, 64, 4, 4), (16, 1, 4, 1)), True),
+    "and what has all channels": (((16, 64, 4, 4), (16, 1, 4, 1), (1, 1, 4, 4)), True),
+    "several": (((16, 64, 3, 5), (16, 1, 3, 1), (3, 1), (1, 1, 1, 5)), True),
+    "within a row": (((500, 2, 6), (1, 2, 1)), True),
+    "longer than a vector": (((50, 4, 32), (1, 4, 1)), False),
+    "large": (((50, 64, 4, 4), (50, 64, 4, 1)), False),
+    "a number for each row": (((40, 4, 4), (40, 4, 1)), False),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "complex64"])
+@pytest.mark.parametrize("summed", [False, True])
+def test_repeated_parts_of_rows(name, dtype, summed):
+    shapes, copied = REPEATED[name]
+    rng = np.random.default_rng(0)
+    xs = [jnp.asarray((rng.standard_normal(s) * 3).astype(dtype)) for s in shapes]
+
+    def f(x, *rest):
+        for y in rest:
+            x = (x - y) * 2 + y * y
+        return x.sum(tuple(range(x.ndim - 2)), dtype=x.dtype) if summed else x
+
+    plan = planned(f, *xs)[1]
+    found = [x.note for s in plan.steps for x in s.launches]
+    if not summed:
+        assert bool(found.count("copy")) == copied and found[-1] == "map"
+    got, want = (np.asarray(g(*xs), "c16") for g in (toile.jit(f), f))
+    loose = 0.1 * np.abs(want).max() if dtype == "bfloat16" else 1e-3
+    np.testing.assert_allclose(got, want, 1e-4, loose)

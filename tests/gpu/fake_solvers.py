@@ -230,6 +230,10 @@ class _Routine:
             x[...] = scipy.linalg.solve_triangular(
                 matrix, np.array(x), lower=lower, unit_diagonal=bool(unit))
 
+    def trsv(self, triangle, how, unit, n, step, a, x):
+        assert step == 1
+        self.trsm(cusolver.LEFT, triangle, how, unit, n, 1, n, n, a, x)
+
     def trsmBatched(self, *numbers):
         *numbers, a, b = numbers
         for one, other in zip(self.addresses(a), self.addresses(b), strict=True):

@@ -132,6 +132,7 @@ template <class T> static T __ldg(const T* p) { return *p; }
 template <class T> static T atomicAdd(T* p, T x) { T old = *p; *p = old + x; return old; }
 template <class T> static T atomicMax(T* p, T x) { T old = *p; if (x > old) *p = x; return old; }
 template <class T> static T atomicMin(T* p, T x) { T old = *p; if (x < old) *p = x; return old; }
+template <class T> static T atomicOr(T* p, T x) { T old = *p; *p = old | x; return old; }
 // A condition of a graph is the address of its value.
 extern "C" inline void cudaGraphSetConditional(unsigned long long condition, unsigned value) {
   *(unsigned*)condition = value;

@@ -44,6 +44,11 @@ CASES = {
     "wide margins": (NHWC, (2, 8, 4, 4), 8, (2, 2), {"padding": ((3, 3), (4, 1))}),
     "cropped": (NHWC, (2, 8, 9, 9), 8, (3, 3), {"padding": ((-1, 0), (0, -2))}),
     "groups": (NHWC, (2, 8, 6, 6), 12, (3, 3), {"feature_group_count": 4}),
+    "wide groups": (NHWC, (2, 24, 6, 7), 48, (3, 3), {"feature_group_count": 3}),
+    "wide groups, stride 2": (NHWC, (2, 16, 6, 7), 16, (3, 3), {
+        "feature_group_count": 2, "window_strides": (2, 2)}),
+    "wide groups, transposed": (NCHW, (2, 16, 5, 5), 16, (3, 3), {
+        "feature_group_count": 2, "lhs_dilation": (2, 2), "padding": ((1, 2), (2, 1))}),
     "depthwise": (NHWC, (2, 8, 6, 6), 8, (3, 3), {"feature_group_count": 8}),
     "depthwise, 2 each, stride 2": (NHWC, (2, 4, 6, 6), 8, (3, 3), {
         "feature_group_count": 4, "window_strides": (2, 2)}),

@@ -8,6 +8,7 @@ from tests.gpu.test_kernels import check
 from toile.kernels.contraction import gpu_tiles as tiled_products
 from toile.kernels.copy import gpu as copies
 from toile.kernels.cumulative.gpu import lower as lower_cumulative
+from toile.kernels.cumulative.gpu import lower_recurrence
 from toile.kernels.gather import gpu as gathering
 from toile.kernels.scatter import gpu as scattering
 from toile.kernels.sort import gpu as sorting
@@ -22,6 +23,7 @@ from toile.primitives.addresses import (
 from toile.primitives.contractions import dot_operation
 from toile.primitives.cumulative import Cummax, Cumsum
 from toile.primitives.gathers import Gather, Scatter
+from toile.primitives.recurrences import LinearRecurrence
 from toile.primitives.sorts import Argmax, Sort, TopK
 
 INDEX = np.dtype(np.int32)
@@ -44,6 +46,10 @@ CASES = {
         lower_cumulative, Cumsum(1, True), [distinct(2, 45, dtype=np.int32)]),
     "running sums of columns": (lower_cumulative, Cumsum(0), [distinct(300, 2, dtype=np.int32)]),
     "running maxima of a long row": (lower_cumulative, Cummax(0), [distinct(5000)]),
+    "recurrence of columns": (lower_recurrence, LinearRecurrence(0, True, True),
+                              [distinct(300, 2, dtype=np.int32), distinct(300, 2, dtype=np.int32)]),
+    "recurrence of a long row": (lower_recurrence, LinearRecurrence(0),
+                                 [distinct(5000, dtype=np.int32), distinct(5000, dtype=np.int32)]),
     "gather that fills": (
         gathering.lower, Gather(ROWS, (1, 7), mode=FILL), [distinct(5, 7), PLACES]),
     "gather that clips": (
@@ -55,7 +61,13 @@ CASES = {
         scattering.lower, Scatter("max", ScatterDimensionNumbers(*ROWS), mode=CLIP),
         [distinct(5, 7), PLACES, distinct(8, 7)]),
     "sort": (sorting.lower, Sort(0), [distinct(90) // 4, np.arange(90, dtype=np.int32)]),
-    "top_k": (sorting.lower_top_k, TopK(4, 1), [distinct(3, 50)]),
+    "sort of a row by a block": (
+        sorting.lower, Sort(1), [distinct(2, 1025) // 4, distinct(2, 1025)]),
+    "sort of a long row": (
+        sorting.lower, Sort(0), [distinct(4097, dtype=np.int16) // 4, distinct(4097)]),
+    "top_k": (sorting.lower_top_k, TopK(4, 1), [distinct(3, 30)]),
+    "top_k of warps": (sorting.lower_top_k, TopK(8, 1), [distinct(9, 200) // 3]),
+    "top_k of blocks": (sorting.lower_top_k, TopK(3, 0), [distinct(300, 2) // 3]),
     "argmax": (extrema.lower_extremum, Argmax(1, INDEX), [distinct(4, 33) // 3]),
     "sums of windows": (
         pooling.lower, windows.ReduceWindowSum(*OVERLAPPING, ONES, ONES), [distinct(3, 12)]),

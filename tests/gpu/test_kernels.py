@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests import recurrence_cases as recurrences
 from tests.gpu.fake_plan import FakePlan, lowered, runs
 from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
 from toile.kernels.contraction import gpu_tiles as tiled_products
@@ -19,6 +20,7 @@ from toile.kernels.messages import gpu as messages
 from toile.kernels.scatter import gpu as scattering
 from toile.kernels.scatter import gpu_segments as segments
 from toile.kernels.sort import gpu as sorting
+from toile.kernels.sort import gpu_radix, gpu_top
 from toile.kernels.window import gpu as pooling
 from toile.primitives import shapes, windows
 from toile.primitives.addresses import (
@@ -30,6 +32,7 @@ from toile.primitives.contractions import dot_operation
 from toile.primitives.conv import ConvDimensionNumbers, ConvGeneralDilated
 from toile.primitives.cumulative import Cumlogsumexp, Cummax, Cummin, Cumprod, Cumsum
 from toile.primitives.gathers import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
+from toile.primitives.recurrences import LinearRecurrence
 from toile.primitives.sorts import Argmax, Argmin, Sort, TopK
 from toile.targets.cuda.text import divisor
 
@@ -246,6 +249,7 @@ COMBINATIONS = [
     ("boxes", "set", CLIP, np.complex128), ("boxes", "add", FILL, np.float32),
     ("along", "set", FILL, np.int64), ("along", "add", CLIP, np.float16),
     ("columns", "set", FILL, np.float32), ("columns", "add", FILL, np.bool_),
+    ("rows", "min", FILL, np.float16),
 ]  # fmt: skip
 
 
@@ -289,7 +293,8 @@ def test_many_updates_of_few_places(combine):
         rng = np.random.default_rng(0)
         indices = np.where(rng.random(n) < 0.5, 1, rng.integers(-1, places + 1, n))[:, None]
         op = Scatter(combine, ScatterDimensionNumbers((1,) if width else (), (0,), (0,)))
-        x, u = values((places, *width), np.float32), values((n, *width), np.float32, 1)
+        dtype = BFLOAT16 if combine == "max" else np.float32  # maxima of float32 are not sorted
+        x, u = values((places, *width), dtype), values((n, *width), dtype, 1)
         check(scattering.lower, op, [x, indices.astype(np.int32), u], close)
 
 
@@ -314,7 +319,7 @@ def test_edges_by_target(clips, numbered):
 
 @pytest.mark.parametrize("dtype,width,more", [
     (np.float32, 12, ""), (np.float32, 33, "start"), (BFLOAT16, 16, ""), (np.int32, 12, "weights"),
-    (np.float64, 5, "weights start"),
+    (np.float64, 5, "weights start"), (np.float32, 24, "weights 3"), (np.float64, 20, "weights 2"),
 ])
 def test_sums_of_messages(dtype, width, more):
     for heavy in (0.0, 0.6):
@@ -323,10 +328,12 @@ def test_sums_of_messages(dtype, width, more):
         given = [values((50, width), dtype), ends, order]
         if "weights" in more:
             numbered = EdgesByTarget(50, 50, True, False, True).eager(np, sources, targets)[1]
-            given += [numbered, values((1200,), dtype, 3)]
+            heads = int(more[-1]) if more[-1].isdigit() else 1
+            given += [numbered, values((1200, heads), dtype, 3)]
         if "start" in more:
             given.append(values((50, width), dtype, 2))
-        check(messages.lower, GatherScatter("weights" in more), given, close)
+        op = GatherScatter("weights" in more, heads) if "weights" in more else GatherScatter()
+        check(messages.lower, op, given, close)
 
 
 @pytest.mark.parametrize("heavy", [0.0, 0.6, 1.0])
@@ -385,6 +392,31 @@ def test_cumulative_of_special_numbers():
     assert lowered(cumulative.lower, Cumlogsumexp(0), [z], [(z.shape, z.dtype)]) is None
 
 
+@pytest.mark.parametrize(("reverse", "shifted"), recurrences.WAYS)
+@pytest.mark.parametrize("dtype", recurrences.DTYPES)
+def test_recurrences(dtype, reverse, shifted, monkeypatch):
+    def compare(shape, axis):
+        a, b = recurrences.operands(shape, dtype, axis, reverse, shifted)
+        op = LinearRecurrence(axis, reverse, shifted)
+        check(cumulative.lower_recurrence, op, [a, b], close)
+
+    for n in recurrences.LENGTHS:
+        for shape, axis in [((3, n), 1), ((2, n, 3), 1)]:
+            compare(shape, axis)
+    monkeypatch.setattr(cumulative, "_STEPS", 1)  # whole columns
+    compare((2, 150, 3), 1)
+    monkeypatch.setattr(cumulative, "_SHORT", 3)  # tiles of totals of tiles
+    compare((1, 9000), 1)
+
+
+def test_recurrences_with_infinite_coefficients():
+    a, b = np.full(700, 0.5, np.float32), np.arange(700, dtype=np.float32)
+    a[[0, 50, 600]] = np.inf
+    for x, y in ((a, b), (a[:64], b[:64]), (np.stack([a, a[::-1]], 1), np.stack([b, b], 1))):
+        for reverse in (False, True):
+            check(cumulative.lower_recurrence, LinearRecurrence(0, reverse), [x, y], close)
+
+
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 def test_cumulative_products_of_complex_numbers(dtype, monkeypatch):
     for shape, axis in [((40, 33), 1), ((2, 4500), 1), ((2, 150, 3), 1)]:
@@ -411,6 +443,29 @@ def test_sort(dtype):
         check(sorting.lower, Sort(axis), [x[::-1], np.indices(shape, np.int32)[axis]])
 
 
+# Rows that share a block, have a block to themselves, or are too long for one.
+@pytest.mark.parametrize("n,dtype", [
+    (1, np.float32), (255, np.int8), (1024, np.float64), (1025, np.float32), (2049, np.float16),
+    (4095, np.float32), (4096, BFLOAT16), (4097, np.float32),
+])  # fmt: skip
+def test_sort_lengths(n, dtype):
+    x = special((2, n), dtype)
+    check(sorting.lower, Sort(1), [x])
+    check(sorting.lower, Sort(0), [x.T[:, ::-1], np.indices((n, 2), np.int32)[0]])
+
+
+# enough: how many tiles make them larger.
+@pytest.mark.parametrize("shape,dtype,enough", [
+    ((2, 4500), np.float32, 1), ((8200, 2), np.uint16, 1), ((70000,), np.int8, 100),
+    ((2100,), np.float64, 1),
+])  # fmt: skip
+def test_sort_by_tiles(shape, dtype, enough, monkeypatch):
+    monkeypatch.setattr(gpu_radix, "_ENOUGH", enough)
+    x, axis = special(shape, dtype), int(np.argmax(shape))
+    check(sorting.lower, Sort(axis), [x])
+    check(sorting.lower, Sort(axis), [x, np.indices(shape, np.int32)[axis]])
+
+
 @pytest.mark.parametrize("shape", [(4, 33), (2300, 2)])
 def test_sort_by_several_keys(shape):
     few, wide = special(shape, np.int8, 1) // 50, special(shape, np.int64, 2) % 4
@@ -425,6 +480,21 @@ def test_top_k(dtype):
         x, n = special(shape, dtype), shape[axis]
         for k in (1, 5, n // 2):
             check(sorting.lower_top_k, TopK(k, axis), [x])
+
+
+# busy: how many blocks are enough; with twice as many rows, warps read rows.
+@pytest.mark.parametrize("shape,axis,dtype,busy,ks", [
+    ((3, 1, 2), 1, np.float32, 528, [1]), ((5, 2, 200), 2, BFLOAT16, 528, [1, 8, 16, 17, 200]),
+    ((300, 9), 0, np.float32, 1, [8, 16]), ((300, 2), 0, np.float32, 528, [1, 16, 64]),
+    ((2, 1100), 1, np.int32, 1, [16, 17, 1100]), ((2, 4096), 1, np.float16, 1, [8, 17]),
+    ((3000,), 0, np.float32, 528, [5]), ((4097,), 0, np.int8, 528, [16, 64]),
+    ((4097,), 0, np.int8, 1, [16]),
+])  # fmt: skip
+def test_top_k_of_few_and_many(shape, axis, dtype, busy, ks, monkeypatch):
+    monkeypatch.setattr(gpu_top, "_BUSY", busy)
+    x = special(shape, dtype)
+    for k in ks:
+        check(sorting.lower_top_k, TopK(k, axis), [x])
 
 
 @pytest.mark.parametrize("dtype", REAL)

@@ -460,3 +460,17 @@ def test_arrays_of_either_layout(monkeypatch):
         monkeypatch.setattr(nests, "LARGE", large)
         kinds.append(check(f, shape(3, 40, 37), shape(3, 37, 40)).launches[0].note)
     assert kinds[0] == "column" != kinds[1]
+
+
+@on_host
+@pytest.mark.parametrize("sizes", [(300, 5), (300, 64), (300, 65), (70, 256)])
+def test_a_thread_for_each_row_of_common_numbers(sizes, monkeypatch):
+    """All rows are compared with the same numbers."""
+    monkeypatch.setattr(nest_forms, "MANY_ROWS", 1)
+
+    def f(x, t):
+        x = x[:, None]
+        return (t <= x).sum(1), jnp.max(x * t, 1), jnp.exp(t + x).sum(1)
+
+    made = check(f, shape(sizes[0]), shape(sizes[1]))
+    assert all("threadIdx.x % 1;" in x.text for x in made.launches if x.note == "row")

@@ -230,6 +230,17 @@ def test_triangular_solves(dtype, left, lower, how, batch, n):
             tolerance=1e4)  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("how", ["", "transposed", "adjoint", "conjugate"])
+def test_triangular_solves_of_a_vector(dtype, left, lower, how):
+    a, b = positive(dtype, 35, 35), array(dtype, *((35, 1) if left else (1, 35)))
+    check(lambda a, b: lax.linalg.triangular_solve(
+        a, b, left_side=left, lower=lower, transpose_a=how in ("transposed", "adjoint"),
+        conjugate_a=how in ("conjugate", "adjoint"), unit_diagonal=lower), a, b, tolerance=1e4)
+
+
 def test_many_right_hand_sides():
     a = positive("float64", 200, 200)
     check(lambda a, b: solve_triangular(a, b, lower=True), a, array("float64", 200, 5),

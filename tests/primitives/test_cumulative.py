@@ -1,5 +1,6 @@
 """Running reductions: values and every rule against jax.lax."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
@@ -25,17 +26,35 @@ def test_rules(name, shape, reverse):
           second=shape == (7,) and not reverse, rtol=1e-4)
 
 
+def in_steps(step, reverse):
+    """Running values one after the other: tied extrema share their tangents in this order."""
+    def run(x):
+        def both(state, element):
+            state = step(state, element)
+            return state, state
+
+        first, rest = (x[-1], x[:-1]) if reverse else (x[0], x[1:])
+        _, out = lax.scan(both, first, rest, reverse=reverse)
+        return jnp.concatenate([out, first[None]] if reverse else [first[None], out])
+
+    return run
+
+
 @pytest.mark.parametrize("name", ["cummax", "cummin", "cumprod"])
 def test_ties_and_zeros(name):
     x = np.array([0, 1, 1, 0, 2, 2, 2, 0, 1, 2, 2], np.float32)
+    step = {"cummax": jnp.maximum, "cummin": jnp.minimum, "cumprod": jnp.multiply}[name]
     for reverse in (False, True):
-        check(operation(name)(0, reverse), lambda x, r=reverse: getattr(lax, name)(x, 0, r), x,
-              vmap=False)
+        check(operation(name)(0, reverse), in_steps(step, reverse), x, vmap=False)
 
 
 def test_infinities():
     x = np.array([-np.inf, -np.inf, 0.0, 1.0, -np.inf, 80.0, -80.0], np.float32)
     check(cumulative.Cumlogsumexp(0), lambda x: lax.cumlogsumexp(x, 0), x, vmap=False)
+    x = np.array([-np.inf, 0.0, 1.0, -np.inf, 3.0, np.inf, 1.0], np.float32)
+    for y, reverse in ((x, False), (x[:5], False), (x[3:], True)):
+        check(cumulative.Cumlogsumexp(0, reverse), lambda x, r=reverse: lax.cumlogsumexp(x, 0, r),
+              y, vmap=False, second=y is not x)
 
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod"])

@@ -11,7 +11,8 @@ import pytest
 import toile
 from tests.against_jax import RECORD, case, check, compare, name, runs
 from tests.quick_jax import OPTIONS
-from toile.scipy import interpolate, optimize
+from toile import numpy as jnp
+from toile.scipy import interpolate, optimize, signal
 from toile.scipy.sparse import linalg as sparse
 from toile.scipy.spatial import transform
 
@@ -286,3 +287,13 @@ def test_the_real_scipy_is_not_imported():
         "assert 'scipy' not in sys.modules, 'imported'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("n, m", [(512, 512), (17, 31), (1, 7), (100, 3)])
+def test_transforms_of_convolutions_have_fast_lengths(n, m):
+    x, y = jnp.arange(float(n)) / n, jnp.arange(float(m)) / m
+    program = toile.make_jaxpr(signal.fftconvolve)(x, y).jaxpr
+    for e in program.equations:
+        for length in getattr(e.op, "fft_lengths", ()):
+            assert 2**40 * 3**25 * 5**17 % length == 0
+    np.testing.assert_allclose(signal.fftconvolve(x, y), np.convolve(x, y), 1e-4, 1e-4)

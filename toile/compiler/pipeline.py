@@ -12,14 +12,15 @@ from functools import partial
 from toile.compiler.debug_flags import asked_for
 from toile.compiler.ir.groups import Fused
 from toile.compiler.passes.algebra import simplify
-from toile.compiler.passes.calls import Choice, inline_calls, plain
+from toile.compiler.passes.calls import Choice, inline_calls, plain, take_known_branches
 from toile.compiler.passes.constants import fold_constants
+from toile.compiler.passes.flat_indices import flatten_indices
 from toile.compiler.passes.iotas import inline_iotas
 from toile.compiler.passes.messages import sum_messages
 from toile.compiler.passes.moves import cancel_moves
 from toile.compiler.passes.pads import join_pads
 from toile.compiler.passes.random_bits import physical_keys
-from toile.compiler.passes.repeats import multiply_repeats
+from toile.compiler.passes.repeats import compute_once
 from toile.compiler.passes.row_numbers import batch_by_row_numbers
 from toile.compiler.passes.row_picks import pick_by_counting
 from toile.compiler.passes.scans import hoist_from_scans
@@ -32,8 +33,8 @@ Pass = Callable[..., Program]
 
 def _simplified(program: Program, choose: Choice) -> Program:
     """The body of a loop after the passes that simplify it."""
-    program = inline_calls(program, choose)
-    for step in (fold_constants, simplify, join_pads, merge_common, without_dead_code):
+    program = take_known_branches(fold_constants(inline_calls(program, choose)), choose)
+    for step in (simplify, join_pads, merge_common, without_dead_code):
         program = step(program)
     return program
 
@@ -47,14 +48,16 @@ PASSES: tuple[Pass, ...] = (
     inline_calls,
     physical_keys,
     fold_constants,
+    take_known_branches,
     simplify,
     join_pads,
     merge_common,
     hoist_from_loops,
     batch_by_row_numbers,
     pick_by_counting,
+    flatten_indices,
     cancel_moves,
-    multiply_repeats,
+    compute_once,
     cut_elementwise,
     simplify,
     merge_common,
@@ -64,7 +67,8 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-CHOOSING = (inline_calls, hoist_from_loops)  # passes that ask the backend how to compute attention
+# Passes that ask the backend how to compute attention.
+CHOOSING = (inline_calls, take_known_branches, hoist_from_loops)
 
 
 def optimize(

@@ -16,7 +16,7 @@ _OPERATIONS = {
     "toile.parallel.varying_values": "Varying",
     "toile.primitives.barriers": "Name StopGradient",
     "toile.primitives.bits":
-        "And Clz Eq Ge Gt Le Lt Ne Not Or PopulationCount ShiftLeft ShiftRightArithmetic "
+        "And Clz Eq Gcd Ge Gt Le Lt Ne Not Or PopulationCount ShiftLeft ShiftRightArithmetic "
         "ShiftRightLogical Xor _KeyComparison",
     "toile.primitives.choices": "Clamp ConvertElementType SelectN _SelectKeys",
     "toile.primitives.collectives":
@@ -38,6 +38,7 @@ _OPERATIONS = {
     "toile.primitives.random":
         "RandomBits RandomClone RandomConsume RandomFoldIn RandomSeed RandomSplit RandomUnwrap "
         "RandomWrap",
+    "toile.primitives.recurrences": "LinearRecurrence",
     "toile.primitives.reductions": "ReduceAnd ReduceMax ReduceMin ReduceOr ReduceProd ReduceXor",
     "toile.primitives.shapes":
         "BitcastConvertType Concatenate Copy Iota OptimizationBarrier Pad ReducePrecision Rev "

@@ -99,8 +99,8 @@ class Traits:
     # A smooth function of the kind that activations are composed of.
     is_smooth: ClassVar[bool] = False
     # How it combines elements of an array: "axes" (a reduction over them), "running" (partial
-    # results along one), "places" (of extrema), "products" (sums of them); "": in none of these
-    # ways.
+    # results along one), "recurrence" (along one), "places" (of extrema), "products" (sums of
+    # them); "": in none of these ways.
     combines: ClassVar[str] = ""
     # A device's library computes it: no kernel does.
     by_library: ClassVar[bool] = False

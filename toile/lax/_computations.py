@@ -2,7 +2,8 @@
 
 A computation is staged once on scalars. If it is a single associative operation, such as `lax.add`
 or `lambda a, b: a + b`, it is recognized and runs as that reduction; any other computation is
-mapped over the elements. May import the engine, primitives, transforms and `_traced_functions`.
+mapped over the elements. The function that composes the steps of a linear recurrence is recognized
+too. May import the engine, primitives, transforms and `_traced_functions`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import ConcreteArray
+from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.program import Program, evaluate
@@ -26,7 +27,7 @@ from toile.lax._traced_functions import stage
 from toile.primitives import bits
 from toile.primitives import elementwise as ops
 from toile.primitives.elementwise import convert
-from toile.primitives.families import add, bdim_at, mul, reshape
+from toile.primitives.families import NUMERIC, add, bdim_at, mul, reshape
 from toile.primitives.reductions import highest, lowest
 from toile.transforms.vmap import vmap_flat
 
@@ -99,6 +100,46 @@ def _single_monoid(program: Program) -> str | None:
     return _MONOIDS.get(e.op) if same else None
 
 
+def coefficient_of_recurrence(
+    fun: Callable[..., Any], tree: Any, leaves: Sequence[Any], axis: int
+) -> int | None:
+    """Which of two leaves is `a`, if `fun` composes steps h -> a h + b of the other one; or None.
+
+    (a1, b1), (a2, b2) -> (a1 a2, a2 b1 + b2), for slices of two lengths along `axis`."""
+    types = {(x.shape, x.dtype) for x in leaves}
+    if len(leaves) != 2 or len(types) > 1 or dtypes.kind(leaves[0].dtype) not in NUMERIC:
+        return None
+    found = set()
+    for n in (leaves[0].shape[axis] // 2, 1):
+        avals = [Aval((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype, x.weak_type)
+                 for x in leaves]
+        try:
+            pair = structure((unflatten(tree, avals),) * 2)
+            program, _, out_tree = stage(fun, pair, [*avals, *avals], [*leaves, *leaves])
+        except Exception:  # raised again, if it is an error, where the function is applied
+            return None
+        found.add(_coefficient(program) if out_tree == tree else None)
+    return found.pop() if len(found) == 1 else None
+
+
+def _coefficient(program: Program) -> int | None:
+    """Which of two outputs is the product of coefficients, in a program that composes steps."""
+    if len(program.inputs) != 4 or any(e.op not in (add, mul) for e in program.equations):
+        return None
+    forms: dict[Any, Any] = {}  # the expressions of variables, in which operands have no order
+    for e in program.equations:
+        forms[e.outs[0]] = (e.op, frozenset(forms.get(x, x) for x in e.ins))
+    results = [forms.get(x) for x in program.outputs]
+    first, second = program.inputs[:2], program.inputs[2:]
+    for a, b in ((0, 1), (1, 0)):
+        moved = (mul, frozenset([second[a], first[b]]))
+        if results[a] == (mul, frozenset([first[a], second[a]])) and (
+            results[b] == (add, frozenset([moved, second[b]]))
+        ):
+            return a
+    return None
+
+
 def apply_scalar(program: Program, consts: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
     """Apply a program on scalars to each element of arrays of one shape."""
     shape = xs[0].shape
@@ -144,7 +185,11 @@ def operands_and_inits(name: str, xs: Any, inits: Any) -> tuple[list[Any], list[
 def _as_weak_as(value: Any, given: Any) -> Any:
     """The value with the weak bit of the argument that the user passed."""
     weak = dtypes.is_weakly_typed(given)
-    return value if value.weak_type == weak else convert(value, value.dtype, weak)
+    if value.weak_type == weak:
+        return value
+    if isinstance(value, DeviceArray):  # which stays one while a function is traced
+        return DeviceArray(value._data, weak)
+    return convert(value, value.dtype, weak)
 
 
 def settle_weak(out: Any, init: Any) -> Any:

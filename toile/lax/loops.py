@@ -22,6 +22,7 @@ from toile.engine.errors import ConcretizationTypeError, call_error, conversion_
 from toile.engine.source import describe, here
 from toile.engine.trace import Tracer
 from toile.engine.trees import flatten, structure, tree_map, unflatten
+from toile.lax._computations import coefficient_of_recurrence
 from toile.lax._operands import axis_of
 from toile.lax._traced_functions import (
     agree_on_weak,
@@ -33,8 +34,10 @@ from toile.lax._traced_functions import (
     with_avals,
 )
 from toile.primitives.bits import lt
+from toile.primitives.cumulative import Cumprod
 from toile.primitives.elementwise import convert
 from toile.primitives.families import add, full_like, reshape
+from toile.primitives.recurrences import LinearRecurrence
 from toile.primitives.shapes import Concatenate, Rev, pad, slice_axis
 from toile.staging.flat_functions import name_of
 
@@ -403,7 +406,8 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool
     The result at position `i` combines elements 0 to `i` with the function `fn`. First, neighboring
     elements are combined, then neighboring pairs, and so on. Therefore, a sequence of length `n`
     needs only about `2 * log2(n)` steps, each of which processes many elements at once. `fn` must
-    be associative: `fn(fn(a, b), c)` must equal `fn(a, fn(b, c))`.
+    be associative: `fn(fn(a, b), c)` must equal `fn(a, fn(b, c))`. If `fn` composes the steps of a
+    linear recurrence, as in the last example, then the recurrence is computed directly.
 
     Args:
         fn: a function `fn(a, b)` that combines two arrays, or two trees like `elems`, element by
@@ -438,6 +442,12 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool
     if len(sizes) != 1:
         raise ValueError("Array inputs to associative_scan must have the same first dimension. "
                          f"(saw: {[x.shape for x in leaves]}){here()}")
+    if min(sizes) > 1 and not config.flags.disable_jit:
+        i = coefficient_of_recurrence(fn, tree, leaves, axis)
+        if i is not None:
+            outs = [Cumprod(axis, reverse)(leaves[i]),
+                    LinearRecurrence(axis, reverse)(leaves[i], leaves[1 - i])]
+            return unflatten(tree, outs[::-1] if i else outs)
     if reverse:
         leaves = [Rev((axis,))(x) for x in leaves]
 

@@ -501,7 +501,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None,
     # the k-th true element writes its position to place k; the others write out of bounds
     target = lax.select(mask, lax.sub(rank, lax.full_like(rank, 1)), lax.full_like(rank, size))
     flat = index_update.update(lax.full((size,), 0, np.int32), target,
-                               lax.iota(np.int32, a.size), "set", mode="drop")
+                               lax.iota(np.int32, a.size), "set", unique_indices=True, mode="drop")
     valid = lax.lt(lax.iota(np.int32, size), h.broadcast_to(count, (size,)))
     out, stride = [], a.size
     for n, fill in zip(a.shape, fills):

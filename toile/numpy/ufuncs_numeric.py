@@ -48,6 +48,7 @@ from toile.numpy._promotion import (
     select,
 )
 from toile.numpy.ufuncs import absolute, greater, isnan, less
+from toile.primitives import bits
 
 _INT32 = np.dtype("int32")
 _HOLDERS = (ConcreteArray, np.ndarray)
@@ -205,6 +206,8 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     a, b = lax.broadcast_shapes(x1.shape, x2.shape), absolute(x2)
     x1 = lax.broadcast(absolute(x1), a) if not x1.shape else absolute(x1)
     x2 = lax.broadcast(b, a) if not x2.shape else b
+    if x1.dtype.itemsize <= 4:
+        return _settled(bits.gcd(x1, x2))
 
     def unfinished(ab: Any) -> Any:
         b = ab[1]

@@ -141,6 +141,19 @@ class PopulationCount(_Bits):
     lower = kernel_function("population_count")
 
 
+class Gcd(_Bits):
+    """The greatest common divisor of integers of at most 32 bits."""
+
+    accepts = INTEGER
+    costly = True
+    iterates = True
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        return xp.gcd(x, y)
+
+    lower = kernel_function("gcd")
+
+
 class Clz(_Bits):
     """The number of leading zero bits of x."""
 
@@ -183,5 +196,5 @@ eq, ne, lt, le, gt, ge = Eq(), Ne(), Lt(), Le(), Gt(), Ge()
 and_, or_, xor, not_ = And(), Or(), Xor(), Not()
 shift_left, shift_right_logical = ShiftLeft(), ShiftRightLogical()
 shift_right_arithmetic = ShiftRightArithmetic()
-population_count, clz = PopulationCount(), Clz()
+population_count, clz, gcd = PopulationCount(), Clz(), Gcd()
 key_eq, key_ne = _KeyComparison(True), _KeyComparison(False)

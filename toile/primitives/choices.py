@@ -202,7 +202,7 @@ class ConvertElementType(Operation):
     divide = division.by_element
     key_use = key_uses.keeps
     taylor = frame_rule("converted")
-    simplified = simplification.unchanged
+    simplified = simplification.converted_once
 
     def infer(self, x: Aval) -> Aval:
         if dtypes.is_extended(x.dtype) or dtypes.is_extended(self.dtype):

@@ -1,16 +1,17 @@
 """Running sums, products, extrema and log-sum-exps along one axis.
 
-The running sum is linear. The others are differentiated through a tree of (value, tangent) pairs,
-combined in the order of a parallel prefix scan, so that tied extrema share their tangents
-as in such a scan. May import the engine, primitives.families, elementwise, transcendental, shapes
-and the array kernels.
+The running sum is linear. The tangents of the others follow from one step to the next by a linear
+recurrence, which differentiates them in both modes. May import the engine, primitives.families,
+elementwise, transcendental, shapes, recurrences and the array kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
+
+import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
@@ -19,24 +20,20 @@ from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives import arrays, division
-from toile.primitives.bits import eq, ne
-from toile.primitives.complexes import real
-from toile.primitives.elementwise import abs_, log, max_, min_, select
+from toile.primitives.bits import eq
+from toile.primitives.elementwise import max_, min_, select
 from toile.primitives.families import (
     FLOATING,
     NUMERIC,
     accepts_text,
-    add,
     fill_shape,
     full_like,
     mul,
-    neg,
     sub,
 )
-from toile.primitives.shapes import Rev, concatenate_all, pad, slice_axis
-from toile.primitives.transcendental import exp, log1p
-
-Pair = tuple[Any, Any]
+from toile.primitives.recurrences import LinearRecurrence, moved
+from toile.primitives.shapes import iota
+from toile.primitives.transcendental import exp
 
 
 @dataclass(frozen=True)
@@ -64,8 +61,10 @@ class Cumulative(Operation):
     def eager(self, xp: Any, x: Any) -> Any:
         return arrays.cumulative(xp, x, self.axis, self.kind, self.reverse)
 
-    def combine(self, first: Pair, second: Pair) -> Pair:
-        """The function on (value, tangent) pairs."""
+    def weights(self, x: Any, out: Any) -> tuple[Any, Any]:
+        """The derivatives of a partial result: by the one before it, and by the element x.
+
+        The first partial result is the element itself; the former derivative is not used there."""
         raise NotImplementedError
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -73,11 +72,20 @@ class Cumulative(Operation):
         out = self(x)
         if dx.__class__ is Zero:
             return out, Zero(out)
-        pair = (x, dx)
-        if self.reverse:
-            pair = (Rev((self.axis,))(x), Rev((self.axis,))(dx))
-        _, dout = scan_pairs(self.combine, pair, self.axis)
-        return out, Rev((self.axis,))(dout) if self.reverse else dout
+        if x.shape[self.axis] < 2:
+            return out, dx
+        by_before, by_element = self.weights(x, out)
+        return out, LinearRecurrence(self.axis, self.reverse)(by_before, mul(by_element, dx))
+
+    def before(self, out: Any, fill: Any = 0) -> Any:
+        """The partial results before those in `out`; `fill` before the first."""
+        return moved(out, self.axis, self.reverse, fill)
+
+    def except_first(self, x: Any, value: Any) -> Any:
+        """x, with another number in place of those of the first partial results."""
+        index = iota(np.int32, x.shape, self.axis)
+        first = full_like(index, x.shape[self.axis] - 1 if self.reverse else 0)
+        return select(eq(index, first), fill_shape(full_like(x, value), x.shape), x)
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         d = dims[0]
@@ -88,40 +96,6 @@ class Cumulative(Operation):
         return avals[0].size
 
     divide = division.whole_along_axis
-
-
-def scan_pairs(combine: Callable[[Pair, Pair], Pair], pair: Pair, axis: int) -> Pair:
-    """Inclusive scan of pairs of arrays: combine neighbors, scan the half-size array, recombine."""
-    n = pair[0].shape[axis]
-    if n < 2:
-        return pair
-
-    def part(p: Pair, start: int, limit: int, stride: int = 1) -> Pair:
-        return tuple(slice_axis(x, start, limit, axis, stride) for x in p)
-
-    odd = scan_pairs(combine, combine(part(pair, 0, n - 1, 2), part(pair, 1, n, 2)), axis)
-    if n > 2:
-        before = odd if n % 2 else part(odd, 0, odd[0].shape[axis] - 1)
-        even = combine(before, part(pair, 2, n, 2))
-        first = part(pair, 0, 1)
-        even = tuple(
-            concatenate_all([f, e], axis) for f, e in zip(first, even, strict=True)
-        )
-    else:
-        even = part(pair, 0, 1)
-    return tuple(_interleave(e, o, axis) for e, o in zip(even, odd, strict=True))
-
-
-def _interleave(even: Any, odd: Any, axis: int) -> Any:
-    """even[0], odd[0], even[1], odd[1] ... along one axis."""
-    more = even.shape[axis] - odd.shape[axis]
-
-    def spread(x: Any, low: int, high: int) -> Any:
-        config = [(0, 0, 0)] * x.ndim
-        config[axis] = (low, high, 1)
-        return pad(x, full_like(x, 0), tuple(config))
-
-    return add(spread(even, 0, 1 - more), spread(odd, 1, more))
 
 
 @dataclass(frozen=True)
@@ -145,28 +119,33 @@ class Cumprod(Cumulative):
 
     kind = "prod"
 
-    def combine(self, first: Pair, second: Pair) -> Pair:
-        return mul.jvp(*zip(first, second, strict=True))
+    def weights(self, x: Any, out: Any) -> tuple[Any, Any]:
+        return x, self.before(out, 1)
 
 
 @dataclass(frozen=True)
-class Cummax(Cumulative):
+class _Extremum(Cumulative):
+    """A cumulative maximum or minimum; an element that ties with those before gets one half."""
+
+    step: ClassVar[Any]
+
+    def weights(self, x: Any, out: Any) -> tuple[Any, Any]:
+        by_before, by_element = self.step.partials(out, self.before(out), x)
+        return by_before(), self.except_first(by_element(), 1)
+
+
+@dataclass(frozen=True)
+class Cummax(_Extremum):
     """The cumulative maximum."""
 
-    kind = "max"
-
-    def combine(self, first: Pair, second: Pair) -> Pair:
-        return max_.jvp(*zip(first, second, strict=True))
+    kind, step = "max", max_
 
 
 @dataclass(frozen=True)
-class Cummin(Cumulative):
+class Cummin(_Extremum):
     """The cumulative minimum."""
 
-    kind = "min"
-
-    def combine(self, first: Pair, second: Pair) -> Pair:
-        return min_.jvp(*zip(first, second, strict=True))
+    kind, step = "min", min_
 
 
 @dataclass(frozen=True)
@@ -177,33 +156,14 @@ class Cumlogsumexp(Cumulative):
     combines = ""  # kernels have no step for it
     accepts = FLOATING
 
-    def combine(self, first: Pair, second: Pair) -> Pair:
-        (x, dx), (y, dy) = first, second
-        out = _logaddexp(x, y)
-        # d out = dx exp(x - out) + dy exp(y - out); an infinity counts as 0 there
+    def weights(self, x: Any, out: Any) -> tuple[Any, Any]:
+        # exp(before - out) and exp(x - out); an infinity counts as 0 there
         base = _finite(out)
-        return out, add(
-            mul(dx, exp(sub(_finite(x), base))), mul(dy, exp(sub(_finite(y), base)))
-        )
+        return tuple(exp(self.except_first(sub(_finite(y), base), 0))
+                     for y in (self.before(out), x))
 
 
 def _finite(x: Any) -> Any:
     """x with +inf replaced by 0."""
     top = full_like(x, float("inf"))
     return select(eq(x, fill_shape(top, x.shape)), fill_shape(full_like(x, 0), x.shape), x)
-
-
-def _logaddexp(x: Any, y: Any) -> Any:
-    """log(exp(x) + exp(y)) without overflow."""
-    if dtypes.kind(x.dtype) == "c":
-        return _complex_logaddexp(x, y)
-    top, difference = max_(x, y), sub(x, y)
-    nan = ne(difference, difference)  # equal infinities, or a NaN that propagates
-    return select(nan, add(x, y), add(top, log1p(exp(neg(abs_(difference))))))
-
-
-def _complex_logaddexp(x: Any, y: Any) -> Any:
-    """The same for complex numbers, scaled by the larger real part."""
-    larger = eq(real(x), max_(real(x), real(y)))
-    high, low = select(larger, x, y), select(larger, y, x)
-    return add(high, log(add(full_like(x, 1), exp(sub(low, high)))))

@@ -60,7 +60,14 @@ class Div(Elementwise):
     can_make_nan = True
     checked = frame_rule("division")
     is_quotient = passes_errors = keeps_relative_errors = True
-    simplified = simplification.without_neutral(1.0)
+
+    def simplified(self, new: Any, e: Any) -> Any:
+        """x / 1 = x, x / 2**n = x * 2**-n."""
+        found = simplification.without_neutral(1.0)(self, new, e)
+        factor = simplification.exact_reciprocal(new, e.ins[1])
+        if found is None and factor is not None and e.ins[0].aval.shape == e.outs[0].aval.shape:
+            return [new.add(mul, [e.ins[0], factor], e, e.outs[0].aval)]
+        return found
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         if dtypes.kind(x.dtype) in "iu":

@@ -341,7 +341,7 @@ class BroadcastInDim(Linear):
 
     key_use = key_uses.moves
     is_free = makes_axes = True
-    simplified = simplification.unchanged
+    simplified = simplification.broadcast_once
     domain_axes, moved_axis = axis_rules.broadcast_domain, axis_rules.broadcast_axis
     repeated = axis_rules.repeated
 

@@ -123,6 +123,7 @@ class Eig(MatrixOperation):
     compute_left_eigenvectors: bool = True
     compute_right_eigenvectors: bool = True
     enable_eigvec_derivs: bool = False
+    kernel_family = "eigen"
     multiple = True
 
     def specs(self, dtype: Any, *shapes: Shape) -> Specs:

@@ -7,7 +7,7 @@ engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -40,14 +40,35 @@ def _twice(op: Operation, new: Any, e: Equation) -> Equation | None:
     return inner if inner is not None and inner.op.__class__ is op.__class__ else None
 
 
+def _number(new: Any, a: Atom) -> Any:
+    """The value of all elements of an atom; None if it is not known."""
+    return a.val if a.__class__ is Literal else new.fill_of(a)
+
+
+def _filled(new: Any, e: Equation) -> list[Atom] | None:
+    """move(broadcast(number)) = broadcast(number), however the elements are moved."""
+    inner = new.producer(e.ins[0])
+    if inner is None or not inner.op.makes_axes or not inner.ins or inner.ins[0].aval.shape:
+        return None
+    aval = e.outs[0].aval
+    return [new.add(inner.op.__class__(aval.shape, ()), inner.ins, e, aval)]
+
+
 def operand(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
     """stop_gradient(x) = x, name(x) = x: they matter to transformations only."""
     return [e.ins[0]]
 
 
-def unchanged(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
-    """convert(x, dtype(x)) = x, broadcast_in_dim(x, shape(x), (0, 1, …)) = x."""
-    return [e.ins[0]] if _same_type(e.ins[0], e) else None
+def converted_once(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
+    """convert(x, dtype(x)) = x, convert(convert(x, more digits), dtype(x)) = x."""
+    if _same_type(e.ins[0], e):
+        return [e.ins[0]]
+    inner = _twice(op, new, e)
+    if inner is None or not _same_type(inner.ins[0], e):
+        return None
+    few, many = e.outs[0].aval.dtype, e.ins[0].aval.dtype
+    floats = dtypes.kind(few) == dtypes.kind(many) == "f"  # float32 has all numbers of narrow ones
+    return [inner.ins[0]] if floats and few.itemsize < many.itemsize >= 4 else None
 
 
 def undone(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
@@ -56,13 +77,24 @@ def undone(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
     return None if inner is None else [inner.ins[0]]
 
 
+def broadcast_once(op: Any, new: Any, e: Equation) -> list[Atom] | None:
+    """broadcast(x, shape(x)) = x, broadcast(broadcast(x, p), q) = broadcast(x, q[p])."""
+    if _same_type(e.ins[0], e):
+        return [e.ins[0]]
+    inner: Any = _twice(op, new, e)
+    if inner is None:
+        return None
+    joined = op.__class__(op.shape, tuple(op.dims[d] for d in inner.op.dims))
+    return [new.add(joined, inner.ins, e, e.outs[0].aval)]
+
+
 def reshaped_once(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
     """reshape(x, shape(x)) = x, reshape(reshape(x, s), t) = reshape(x, t)."""
     if _same_type(e.ins[0], e):
         return [e.ins[0]]
     inner = _twice(op, new, e)
     if inner is None:
-        return None
+        return _filled(new, e)
     x = inner.ins[0]
     return [x if _same_type(x, e) else new.add(op, [x], e, e.outs[0].aval)]
 
@@ -74,7 +106,7 @@ def transposed_once(op: Any, new: Any, e: Equation) -> list[Atom] | None:
         return [e.ins[0]]
     inner: Any = _twice(op, new, e)
     if inner is None:
-        return None
+        return _filled(new, e)
     joined = tuple(inner.op.perm[i] for i in op.perm)
     if joined == same:
         return [inner.ins[0]]
@@ -97,6 +129,17 @@ def without_neutral(value: float, commutes: bool = False) -> Rule:
     return simplified
 
 
+def exact_reciprocal(new: Any, a: Atom) -> Literal | None:
+    """The reciprocal of a number 2**n: x / 2**n = x * 2**-n.
+
+    Of small ones: large ones are sizes of batches, which may change without new kernels."""
+    value = _number(new, a)
+    if value is None or dtypes.kind(a.aval.dtype) != "f" or abs(float(value)) not in (
+            0.125, 0.25, 0.5, 2, 4, 8):
+        return None
+    return Literal(np.asarray(1 / float(value)).astype(a.aval.dtype), a.aval.with_shape(()))
+
+
 def all_equal(first: int) -> Rule:
     """select(p, x, x) = x, max(x, x) = x, min(x, x) = x; operands from the `first` on."""
 
@@ -108,8 +151,12 @@ def all_equal(first: int) -> Rule:
 
 
 def first_case(op: Any, new: Any, e: Equation) -> list[Atom] | None:
-    """select(p, x, x) = x, select(i < 0, x, y) = x if i counts from 0, as row numbers do."""
+    """select(p, x, x) = x, select(false, x, y) = x, select(i < 0, x, y) = x if i counts from 0, as
+    row numbers do."""
     same = all_equal(1)(op, new, e)
+    known = _number(new, e.ins[0])
+    if known is not None and int(known) in range(len(e.ins) - 1):
+        return [e.ins[1 + int(known)]]
     which = new.producer(e.ins[0])
     if same is not None or which is None or which.op.name != "lt":
         return same
@@ -124,22 +171,37 @@ def first_case(op: Any, new: Any, e: Equation) -> list[Atom] | None:
 
 
 def sliced_inside(op: Any, new: Any, e: Equation) -> list[Atom] | None:
-    """slice(x) of all of x = x, slice(pad(x)) = slice(x) where no padding is taken."""
+    """slice(x) of all of x = x, slice(pad(x)) = slice(x) where no padding is taken,
+    slice(concatenate(x, y)) = slice(x) where nothing of y is taken."""
     x = e.ins[0]
     if _same_type(x, e):
         return [x]
+    found = _filled(new, e)
     made = new.producer(x)
-    margins = None if made is None else made.op.margins
-    if margins is None or any(low < 0 or high < 0 or inner for low, high, inner in margins):
+    if found is not None or made is None:
+        return found
+    for inside, lows in _placed(made):
+        starts = [a - low for a, low in zip(op.starts, lows, strict=True)]
+        limits = [b - low for b, low in zip(op.limits, lows, strict=True)]
+        shape = inside.aval.shape
+        if min(starts) >= 0 and all(b <= n for b, n in zip(limits, shape, strict=True)):
+            break
+    else:
         return None
-    inside = made.ins[0]
-    starts, limits = [], []
-    for a, b, n, (low, _, _) in zip(op.starts, op.limits, inside.aval.shape, margins, strict=True):
-        if a < low or b > low + n:
-            return None
-        starts.append(a - low)
-        limits.append(b - low)
     if _same_type(inside, e):
         return [inside]
     return [new.add(op.__class__(tuple(starts), tuple(limits), op.strides), [inside], e,
                     e.outs[0].aval)]
+
+
+def _placed(made: Equation) -> Iterator[tuple[Atom, list[int]]]:
+    """The arrays that a padding or concatenation places in its result, and where each begins."""
+    margins, axis = made.op.margins, made.op.joined_axis
+    if margins is not None and all(
+            low >= 0 and high >= 0 and not inner for low, high, inner in margins):
+        yield made.ins[0], [low for low, _, _ in margins]
+    if axis is not None:
+        lows = [0] * made.ins[0].aval.ndim
+        for x in made.ins:
+            yield x, lows
+            lows[axis] += x.aval.shape[axis]

@@ -25,3 +25,9 @@ def whole(base: Var | Literal) -> View:
     """All elements of a variable, in the order of its buffer."""
     shape = base.aval.shape
     return View(base, 0, shape, row_major(shape))
+
+
+def is_interleaved(view: View) -> bool:
+    """Whether a view has some of the elements of each cache line."""
+    steps = [abs(s) for s, n in zip(view.strides, view.shape, strict=True) if s and n > 1]
+    return bool(steps) and 1 < min(steps) <= 64 // max(1, view.base.aval.dtype.itemsize)

@@ -1,16 +1,18 @@
 """Inlining: calls of Programs are replaced by the equations of those Programs.
 
 Once everything has been differentiated, calls of jitted functions and of functions with derivative
-rules are plain code. Values that a backward pass recomputes are behind an `optimization_barrier`,
-which later passes respect. A backend may replace a call by equations of its own choice, such as its
-own kernel for attention.
+rules are plain code, and so is a branch that is known to be taken. Values that a backward pass
+recomputes are behind an `optimization_barrier`, which later passes respect. A backend may replace a
+call by equations of its own choice, such as its own kernel for attention.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from toile.engine.program import Atom, Equation, Program, Var, without_dead_code
+from toile.compiler.passes.constants import fold_constants
+from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite, splice
+from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
 
 # Given an attention equation and those before it, the Program of its operands that replaces it.
 Choice = Callable[[Equation, Sequence[Equation]], Program]
@@ -31,6 +33,21 @@ def inline_calls(program: Program, choose: Choice = plain) -> Program:
     outputs = [env.get(o, o) for o in program.outputs]
     inlined = Program(program.inputs, equations, outputs, program.name)
     return without_dead_code(inlined) if attends else inlined
+
+
+def take_known_branches(program: Program, choose: Choice = plain) -> Program:
+    """The Program with conditionals replaced by the branch that a literal selects."""
+    while (taken := rewrite(program, _branch)) is not program:
+        program = fold_constants(inline_calls(taken, choose))
+    return program
+
+
+def _branch(new: Rewriter, e: Equation) -> Replacement:
+    if e.op.kernel_family != "control.cond" or e.ins[0].__class__ is not Literal:
+        return None
+    branches = e.op.programs()
+    chosen = branches[min(max(int(e.ins[0].val), 0), len(branches) - 1)]
+    return splice(chosen, e.ins[1:], new.keep, e, nested=True)
 
 
 def _inline(program: Program, env: dict[Atom, Atom], equations: list[Equation],

@@ -79,9 +79,11 @@ def _rows(xp: Any, indices: Any, count: int, clips: bool) -> tuple[Any, Any]:
 class GatherScatter(Operation):
     """Rows that are sums of rows of h along sorted edges, added to the last operand x if given.
 
-    `weighted`: the numbers of the sorted edges and the weights of all edges follow the sources."""
+    `weighted`: the numbers of the sorted edges and the weights of all edges follow the sources.
+    An edge has a weight for each of as many equal parts of a row as there are `heads`."""
 
     weighted: bool = False
+    heads: int = 1
 
     kernel_family = "messages"
 
@@ -94,8 +96,9 @@ class GatherScatter(Operation):
         messages = h[sources[: targets.size]]
         if self.weighted:
             order, weights, rest = rest[0], rest[1], rest[2:]
-            weights = weights.reshape(-1)[order[: targets.size]]
-            messages = messages * weights.reshape(-1, *[1] * (h.ndim - 1))
+            weights = weights.reshape(-1, self.heads, 1)[order[: targets.size]]
+            parts = messages.reshape(targets.size, self.heads, -1)
+            messages = (parts * weights).reshape(messages.shape)
         start = rest[0] if rest else xp.zeros((*ends.shape, *h.shape[1:]), h.dtype)
         rows = ScatterDimensionNumbers(tuple(range(1, h.ndim)), (0,), (0,))
         return arrays.scatter(xp, start, targets[:, None], messages, *rows, "drop", "add")
@@ -108,6 +111,7 @@ class Message(NamedTuple):
     sources: Atom | None
     clips: bool = True
     weights: Atom | None = None
+    heads: int = 1  # weights of each row
 
 
 def sum_messages(program: Program) -> Program:
@@ -140,7 +144,7 @@ def sum_messages(program: Program) -> Program:
         ins: list[Atom] = [message.rows, *edges(message.sources is None)]
         if message.weights is not None:
             ins += [edges(True)[1], message.weights]
-        sums = GatherScatter(message.weights is not None)
+        sums = GatherScatter(message.weights is not None, message.heads)
         return [new.add(sums, [*ins, *start], e, e.outs[0].aval)]
 
     return rewrite(program, rule)
@@ -160,10 +164,11 @@ def _message(new: Rewriter, updates: Atom) -> Message:
         gather, spread = new.producer(rows), new.producer(weights)
         if gather is None or spread is None or not _takes_rows(gather):
             continue
-        batch = gather.ins[1].aval.shape[:-1]
-        if spread.op.is_view and spread.ins[0].aval.shape == batch and all(
-                spread.op.moved_axis(batch, i) == i for i in range(len(batch))):
-            return _gathered(gather)._replace(weights=spread.ins[0])
+        given, row = spread.ins[0].aval.shape, rows.aval.shape
+        n = gather.ins[1].aval.ndim - 1
+        if spread.op.is_view and n <= len(given) < len(row) and given == row[: len(given)] and all(
+                spread.op.moved_axis(given, i) == i for i in range(len(given))):
+            return _gathered(gather)._replace(weights=spread.ins[0], heads=prod(given[n:]))
     return plain
 
 

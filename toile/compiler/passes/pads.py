@@ -1,64 +1,123 @@
-"""Sums of arrays padded with zeros (the derivative of a split) become concatenations.
+"""Sums of arrays padded with zeros (the derivative of slices) become concatenations.
 
-    pad(x, 0, n) + pad(y, m, 0) = concatenate(x, y)   for x of size m and y of size n
+    pad(x, 0, n) + pad(y, m, 0)               = concatenate(x, y)       for x of size m, y of size n
+    pad(x, m, n) + pad(y, m, n)               = pad(x + y, m, n)
+    concatenate(x, y) + pad(z, m, 0)          = concatenate(x, y + z)
+    pad(concatenate(x, y), 0, n)              = concatenate(x, y, zeros)
 
 Exact except for the sign of zeros: -0 + 0 is 0, but a concatenation keeps -0.
 """
 
 from __future__ import annotations
 
-from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite
-from toile.engine.program import Atom, Equation, Literal, Program
-from toile.primitives.shapes import Concatenate
+from itertools import pairwise
+from typing import NamedTuple
 
-MOST = 64  # terms of one sum
+import numpy as np
+
+from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
+from toile.engine.program import Atom, Equation, Literal, Program
+from toile.primitives.families import BroadcastInDim
+from toile.primitives.shapes import Concatenate, Pad
+
+MOST = 64  # parts of one array
+
+
+class _Parts(NamedTuple):
+    """An array that is zero except for parts along an axis, by where they begin."""
+
+    axis: int
+    at: dict[int, Atom]
 
 
 def join_pads(program: Program) -> Program:
     """The Program with such sums replaced."""
-    pads = any(e.op.margins is not None for e in program.equations)
-    return rewrite(program, _rule) if pads else program
+    if all(e.op.margins is None for e in program.equations):
+        return program
+    readers = readers_of(program)
+    once = {a for a, found in readers.items() if len(found) == 1} - {*program.outputs}
+    joined: dict[Atom, _Parts] = {}  # results of this pass that nothing else reads
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        if e.op.is_sum:
+            found = _sum(new, e, [joined.get(a) or _padded(new, a) for a in e.ins])
+        else:
+            inside = joined.get(e.ins[0]) if e.op.margins is not None else None
+            found = None if inside is None else _outer(e, inside)
+        if found is None or not _is_worthwhile(e, found):
+            return None
+        out = _made(new, e, found)
+        if e.outs[0] in once:
+            joined[out] = found
+        return [out]
+
+    return rewrite(program, rule)
 
 
-def _rule(new: Rewriter, e: Equation) -> Replacement:
-    parts = _terms(new, e) if e.op.is_sum else None
-    if parts is None:
+def _padded(new: Rewriter, a: Atom) -> _Parts | None:
+    """An array padded with zeros along one axis, as one part."""
+    made = new.producer(a)
+    config = None if made is None else made.op.margins
+    if made is None or config is None or not _is_zero(made.ins[1]) or not made.ins[0].aval.size:
         return None
-    shape = e.outs[0].aval.shape
-    axes = {a for _, a, _ in parts}
-    if len(axes) != 1:
+    padded = [i for i, (low, high, _) in enumerate(config) if low or high]
+    if len(padded) != 1 or any(low < 0 or high < 0 or inner for low, high, inner in config):
         return None
-    axis = axes.pop()
-    ordered = sorted(parts, key=lambda p: p[2])
-    at = 0
-    for x, _, start in ordered:
-        if start != at:
-            return None
-        at += x.aval.shape[axis]
-    if at != shape[axis]:
-        return None
-    return [new.add(Concatenate(axis), [x for x, _, _ in ordered], e, e.outs[0].aval)]
+    return _Parts(padded[0], {config[padded[0]][0]: made.ins[0]})
 
 
-def _terms(new: Rewriter, e: Equation) -> list[tuple[Atom, int, int]] | None:
-    """The padded arrays in a tree of sums: array, axis, and start along the axis."""
-    found: list[tuple[Atom, int, int]] = []
-    waiting = list(e.ins)
-    while waiting:
-        made = new.producer(waiting.pop())
-        if made is None or len(found) > MOST:
-            return None
-        if made.op.is_sum:
-            waiting += made.ins
-            continue
-        config = made.op.margins
-        if config is None:
-            return None
-        x, fill = made.ins
-        padded = [i for i, (lo, hi, _) in enumerate(config) if lo or hi]
-        ok = fill.__class__ is Literal and not fill.val.any() and len(padded) == 1 and all(
-            lo >= 0 and hi >= 0 and inner == 0 for lo, hi, inner in config)
-        if not ok:
-            return None
-        found.append((x, padded[0], config[padded[0]][0]))
-    return found
+def _is_worthwhile(e: Equation, parts: _Parts) -> bool:
+    """Whether joined parts are better than padded ones, which loop nests read in place unless the
+    padding is along the innermost axis."""
+    aval = e.outs[0].aval
+    size = sum(a.aval.shape[parts.axis] for a in parts.at.values())
+    return len(parts.at) == 1 or size == aval.shape[parts.axis] or parts.axis == aval.ndim - 1
+
+
+def _is_zero(a: Atom) -> bool:
+    return isinstance(a, Literal) and not a.val.any()
+
+
+def _sum(new: Rewriter, e: Equation, terms: list[_Parts | None]) -> _Parts | None:
+    x, y = terms
+    if x is None or y is None or x.axis != y.axis or len(x.at) + len(y.at) > MOST:
+        return None
+    ends = sorted({(start, start + a.aval.shape[x.axis])
+                   for parts in (x, y) for start, a in parts.at.items()})
+    if any(end > start for (_, end), (start, _) in pairwise(ends)):
+        return None  # parts overlap
+    found = x.at | y.at
+    for s in sorted(x.at.keys() & y.at.keys()):
+        found[s] = new.add(e.op, [x.at[s], y.at[s]], e)
+    return _Parts(x.axis, found)
+
+
+def _outer(e: Equation, inside: _Parts) -> _Parts | None:
+    """The parts of a sum that is padded along their axis."""
+    config = e.op.margins or ()
+    if not _is_zero(e.ins[1]) or any(
+            low < 0 or high < 0 or inner or (low or high) and d != inside.axis
+            for d, (low, high, inner) in enumerate(config)):
+        return None
+    return _Parts(inside.axis, {config[inside.axis][0] + s: a for s, a in inside.at.items()})
+
+
+def _made(new: Rewriter, e: Equation, parts: _Parts) -> Atom:
+    """The array that has these parts."""
+    aval, axis, end = e.outs[0].aval, parts.axis, 0
+    zero = Literal(np.zeros((), aval.dtype), aval.with_shape(()))
+    if len(parts.at) == 1:
+        ((start, x),) = parts.at.items()
+        margins = start, aval.shape[axis] - start - x.aval.shape[axis], 0
+        config = tuple(margins if d == axis else (0, 0, 0) for d in range(aval.ndim))
+        return new.add(Pad(config), [x, zero], e, aval)
+
+    def zeros(n: int) -> list[Atom]:
+        shape = (*aval.shape[:axis], n, *aval.shape[axis + 1 :])
+        return [new.add(BroadcastInDim(shape, ()), [zero], e)] if n else []
+
+    joined: list[Atom] = []
+    for start, x in sorted(parts.at.items()):
+        joined += [*zeros(start - end), x]
+        end = start + x.aval.shape[axis]
+    return new.add(Concatenate(axis), [*joined, *zeros(aval.shape[axis] - end)], e, aval)

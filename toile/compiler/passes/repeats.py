@@ -1,8 +1,10 @@
-"""Sums over axes along which values repeat: n x instead of a sum of n equal numbers.
+"""Values that repeat along axes are computed once, and sums over these axes are products.
 
+    f(broadcast(x), 2) = broadcast(f(x, 2))             if x is computed by element, as f(x, 2) is
     sum(f(broadcast(x), 2), new axes) = n f(x, 2)
 
-Gradients of `tile` and `repeat` are such sums if what follows them is elementwise.
+Gradients of sums are broadcast, and then for example converted to the dtype of the operand.
+Gradients of `tile` and `repeat` are sums over repeated values if what follows them is elementwise.
 """
 
 from __future__ import annotations
@@ -15,30 +17,39 @@ import numpy as np
 from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
 from toile.compiler.scalar.fusible import by_element
 from toile.engine import dtypes
-from toile.engine.program import Atom, Equation, Literal, Program, Var
+from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
 from toile.primitives.families import BroadcastInDim, mul
 
 _MOST = 64  # elementwise operations before a sum
 
 
-def multiply_repeats(program: Program) -> Program:
-    """Replace sums over axes along which their operands repeat."""
-    if not any(e.op.sums_axes for e in program.equations):
+def compute_once(program: Program) -> Program:
+    """Compute values that repeat before they are broadcast, and replace sums of them."""
+    if not any(e.op.makes_axes for e in program.equations):
         return program
     uses = {v: len(found) for v, found in readers_of(program).items()}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        if not e.op.sums_axes:
-            return None
         found = _Repeats(new, uses)
-        op: Any = e.op
-        axes = found.axes(e.ins[0]) & {*op.axes}
-        count = prod(e.ins[0].aval.shape[d] for d in axes)
-        if count == 1 or not found.arrays or not _is_number(count, e.outs[0].aval.dtype):
-            return None
-        return [found.product(e, axes, count)]
+        if e.op.sums_axes:
+            op: Any = e.op
+            axes = found.axes(e.ins[0]) & {*op.axes}
+            count = prod(e.ins[0].aval.shape[d] for d in axes)
+            if count > 1 and found.arrays and _is_number(count, e.outs[0].aval.dtype):
+                return [found.product(e, axes, count)]
+        elif all(_is_broadcast(new, x) for x in e.ins if x.aval.shape) and by_element(e):
+            axes = found.shared_axes(e)
+            if axes and found.computed:  # otherwise it would need a kernel of its own
+                return [found.broadcast(e, axes)]
+        return None
 
-    return rewrite(program, rule)
+    made = rewrite(program, rule)
+    return made if made is program else without_dead_code(made)
+
+
+def _is_broadcast(new: Rewriter, a: Atom) -> bool:
+    made = new.producer(a)
+    return made is not None and made.op.makes_axes and bool(made.ins)
 
 
 def _is_number(count: int, dtype: Any) -> bool:
@@ -55,6 +66,7 @@ class _Repeats:
         self.new, self.uses = new, uses
         self.found: dict[Atom, frozenset[int]] = {}
         self.arrays = False  # whether an array is broadcast: sums of numbers cost nothing
+        self.computed = False  # whether such an array is computed by element
         self.made: dict[Atom, Atom] = {}
 
     def axes(self, a: Atom) -> frozenset[int]:
@@ -68,15 +80,19 @@ class _Repeats:
         if made is None or len(self.found) > _MOST:
             return frozenset()
         op: Any = made.op
-        if op.makes_axes and made.ins:
+        if _is_broadcast(self.new, a):
             self.arrays |= bool(op.dims)
+            source = self.new.producer(made.ins[0])
+            self.computed |= source is not None and bool(op.dims) and by_element(source)
             return every.difference(op.dims)
         if not by_element(made) or self.uses.get(a) != 1:
             return frozenset()
-        for x in made.ins:
-            if x.aval.shape:
-                every &= self.axes(x)
-        return every
+        return self.shared_axes(made)
+
+    def shared_axes(self, e: Equation) -> frozenset[int]:
+        """The axes along which all operands of an elementwise equation repeat."""
+        every = frozenset(range(e.outs[0].aval.ndim))
+        return every.intersection(*[self.axes(x) for x in e.ins if x.aval.shape])
 
     def without(self, a: Atom, axes: frozenset[int]) -> Atom:
         """An atom without axes along which it repeats."""
@@ -95,6 +111,13 @@ class _Repeats:
         kept = [d for d in range(a.aval.ndim) if d not in axes]
         shape = tuple(a.aval.shape[d] for d in kept)
         return self.new.add(BroadcastInDim(shape, tuple(map(kept.index, op.dims))), made.ins, made)
+
+    def broadcast(self, e: Equation, axes: frozenset[int]) -> Var:
+        """The result of an elementwise equation, computed once for the axes that repeat."""
+        aval = e.outs[0].aval
+        once = self.new.add(e.op, [self.without(x, axes) for x in e.ins], e)
+        kept = tuple(d for d in range(aval.ndim) if d not in axes)
+        return self.new.add(BroadcastInDim(aval.shape, kept), [once], e, aval)
 
     def product(self, e: Equation, axes: frozenset[int], count: int) -> Var:
         """The sum over the axes that do not repeat, times the number of repetitions."""

@@ -46,6 +46,7 @@ class Fusion:
                 self._place(e)
         if self.limits.total_row:
             self._merge_siblings()
+        self._merge_interleaved()
         self._leave_alone()
         groups = self._ordered()
         fused = Fused(self.program, groups, self.views, self.group_of, limits=self.limits)
@@ -338,6 +339,23 @@ class Fusion:
             for row, theirs in rows.get(chain, ()):
                 if self._independent(row, column) and self._unite(row, column, [(theirs, m)]):
                     break
+
+    def _merge_interleaved(self) -> None:
+        """Merge groups that read parts of the same cache lines, such as the x, y and z of points:
+        apart, each of them would read the whole array."""
+        homes: dict[Any, list[tuple[Group, Map]]] = {}
+        for group in list(self.groups.values()):
+            found = [] if not group.fusible or group.reduced is not None else [
+                (self._chain(a)[0], tuple((axis,) for t in m for axis in t))
+                for member in group.members
+                for a, m in zip(member.equation.ins, member.ins, strict=True)
+                if views.is_interleaved(self._view(a)) and not member.equation.op.picks]
+            for base, m in found:
+                known = homes.setdefault((base, len(m)), [])
+                if any(self._independent(home, group) and self._unite(home, group, [(theirs, m)])
+                       for home, theirs in known):
+                    break
+                known.append((group, m))
 
     def _full_reads(self, group: Group) -> Iterator[tuple[Any, Map]]:
         """What a group reads from others along all of its axes: base and views, and the map."""

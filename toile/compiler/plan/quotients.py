@@ -47,6 +47,13 @@ def _only_inexact_users(nest: LoopNest, inexact: list[bool]) -> list[bool]:
     for n in reversed(range(len(nest.nodes))):
         found[n] = n not in stored and all(
             isinstance(m := nest.nodes[u], Apply) and (
-                inexact[u] or m.op.keeps_relative_errors and found[u])
+                inexact[u] or found[u] and (
+                    m.op.keeps_relative_errors or m.op.is_sum and _adds_products(nest, m)))
             for u in users[n])
     return found
+
+
+def _adds_products(nest: LoopNest, added: Apply) -> bool:
+    """Whether a sum is one of products. They may be rounded once more or less anyway: a product and
+    a sum may be contracted."""
+    return all(isinstance(m := nest.nodes[a], Apply) and m.op.is_product for a in added.args)

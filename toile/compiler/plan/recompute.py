@@ -6,12 +6,15 @@ Values that fusion would store are considered in the order of the Program. A val
 only loop nests read it, and if what they read instead (the nearest values that are in memory
 anyway) moves fewer bytes than storing it and reading it back. The group of each reader then gets a
 copy of the few cheap equations. The normalizations of a deep network keep one array per layer, not
-four. If a backend allows it (`more`), small values such as the means of rows are stored for this.
+four. If a backend allows it (`more`), small values such as the means of rows are stored for this,
+and what needs less memory is preferred: a value is not recomputed from others that would have to
+stay in memory for it and are larger.
 """
 
 from __future__ import annotations
 
 from dataclasses import field
+from itertools import accumulate
 
 from toile.compiler.ir.groups import Fused, Group
 from toile.compiler.passes.rewriter import readers_of
@@ -24,6 +27,8 @@ from toile.engine.records import dataclass
 from toile.primitives.shapes import ReducePrecision
 
 MOST_EQUATIONS = 12  # that recomputing a value may take
+# The same if memory matters, as on a GPU, which waits for memory: also costly functions.
+MORE_EQUATIONS, MOST_COSTLY = 15, 2
 LEAST_BYTES = 1 << 18  # of a value that is worth recomputing
 ROUNDED = {BFLOAT16: ReducePrecision(8, 7), FLOAT16: ReducePrecision(5, 10)}
 
@@ -35,6 +40,7 @@ class _Recipe:
     equations: int = 0
     sources: set[Atom] = field(default_factory=set)
     small: set[Atom] = field(default_factory=set)  # sources that are not stored yet
+    costly: int = 0  # functions that take many instructions
     most: float = 0.0  # bytes allowed for one of those
 
 
@@ -50,43 +56,128 @@ class Recomputed:
 class _Recomputing:
     def __init__(self, fused: Fused, more: float):
         self.fused, self.program, self.more = fused, fused.program, more
+        self.most = MORE_EQUATIONS if more else MOST_EQUATIONS
         self.made: dict[Atom, Equation] = {o: e for e in self.program.equations for o in e.outs}
         self.readers = readers_of(self.program)
         self.returned = set(self.program.outputs)
         self.gone: set[Atom] = set()
         self.kept: set[Atom] = set()  # small values stored instead, such as the means of rows
         self.loads: dict[int, set[Atom]] = {}
+        self.last_read = self._last_reads()
+        self.sources: dict[Atom, set[Atom]] = {}  # of values that are not stored
+        self.denied: set[Atom] = set()
+        self.strict = False  # each value must need as much memory as its sources, for itself
         # The new Program.
         self.equations: list[Equation] = []
         self.copies: dict[tuple[int, Atom], Atom] = {}
         self.homes: dict[Atom, int] = {}
         self.changed: set[int] = set()  # changed groups
 
+    def _last_reads(self) -> dict[Atom, int]:
+        """The position of the last equation that reads each value; inputs and results stay."""
+        last = {}
+        for i, e in enumerate(self.program.equations):
+            for a in e.ins:
+                if a.__class__ is Var:
+                    last[self.fused.bases.get(a, a)] = i
+        forever = len(self.program.equations)
+        return last | dict.fromkeys((*self.program.inputs, *self.program.outputs), forever)
+
     # ---- what not to store
     def choose(self) -> None:
+        """Decide which values are not stored: by the bytes that are moved; if memory matters, also
+        in two other ways, of which the one that needs the least memory is used."""
+        self._attempt()
+        if not self.more or not self.gone:
+            return
+        ways = [(self._peak(), 0, self.denied, self.strict)]
+        denied = self._wasteful()
+        for strict in (False, True):
+            self._attempt(set() if strict else denied, strict)
+            ways.append((self._peak(), len(ways), self.denied, strict))
+        self._attempt(*min(ways)[2:])
+
+    def _attempt(self, denied: set[Atom] | None = None, strict: bool = False) -> None:
+        """Decide in the order of the Program."""
+        self.denied, self.strict = denied or set(), strict
+        self.gone, self.kept, self.loads, self.sources = set(), set(), {}, {}
         for e in self.program.equations:
-            if len(e.outs) == 1 and e.outs[0] in self.fused.stored:
+            if len(e.outs) == 1 and e.outs[0] in self.fused.stored and e.outs[0] not in self.denied:
                 self._consider(e, e.outs[0])
+
+    def _longer(self, v: Atom, sources: set[Atom]) -> set[Atom]:
+        """The sources that would stay in memory for longer, until the value is read last."""
+        end = self.last_read[v]
+        return {a for a in sources if self.last_read.get(a, end) < end}
+
+    def _wasteful(self) -> set[Atom]:
+        """Values that are not stored, but whose sources stay in memory for longer and have more
+        bytes. Values with common sources are counted together."""
+        longer = {v: self._longer(v, sources) for v, sources in self.sources.items()}
+        members: dict[Atom, list[Atom]] = {}
+        for v, sources in longer.items():
+            joined = [v]
+            for a in sources:
+                if a in members and members[a] is not joined:
+                    joined += members[a]
+                    for w in members[a]:
+                        members.update(dict.fromkeys(longer[w], joined))
+                members[a] = joined
+        found: set[Atom] = set()
+        for joined in {id(m): m for m in members.values()}.values():
+            sources = set().union(*(longer[v] for v in joined))
+            if _bytes(sources) > _bytes(set(joined)):
+                found.update(joined)
+        return found
+
+    def _peak(self) -> int:
+        """The most bytes of stored values that are needed at any time."""
+        last: dict[Atom, int] = {}
+        for i, e in enumerate(self.program.equations):
+            for a in e.ins:
+                base = self.fused.bases.get(a, a)
+                last.update(dict.fromkeys(self.sources.get(base, (base,)), i))
+        changes = [0] * (len(self.program.equations) + 1)
+        for i, e in enumerate(self.program.equations):
+            for v in e.outs:
+                if v in self.kept or v in self.fused.stored and v not in self.gone:
+                    changes[i] += v.aval.nbytes
+                    changes[last.get(v, i) + 1] -= v.aval.nbytes
+        return max(accumulate(changes))
 
     def _consider(self, e: Equation, v: Var) -> None:
         part = v in self.fused.views  # of a concatenation
-        if v.aval.nbytes < LEAST_BYTES or v in self.returned or part or not _is_cheap(e):
+        if v.aval.nbytes < LEAST_BYTES or v in self.returned or part or not self._is_cheap(e):
             return
         home = self.fused.group_of.get(v)
         users = self._users(v)
         recipe = _Recipe(most=self.more * v.aval.nbytes)
         if home is None or users is None or not self._collect(v, recipe, first=True):
             return
-        others = {id(g): g for g in users if g is not home}
+        others = list({id(g): g for g in users if g is not home}.values())
+        if not others or not self._pays(v, recipe, others):
+            return
+        self.gone.add(v)
+        self.kept |= recipe.small
+        self.sources[v] = recipe.sources
+        for g in others:
+            self._loads(g).discard(v)
+            self._loads(g).update(recipe.sources)
+
+    def _pays(self, v: Var, recipe: _Recipe, others: list[Group]) -> bool:
+        """Whether reading the sources of a value in other groups is better than storing it."""
         moved = _bytes(recipe.small) - v.aval.nbytes  # saved by not storing v
-        for g in others.values():
+        for g in others:
             moved += _bytes(recipe.sources - self._loads(g)) - v.aval.nbytes
-        if others and (moved < 0 or moved < self.more * v.aval.nbytes):
-            self.gone.add(v)
-            self.kept |= recipe.small
-            for g in others.values():
-                self._loads(g).discard(v)
-                self._loads(g).update(recipe.sources)
+        if moved >= 0 and moved >= self.more * v.aval.nbytes:
+            return False
+        return not self.strict or _bytes(self._longer(v, recipe.sources)) <= v.aval.nbytes
+
+    def _is_cheap(self, e: Equation) -> bool:
+        if e.op.picks:
+            return e.op.picks([a.aval for a in e.ins], e.outs[0].aval)
+        slow = e.op.iterates if self.more else e.op.costly
+        return bool(e.ins) and by_element(e) and not slow
 
     def _users(self, v: Var) -> list[Group] | None:
         """The groups that read a value directly; None if anything else reads it."""
@@ -110,10 +201,11 @@ class _Recomputing:
         assert e is not None
         if first or not self._is_small(a, recipe):
             return self._collect_inputs(a, e, recipe)
-        tried = _Recipe(recipe.equations, set(recipe.sources), set(recipe.small), recipe.most)
+        tried = _Recipe(recipe.equations, set(recipe.sources), set(recipe.small), recipe.costly,
+                        recipe.most)
         if self._collect_inputs(a, e, tried):
             recipe.equations, recipe.sources = tried.equations, tried.sources
-            recipe.small = tried.small
+            recipe.small, recipe.costly = tried.small, tried.costly
         else:
             recipe.sources.add(a)
             recipe.small.add(a)
@@ -133,9 +225,10 @@ class _Recomputing:
             if base not in self.gone and (base in self.fused.stored or base not in self.made):
                 recipe.sources.add(base)
                 return True
-        elif not _is_cheap(e):
+        elif not self._is_cheap(e):
             return False
         recipe.equations += 1
+        recipe.costly += e.op.costly
         ins = e.ins
         if e.op.picks:
             first, *ins = ins
@@ -143,7 +236,8 @@ class _Recomputing:
             if base in self.gone or base in self.made and base not in self.fused.stored:
                 return False
             recipe.sources.add(base)
-        return recipe.equations <= MOST_EQUATIONS and all(self._collect(x, recipe) for x in ins)
+        fits = recipe.equations <= self.most and recipe.costly <= MOST_COSTLY
+        return fits and all(self._collect(x, recipe) for x in ins)
 
     def _loads(self, group: Group) -> set[Atom]:
         """The values in memory that a group reads."""
@@ -217,12 +311,6 @@ class _Recomputing:
 
 def _bytes(atoms: set[Atom]) -> int:
     return sum(a.aval.nbytes for a in atoms)
-
-
-def _is_cheap(e: Equation) -> bool:
-    if e.op.picks:
-        return e.op.picks([a.aval for a in e.ins], e.outs[0].aval)
-    return bool(e.ins) and by_element(e) and not e.op.costly
 
 
 def recompute(fused: Fused, more: float = 0.0) -> Recomputed | None:

@@ -25,7 +25,7 @@ from toile.targets.llvm.product_types import Element
 
 ROUTINES = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv", "strsm", "dtrsm")
 LAPACK = tuple(letter + name for letter in "sd" for name in (
-    "potrf", "getrf", "geqrf", "orgqr", "syevd", "gesdd"))
+    "potrf", "getrf", "geqrf", "orgqr", "syevd", "gesdd", "geev"))
 PREFIX = "toile_"
 # (get, set) of the thread count, under the names that different builds use.
 _SETTERS = (

@@ -38,6 +38,8 @@ MANY_TERMS, MOST_PATCHES, NARROW, FEW_NUMBERS = 4096, 128 << 20, 32, 1 << 15
 # Groups, and features, positions and terms of each, for which tiles are faster than cuDNN; and the
 # most multiplications of a group.
 MANY_GROUPS, FEW_OF_A_GROUP, MOST_OF_A_GROUP = 64, 8, 1 << 24
+# Up to how many groups are computed one by one, if they have as many channels and features.
+FEW_GROUPS, WIDE_GROUP = 16, 8
 # The result dtypes that cuDNN supports for operands of one dtype.
 RESULTS = {
     "float32": ("float32",), "float64": ("float64",), "bfloat16": ("bfloat16", "float32"),
@@ -109,16 +111,48 @@ def by_library(
         return False
     if _pointwise(op, x, w, y, plan):
         return True
-    tf32 = float32_compute(op.precision) != "float32"
-    found = forms(op, x, w, y)
+    parts = list(_groups(op, x, w, y))
+    if len(parts) > 1:  # what is possible for one group is possible for all of them
+        return all(by_library(part, [x, w], [y], plan) for part, x, w, y in parts)
+    return _by_best(forms(op, x, w, y), op.precision, plan)
+
+
+def _by_best(found: list[Form], precision: Any, plan: Planner) -> bool:
+    """Use the first of the forms that there is a kernel for."""
+    tf32 = float32_compute(precision) != "float32"
     best = found[0] if found and tf32 else None
     if best is not None and tensor_convolutions.lower(best, plan):
         return True
     engine = cudnn.engine()
     if engine is None:
         return best is not None and tensor_convolutions.lower(best, plan, always=True)
-    return any(_by_patches(form, op.precision, plan) or _by_cudnn(form, engine, tf32, plan)
+    return any(_by_patches(form, precision, plan) or _by_cudnn(form, engine, tf32, plan)
                for form in found)
+
+
+def _groups(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand
+            ) -> Iterator[tuple[ConvGeneralDilated, Operand, Operand, Operand]]:
+    """The convolutions of the groups, if they are few and wide, as those of a few examples are.
+
+    cuDNN has slow engines for groups, and none for kernels of groups that share no images."""
+    groups = max(op.feature_group_count, op.batch_group_count)
+    (xb, xf, *_), (wo, wi, *ws), (_, yf, *ys) = op.dimension_numbers
+    in_kernels = prod(w.shape[d] for d in ws) > prod(y.shape[d] for d in ys)
+    channels = x.shape[xb] // op.batch_group_count if in_kernels else w.shape[wi]
+    if not 1 < groups <= FEW_GROUPS or min(y.shape[yf] // groups, channels) < WIDE_GROUP:
+        return
+    single = replace(op, feature_group_count=1, batch_group_count=1)
+    along = xf if op.feature_group_count > 1 else xb
+    for g in range(groups):
+        yield (single, _part(x, along, g, groups), _part(w, wo, g, groups),
+               _part(y, yf, g, groups))
+
+
+def _part(a: Operand, axis: int, number: int, parts: int) -> Operand:
+    """One of equal parts of an operand along an axis."""
+    n = a.shape[axis] // parts
+    shape = (*a.shape[:axis], n, *a.shape[axis + 1 :])
+    return a._replace(ref=a.ref.at(number * n * a.strides[axis] * a.dtype.itemsize), shape=shape)
 
 
 def _is_supported(x: Operand, w: Operand, y: Operand) -> bool:
@@ -216,7 +250,7 @@ def forms(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> list[Fo
         _dgrad(op, x, w, y) if unstrided and op.batch_group_count == 1 else None,
         _fprop(op, x, w, y) if plain and op.batch_group_count == 1 else None,
         _wgrad(op, x, w, y) if plain and op.feature_group_count == 1 else None,
-        _transposed_wgrad(op, x, w, y) if likely == {"wgrad"} else None,
+        _transposed_wgrad(op, x, w, y) if "wgrad" in likely else None,
     ]
     large = likely == {"wgrad"}  # a window larger than the result: other kinds are very slow
     return sorted((form for form in found if form is not None),
@@ -339,8 +373,8 @@ def _transposed_wgrad(
 
     It is the derivative in the kernels of the convolution that it transposes: the window is the
     image, the dilated image is the cotangent, and the kernels are reversed."""
-    groups = max(op.feature_group_count, op.batch_group_count)
-    if groups > 1 or all(n == 1 for n in op.lhs_dilation) or any(n != 1 for n in op.rhs_dilation):
+    plain = all(n == 1 for n in op.lhs_dilation) or any(n != 1 for n in op.rhs_dilation)
+    if plain or op.feature_group_count > 1:
         return None
     extra = _extra(op)
     (xb, xf, *xs), (wo, wi, *ws), y_spec = op.dimension_numbers
@@ -348,10 +382,13 @@ def _transposed_wgrad(
     cotangent = _canonical(x, (xf, xb, *xs), extra)
     kernels = _canonical(y, y_spec, extra)
     kernels = _reversed(kernels, range(2, len(kernels.shape)))
+    channels = kernels.shape[1] // op.batch_group_count
+    kernels = kernels._replace(
+        shape=(op.batch_group_count, kernels.shape[0], channels, *kernels.shape[2:]),
+        strides=(channels * kernels.strides[1], *kernels.strides))
     dilation, low, stride, _ = _settings(op, extra)
-    low = tuple((k - 1) * d - n for k, d, n in zip(kernels.shape[2:], dilation, low, strict=True))
-    return _complete(Form("wgrad", images, _grouped(kernels, 1), cotangent, low, (), stride,
-                          dilation))
+    low = tuple((k - 1) * d - n for k, d, n in zip(kernels.shape[3:], dilation, low, strict=True))
+    return _complete(Form("wgrad", images, kernels, cotangent, low, (), stride, dilation))
 
 
 def _complete(form: Form) -> Form | None:

@@ -60,13 +60,10 @@ def lower(form: Any, plan: Planner, always: bool = False) -> bool:
     """Add the product of a convolution (a `convolution.Form`); False if that is slower.
 
     always: the only other kernel is a slow one."""
-    groups, _, channels, *taps = form.w.shape
-    if groups > 1 or not all(map(is_near, (form.x, form.w, form.y))):
+    operands = form.x, form.w, form.y
+    if form.w.shape[0] > 1 or any(a.dtype.name != "float32" or not is_near(a) for a in operands):
         return False
-    most = MOST_IN_KERNELS if form.kind == "wgrad" else MOST_TERMS
-    if form.y.size * channels * prod(taps) > most and not always:
-        return False
-    if any(a.dtype.name != "float32" for a in (form.x, form.w, form.y)) or not has_tensor_cores():
+    if not (always or _is_small(form)) or not has_tensor_cores():
         return False
     if form.kind == "dgrad":
         form = form.forward
@@ -79,6 +76,12 @@ def lower(form: Any, plan: Planner, always: bool = False) -> bool:
             return False
     (_forward if form.kind == "fprop" else _in_kernels)(form, plan)
     return True
+
+
+def _is_small(form: Any) -> bool:
+    """Whether cuDNN is not faster."""
+    most = MOST_IN_KERNELS if form.kind == "wgrad" else MOST_TERMS
+    return form.y.size * prod(form.w.shape[2:]) <= most
 
 
 def _forward(form: Any, plan: Planner) -> None:

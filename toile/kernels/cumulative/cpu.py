@@ -1,9 +1,11 @@
-"""Running sums, products, extrema and log-sum-exps along one axis.
+"""Running sums, products, extrema and log-sum-exps along one axis, and linear recurrences.
 
 Along the innermost axis each row is one sequence; along others a block of columns is processed
 together, a vector at a time. A single long row is divided: sums of its blocks, a running sum of
-those, then the blocks, each starting with the sum before it. float32 sums and products of long axes
-run in float64, 16-bit floats in float32, as in the eager rule. A complex number is two registers.
+those, then the blocks, each starting with the sum before it. A recurrence computes several rows at
+once, because each of its steps waits for the one before. float32 sums, products and recurrences of
+long axes run in float64, 16-bit floats in float32, as in the eager rule. A complex number is two
+registers.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 from toile.compiler.ir.element_types import real_part
 from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.copy.cpu import Reader
-from toile.kernels.cumulative.shared import running_of
+from toile.kernels.cumulative.shared import running_of, shift_of
 from toile.targets.llvm import elements
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
@@ -22,28 +24,44 @@ from toile.targets.llvm.launches import Launch, Planner
 _BLOCK = 64  # columns of a block
 _PART = 1 << 15  # elements of a part of a divided row
 _GRAIN = 1 << 14  # approximate elements of a chunk
+_ROWS = 4  # rows of a recurrence that are computed together
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Cumsum, Cumprod, Cummax, Cummin, Cumlogsumexp."""
-    found = running_of(op, ins[0])
+    return _lower(op, ins[0], None, outs[0], plan)
+
+
+def lower_recurrence(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """LinearRecurrence."""
+    return _lower(op, ins[1], ins[0], outs[0], plan)
+
+
+def _lower(op: Any, x: Operand, a: Operand | None, out: Operand, plan: Planner) -> bool:
+    """Running values of x; `a` are the coefficients of a recurrence."""
+    found = running_of(op, x)
     if found is None:
         return False
     kind, dtype, wide, outer, n, inner = found
-    x = plan.contiguous(ins[0])
     how = (kind, dtype, "double" if wide else elements.work_type(real_part(dtype)), op.reverse)
-    args: Args = (outs[0].ref, x.ref, n, inner)
+    args: Args = (out.ref, plan.contiguous(x).ref, n, inner)
+    rows = 1
+    if a is not None:
+        args = (*args, plan.contiguous(a).ref, shift_of(op, inner), outer)
+        rows = _ROWS if outer >= _ROWS else 1
     if inner > 1:
         grain = max(1, _GRAIN // (n * min(inner, _BLOCK)))
         units = outer * -(-inner // _BLOCK)
         plan.stage(Launch(_columns_text(*how), args, units, grain, op.name))
-    elif plan.threads > 1 and outer < plan.threads and n >= 4 * _PART and kind != "logsumexp":
+    elif plan.threads > 1 and outer < plan.threads and n >= 4 * _PART and (
+            kind not in ("logsumexp", "recurrence")):
         parts = -(-n // _PART)
         args = (*args, plan.scratch(_cell(dtype) * outer * parts), parts)
         for step, extent in (("total", outer * parts), ("before", outer), ("part", outer * parts)):
             plan.stage(Launch(_parts_text(step, *how), args, extent, 1, op.name))
     else:
-        plan.stage(Launch(_rows_text(*how), args, outer, max(1, _GRAIN // n), op.name))
+        units, grain = -(-outer // rows), max(1, _GRAIN // (n * rows))
+        plan.stage(Launch(_rows_text(*how, rows), args, units, grain, op.name))
     return True
 
 
@@ -100,6 +118,24 @@ class _Scan:
         """The index of step i of n."""
         return self.f.sub(self.f.sub(n, 1), i) if self.reverse else i
 
+    def following(self, state: Number, x: str, a: str) -> Number:
+        """The running value after `state`; x and a are the addresses of the element and of its
+        coefficient."""
+        if self.kind != "recurrence":
+            return self.combine(state, self.load(x))
+        (*h,), (*c,), (*b,) = state, self.load(a), self.load(x)
+        if self.parts == 1:
+            return (self.plus_product(b[0], c[0], h[0]),)
+        minus = self.f.value(f"fneg {self.work} {c[1]}")
+        return (self.plus_product(self.plus_product(b[0], c[0], h[0]), minus, h[1]),
+                self.plus_product(self.plus_product(b[1], c[0], h[1]), c[1], h[0]))
+
+    def plus_product(self, total: str, x: str, y: str) -> str:
+        if self.part.kind in "iu":
+            product = elements.combine(self.f, "mul", self.part, x, y)
+            return elements.combine(self.f, "add", self.part, total, product)
+        return self.f.multiply_add(x, y, total, self.work)
+
     def combine(self, x: Number, y: Number) -> Number:
         if self.kind == "logsumexp":
             return (self.f.value(f"call double @logaddexp(double {x[0]}, double {y[0]})"),)
@@ -134,32 +170,52 @@ def _module(kind: str, *functions: ir.Function) -> str:
 # ----------------------------------------------------------------------------------------- kernels
 
 
+def _coefficients(f: ir.Function, r: Reader, kind: str, dtype: Any, x: str) -> tuple[str, str]:
+    """Where the coefficient of the first element is, and the number of rows; `x` and "" if there
+    are no coefficients."""
+    if kind != "recurrence":
+        return x, ""
+    a, shift, outer = r.buffer(), r.one(), r.one()
+    return f.step(a, shift, dtype.itemsize), outer
+
+
 @lru_cache(maxsize=128)
-def _rows_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
-    """Each unit is a row."""
-    f, body = ir.kernel(), _row_function(kind, dtype, work, reverse)
+def _rows_text(kind: str, dtype: Any, work: str, reverse: bool, rows: int) -> str:
+    """Each unit is some rows; those after the last one are the last one again."""
+    f, body = ir.kernel(), _row_function(kind, dtype, work, reverse, rows)
     r = Reader(f)
     out, x, n, _ = r.buffer(), r.buffer(), r.one(), r.one()
+    a, outer = _coefficients(f, r, kind, dtype, x)
     bytes = f.mul(n, dtype.itemsize)
-    with f.loop("%lo", "%hi") as row:
-        offset = f.mul(row, bytes)
-        f.call(body, f.offset(out, offset), f.offset(x, offset), n)
+    with f.loop("%lo", "%hi") as unit:
+        row = f.mul(unit, rows)
+        offsets = [f.mul(row, bytes)]
+        for k in range(1, rows):
+            offsets.append(f.mul(f.smin(f.add(row, k), f.sub(outer, 1)), bytes))
+        f.call(body, out, x, a, n, *offsets)
     return _module(kind, body, f)
 
 
-def _row_function(kind: str, dtype: Any, work: str, reverse: bool) -> ir.Function:
-    """One row from its first element on."""
-    body = ir.inner("row", "ptr noalias %out, ptr noalias %x, i64 %n")
+def _row_function(kind: str, dtype: Any, work: str, reverse: bool, rows: int) -> ir.Function:
+    """Rows at some offsets, from their first elements on."""
+    offsets = [f"%o{k}" for k in range(rows)]
+    body = ir.inner("row", ", ".join(["ptr noalias %out, ptr noalias %x, ptr noalias %a, i64 %n",
+                                      *(f"i64 {o}" for o in offsets)]))
     s = _Scan(body, kind, dtype, work, reverse)
     first = body.mul(s.along("0", "%n"), dtype.itemsize)
-    value = s.load(body.offset("%x", first))
-    s.store(value, body.offset("%out", first))
-    total = s.variable(value)
-    with body.loop(1, "%n", vectorize=False) as i:
-        at = body.mul(s.along(i, "%n"), dtype.itemsize)
-        value = s.combine(s.read(total), s.load(body.offset("%x", at)))
-        s.write(value, total)
+    totals = []
+    for o in offsets:
+        at = body.add(o, first)
+        value = s.load(body.offset("%x", at))
         s.store(value, body.offset("%out", at))
+        totals.append(s.variable(value))
+    with body.loop(1, "%n", vectorize=False) as i:
+        along = body.mul(s.along(i, "%n"), dtype.itemsize)
+        for o, total in zip(offsets, totals, strict=True):
+            at = body.add(o, along)
+            value = s.following(s.read(total), body.offset("%x", at), body.offset("%a", at))
+            s.write(value, total)
+            s.store(value, body.offset("%out", at))
     return body
 
 
@@ -167,11 +223,12 @@ def _row_function(kind: str, dtype: Any, work: str, reverse: bool) -> ir.Functio
 def _columns_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
     """Each unit is a block of columns, whose running values are on the stack."""
     f, size = ir.kernel(), dtype.itemsize
-    body = ir.inner("step", "ptr noalias %out, ptr noalias %x, ptr noalias %totals, i64 %n, "
-                    "i64 %first")
+    body = ir.inner("step", "ptr noalias %out, ptr noalias %x, ptr noalias %a, "
+                    "ptr noalias %totals, i64 %n, i64 %first")
     s = _Scan(body, kind, dtype, work, reverse)
     r = Reader(f)
     out, x, n, inner = r.buffer(), r.buffer(), r.one(), r.one()
+    a, _ = _coefficients(f, r, kind, dtype, x)
     blocks = f.udiv(f.add(inner, _BLOCK - 1), _BLOCK)
     totals = f.alloca(work, _BLOCK * s.parts, 64)
     with f.loop("%lo", "%hi") as unit:
@@ -183,17 +240,17 @@ def _columns_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
             place = _Scan(f, kind, dtype, work, reverse).along(i, n)
             at = f.mul(f.add(base, f.mul(place, inner)), size)
             first = f.value(f"zext i1 {f.compare('eq', i, 0)} to i64")
-            f.call(body, f.offset(out, at), f.offset(x, at), totals, width, first)
+            f.call(body, *(f.offset(p, at) for p in (out, x, a)), totals, width, first)
     starts = body.compare("ne", "%first", 0)
     for begins in (True, False):
         with body.when(starts) if begins else body.unless(starts):
             with body.loop(0, "%n", vectorize=kind != "logsumexp") as j:
                 at = body.mul(j, size)
-                value = s.load(body.offset("%x", at))
                 first = body.mul(j, s.parts)
                 cell = tuple(body.at("%totals", body.add(first, k), work) for k in range(s.parts))
-                if not begins:
-                    value = s.combine(s.read(cell), value)
+                item = body.offset("%x", at)
+                value = s.load(item) if begins else (
+                    s.following(s.read(cell), item, body.offset("%a", at)))
                 s.write(value, cell)
                 s.store(value, body.offset("%out", at))
     return _module(kind, body, f)

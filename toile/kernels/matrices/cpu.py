@@ -13,37 +13,27 @@ from functools import cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from toile.compiler.ir.geometry import in_place, room
 from toile.compiler.ir.operands import Args, Operand
-from toile.kernels.contraction import cpu_blas as blas
 from toile.kernels.copy.cpu import Reader
+from toile.kernels.matrices.cpu_routines import (
+    TYPES,
+    Fortran,
+    chunks_of,
+    cost_of,
+    filled,
+    is_finite,
+    letter_of,
+    module,
+    name_of,
+)
 from toile.kernels.matrices.shared import by_columns, transposed
 from toile.primitives.arrays import lapack
-from toile.targets.llvm import native
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch
 
-_LETTERS = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
-_TYPES = {"s": ("float", 4, "0x7FF8000000000000"), "d": ("double", 8, "0x7FF8000000000000")}
 _COLUMNS = 64  # right-hand sides of a unit, if there are more
-_FLOPS = 2.0  # per nanosecond
 _CHUNK_NS = 20_000.0  # that a chunk should take at least
-
-
-def _letter(x: Operand, *routines: str) -> str | None:
-    """The first letter of the routines for a dtype; None if one of them is missing."""
-    letter = _LETTERS.get(x.dtype)
-    if letter is None or any(blas.symbol(letter + r) is None for r in routines):
-        return None
-    return letter
-
-
-def _name(letter: str, routine: str) -> str:
-    found = blas.symbol(letter + routine)
-    assert found is not None
-    return found
 
 
 def _copied(plan: Any, target: Operand, source: Operand) -> None:
@@ -54,7 +44,7 @@ def _copied(plan: Any, target: Operand, source: Operand) -> None:
 def lower_cholesky(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     """Cholesky."""
     (x,), (out,) = ins, outs
-    letter = _letter(x, "potrf")
+    letter = letter_of(x, "potrf")
     if letter is None or not x.size:
         return False
     n = x.shape[-1]
@@ -66,7 +56,7 @@ def lower_cholesky(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) 
 def lower_lu(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     """Lu and LuFactors, which does not return the order of the rows."""
     (x,), (packed, pivots, *order) = ins, outs
-    letter = _letter(x, "getrf")
+    letter = letter_of(x, "getrf")
     if letter is None or not x.size:
         return False
     *batch, m, n = x.shape
@@ -92,7 +82,7 @@ def lower_order(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> 
 def lower_qr(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     """Qr without pivoting."""
     (x,) = ins
-    letter = None if op.pivoting else _letter(x, "geqrf", "orgqr")
+    letter = None if op.pivoting else letter_of(x, "geqrf", "orgqr")
     if letter is None or not x.size:
         return False
     q, r = outs
@@ -101,11 +91,11 @@ def lower_qr(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> boo
     columns, wide = by_columns(plan, x), room(plan, (*batch, k, m), x.dtype)
     work = lapack.qr_work(m, n, k, x.dtype)
     units, size = prod(batch), x.dtype.itemsize
-    grain, chunks = _chunks(units, plan.threads)
+    grain, chunks = chunks_of(units, plan.threads)
     args: Args = (columns.ref, wide.ref, r.ref, plan.scratch(chunks * work * size),
                   plan.scratch(chunks * min(m, n) * size), m, n, k, work, grain)
     plan.stage(Launch(_qr_text(letter), args, units, grain, op.name,
-                      cost=units * _cost(4 * m * n * min(m, n))))
+                      cost=units * cost_of(4 * m * n * min(m, n))))
     plan.copy(q, transposed(wide))
     return True
 
@@ -114,17 +104,17 @@ def lower_eigh(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> b
     """Eigh of whole matrices."""
     (x,), (vectors, values) = ins, outs
     n = x.shape[-1]
-    letter = _letter(x, "syevd") if op.subset_by_index in (None, (0, n)) else None
+    letter = letter_of(x, "syevd") if op.subset_by_index in (None, (0, n)) else None
     if letter is None or not x.size:
         return False
     columns = by_columns(plan, x)
     work, integers = lapack.eigh_work(op.lower, n, x.dtype)
     units = prod(x.shape[:-2])
-    grain, chunks = _chunks(units, plan.threads)
+    grain, chunks = chunks_of(units, plan.threads)
     args: Args = (columns.ref, values.ref, plan.scratch(chunks * work * x.dtype.itemsize),
                   plan.scratch(4 * chunks * integers), n, work, integers, grain)
     plan.stage(Launch(_eigh_text(letter, op.lower), args, units, grain, op.name,
-                      cost=units * _cost(9 * n**3)))
+                      cost=units * cost_of(9 * n**3)))
     plan.copy(vectors, transposed(columns))
     return True
 
@@ -135,7 +125,7 @@ def lower_svd(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bo
     *batch, m, n = x.shape
     small = min(m, n)
     whole = op.subset_by_index in (None, (0, small)) and op.algorithm != "qr"
-    letter = _letter(x, "gesdd") if whole else None
+    letter = letter_of(x, "gesdd") if whole else None
     if letter is None or not x.size:
         return False
     columns = by_columns(plan, x)
@@ -144,28 +134,22 @@ def lower_svd(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bo
         if vectors else (columns, columns)
     (work,) = lapack.svd_work("gesdd", op.full_matrices, bool(vectors), m, n, x.dtype)
     units = prod(batch)
-    grain, chunks = _chunks(units, plan.threads)
+    grain, chunks = chunks_of(units, plan.threads)
     args: Args = (columns.ref, values.ref, left.ref, right.ref,
                   plan.scratch(chunks * work * x.dtype.itemsize),
                   plan.scratch(32 * chunks * small), m, n, k, j, work, grain)
     job = "N" if not vectors else "A" if op.full_matrices else "S"
     plan.stage(Launch(_svd_text(letter, job), args, units, grain, op.name,
-                      cost=units * _cost(20 * m * n * small)))
+                      cost=units * cost_of(20 * m * n * small)))
     for target, source in zip(vectors, (left, right), strict=False):
         plan.copy(target, transposed(source))
     return True
 
 
-def _chunks(units: int, threads: int) -> tuple[int, int]:
-    """Units of a chunk, and the number of chunks, each of which has its own workspace."""
-    grain = max(1, -(-units // (4 * threads)))
-    return grain, -(-units // grain)
-
-
 def lower_triangular_solve(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     """TriangularSolve."""
     (a, b), (out,) = ins, outs
-    letter = _letter(b, "trsm")
+    letter = letter_of(b, "trsm")
     if letter is None or not b.size:
         return False
     a = plan.contiguous(a)
@@ -184,7 +168,7 @@ def lower_triangular_solve(op: Any, ins: list[Operand], outs: list[Operand], pla
 def lower_factored_solve(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     """FactoredSolve."""
     (_, packed, pivots, b), (out,) = ins, outs
-    letter = _letter(b, "trsm")
+    letter = letter_of(b, "trsm")
     if letter is None or not b.size:
         return False
     packed, pivots = plan.contiguous(packed), plan.contiguous(pivots)
@@ -198,13 +182,9 @@ def lower_factored_solve(op: Any, ins: list[Operand], outs: list[Operand], plan:
     return True
 
 
-def _cost(flops: float) -> float:
-    return 500.0 + flops / _FLOPS
-
-
 def _stage(plan: Any, op: Any, text: str, args: Args, units: int, flops: float) -> None:
     """Stage a kernel; a chunk has as many units as make it worth the time of claiming it."""
-    cost = _cost(flops)
+    cost = cost_of(flops)
     grain = max(1, int(_CHUNK_NS / cost))
     plan.stage(Launch(text, args, units, grain, op.name, cost=units * cost))
 
@@ -219,39 +199,13 @@ def _width(columns: int, batch: int, threads: int) -> int:
 # ---------------------------------------------------------------------------------------- kernels
 
 
-class _Fortran:
-    """Arguments of Fortran routines, which are addresses."""
-
-    def __init__(self, f: ir.Function):
-        self.f = f
-
-    def word(self, value: str) -> str:
-        """The address of a 32-bit copy of an integer."""
-        return self.f.variable("i32", self.f.value(f"trunc i64 {value} to i32"))
-
-    def letter(self, value: str) -> str:
-        """The address of a letter."""
-        return self.f.variable("i8", ord(value))
-
-    def call(self, name: str, *pointers: str) -> None:
-        """Call a routine."""
-        self.f.do(f"call void @{name}({', '.join(f'ptr {p}' for p in pointers)})")
-
-
-def _module(f: ir.Function, **routines: int) -> str:
-    """The text of a kernel that calls routines of so many arguments."""
-    declared = [f"declare void @{name}({', '.join(['ptr'] * count)})\n"
-                for name, count in routines.items()]
-    return native.AROUND_ROUTINES + "".join(declared) + ir.module(f)
-
-
 @cache
 def _cholesky_text(letter: str) -> str:
     """The factor replaces the matrix; above it are zeros, and NaN if there is no factor."""
-    type, size, nan = _TYPES[letter]
-    name = _name(letter, "potrf")
+    type, size, nan = TYPES[letter]
+    name = name_of(letter, "potrf")
     f = ir.kernel()
-    r, fortran = Reader(f), _Fortran(f)
+    r, fortran = Reader(f), Fortran(f)
     x, n = r.buffer(), r.one()
     upper, order, info = fortran.letter("U"), fortran.word(n), f.variable("i32", 0)
     with f.loop("%lo", "%hi") as unit:
@@ -266,16 +220,16 @@ def _cholesky_text(letter: str) -> str:
             with f.when(failed):
                 with f.loop(0, end) as j:
                     f.store(type, nan, f.at(row, j, type), size)
-    return _module(f, **{name: 5})
+    return module(f, **{name: 5})
 
 
 @cache
 def _lu_text(letter: str, ordered: bool) -> str:
     """The factors replace matrices that are stored by columns."""
-    size = _TYPES[letter][1]
-    name = _name(letter, "getrf")
+    size = TYPES[letter][1]
+    name = name_of(letter, "getrf")
     f = ir.kernel()
-    r, fortran = Reader(f), _Fortran(f)
+    r, fortran = Reader(f), Fortran(f)
     x, pivots, order, m, n = r.buffer(), r.buffer(), r.buffer(), r.one(), r.one()
     rows, columns, info = fortran.word(m), fortran.word(n), f.variable("i32", 0)
     count = f.smin(m, n)
@@ -288,7 +242,7 @@ def _lu_text(letter: str, ordered: bool) -> str:
             f.store("i32", f.value(f"sub i32 {f.load('i32', place)}, 1"), place)
         if ordered:
             _put_order(f, f.at(order, f.mul(unit, m), "i32"), own, m, count)
-    return _module(f, **{name: 6})
+    return module(f, **{name: 6})
 
 
 def _put_order(f: ir.Function, to: str, swaps: str, rows: str, count: str) -> None:
@@ -315,30 +269,13 @@ def _order_text() -> str:
     return ir.module(f)
 
 
-def _is_finite(f: ir.Function, type: str, a: str, count: str) -> str:
-    """Whether all of so many numbers are finite."""
-    total = f.variable(type, "0.0")
-    with f.loop(0, count) as i:
-        x = f.load(type, f.at(a, i, type))
-        zero = f.value(f"fsub {type} {x}, {x}")  # NaN for infinities and NaN
-        f.store(type, f.value(f"fadd {type} {f.load(type, total)}, {zero}"), total)
-    return f.value(f"fcmp oeq {type} {f.load(type, total)}, 0.0")
-
-
-def _filled(f: ir.Function, type: str, nan: str, *arrays: tuple[str, str]) -> None:
-    """Fill arrays, given by address and number of elements, with NaN."""
-    for a, count in arrays:
-        with f.loop(0, count) as i:
-            f.store(type, nan, f.at(a, i, type))
-
-
 @cache
 def _qr_text(letter: str) -> str:
     """R row by row, and Q by columns, of matrices that are stored by columns."""
-    type, size, nan = _TYPES[letter]
-    factor, product = _name(letter, "geqrf"), _name(letter, "orgqr")
+    type, size, nan = TYPES[letter]
+    factor, product = name_of(letter, "geqrf"), name_of(letter, "orgqr")
     f = ir.kernel()
-    r, fortran = Reader(f), _Fortran(f)
+    r, fortran = Reader(f), Fortran(f)
     x, q, upper, work, taus = (r.buffer() for _ in range(5))
     m, n, k, length, grain = r.many(5)
     small = f.smin(m, n)
@@ -367,17 +304,17 @@ def _qr_text(letter: str) -> str:
         fortran.call(product, rows, wide, count, own, rows, taus, work, room_, info)
         second = f.compare("ne", f.load("i32", info), 0, "i32")
         with f.when(f.value(f"or i1 {first}, {second}")):
-            _filled(f, type, nan, (own, f.mul(m, k)), (above, f.mul(k, n)))
-    return _module(f, **{factor: 8, product: 9})
+            filled(f, type, nan, (own, f.mul(m, k)), (above, f.mul(k, n)))
+    return module(f, **{factor: 8, product: 9})
 
 
 @cache
 def _eigh_text(letter: str, lower: bool) -> str:
     """The eigenvectors replace matrices that are stored by columns."""
-    type, _, nan = _TYPES[letter]
-    name = _name(letter, "syevd")
+    type, _, nan = TYPES[letter]
+    name = name_of(letter, "syevd")
     f = ir.kernel()
-    r, fortran = Reader(f), _Fortran(f)
+    r, fortran = Reader(f), Fortran(f)
     x, values, work, integers = (r.buffer() for _ in range(4))
     n, length, more, grain = r.many(4)
     chunk = f.udiv("%lo", grain)
@@ -390,21 +327,21 @@ def _eigh_text(letter: str, lower: bool) -> str:
         count = f.mul(n, n)
         a, own = f.at(x, f.mul(unit, count), type), f.at(values, f.mul(unit, n), type)
         f.store("i32", 1, info)
-        with f.when(_is_finite(f, type, a, count)):
+        with f.when(is_finite(f, type, a, count)):
             fortran.call(name, job, triangle, order, a, order, own, work, room_, integers,
                          room_more, info)
         with f.when(f.compare("ne", f.load("i32", info), 0, "i32")):
-            _filled(f, type, nan, (a, count), (own, n))
-    return _module(f, **{name: 11})
+            filled(f, type, nan, (a, count), (own, n))
+    return module(f, **{name: 11})
 
 
 @cache
 def _svd_text(letter: str, job: str) -> str:
     """Singular values and, unless the job is N, both kinds of vectors, stored by columns."""
-    type, _, nan = _TYPES[letter]
-    name = _name(letter, "gesdd")
+    type, _, nan = TYPES[letter]
+    name = name_of(letter, "gesdd")
     f = ir.kernel()
-    r, fortran = Reader(f), _Fortran(f)
+    r, fortran = Reader(f), Fortran(f)
     x, values, left, right, work, integers = (r.buffer() for _ in range(6))
     m, n, k, j, length, grain = r.many(6)
     small = f.smin(m, n)
@@ -420,13 +357,13 @@ def _svd_text(letter: str, job: str) -> str:
         u, v = (a, a) if job == "N" else (f.at(left, f.mul(unit, of_left), type),
                                           f.at(right, f.mul(unit, of_right), type))
         f.store("i32", 1, info)
-        with f.when(_is_finite(f, type, a, count)):
+        with f.when(is_finite(f, type, a, count)):
             fortran.call(name, what, rows, columns, a, rows, s, u, rows, v, inner, work, room_,
                          integers, info)
         with f.when(f.compare("ne", f.load("i32", info), 0, "i32")):
             more = () if job == "N" else ((u, of_left), (v, of_right))
-            _filled(f, type, nan, (s, small), *more)
-    return _module(f, **{name: 14})
+            filled(f, type, nan, (s, small), *more)
+    return module(f, **{name: 14})
 
 
 def _block(
@@ -442,7 +379,7 @@ def _block(
 
 
 def _solve(
-    fortran: _Fortran, name: str, letter: str, left: bool, lower: bool, transposed: bool,
+    fortran: Fortran, name: str, letter: str, left: bool, lower: bool, transposed: bool,
     unit: bool, sizes: tuple[str, str], a: str, lda: str, b: str, ldb: str,
 ) -> None:
     """Solve with a triangle of a row-major matrix; `sizes` are those of b as BLAS sees it."""
@@ -450,16 +387,16 @@ def _solve(
     flags = [fortran.letter(c) for c in (
         "R" if left else "L", "U" if lower else "L", "T" if transposed else "N",
         "U" if unit else "N")]
-    one = f.variable(_TYPES[letter][0], "1.0")
+    one = f.variable(TYPES[letter][0], "1.0")
     fortran.call(name, *flags, *sizes, one, a, lda, b, ldb)
 
 
 @cache
 def _triangular_text(letter: str, left: bool, lower: bool, transposed: bool, unit: bool) -> str:
     """The solution replaces the right-hand sides; a unit is a block of their free axis."""
-    size, name = _TYPES[letter][1], _name(letter, "trsm")
+    size, name = TYPES[letter][1], name_of(letter, "trsm")
     f = ir.kernel()
-    r, fortran = Reader(f), _Fortran(f)
+    r, fortran = Reader(f), Fortran(f)
     a, b, n, rows, columns, width, blocks = (r.buffer(), r.buffer(), *r.many(5))
     lda, ldb, count = fortran.word(n), fortran.word(columns), f.alloca("i32")
     other = fortran.word(n)
@@ -470,16 +407,16 @@ def _triangular_text(letter: str, left: bool, lower: bool, transposed: bool, uni
         sizes = (count, other) if left else (other, count)
         _solve(fortran, name, letter, left, lower, transposed, unit, sizes,
                f.offset(a, f.mul(matrix, f.mul(f.mul(n, n), size))), lda, at, ldb)
-    return _module(f, **{name: 11})
+    return module(f, **{name: 11})
 
 
 @cache
 def _factored_text(letter: str, transposed: bool) -> str:
     """Row swaps and two triangular solves, or the transposes of these in the other order."""
-    type, size, _ = _TYPES[letter]
-    name = _name(letter, "trsm")
+    type, size, _ = TYPES[letter]
+    name = name_of(letter, "trsm")
     f = ir.kernel()
-    r, fortran = Reader(f), _Fortran(f)
+    r, fortran = Reader(f), Fortran(f)
     packed, pivots, b, n, columns, width, blocks = (
         r.buffer(), r.buffer(), r.buffer(), *r.many(4))
     lda, ldb, count = fortran.word(n), fortran.word(columns), f.alloca("i32")
@@ -508,4 +445,4 @@ def _factored_text(letter: str, transposed: bool) -> str:
                    ldb)
         if transposed:
             swap(True)
-    return _module(f, **{name: 11})
+    return module(f, **{name: 11})

@@ -328,7 +328,11 @@ def _solve(
     numbers = (RIGHT if left else LEFT, UPPER if lower else LOWER, how, int(unit), *sizes, n,
                columns)
     steps = _nbytes(n, n, dtype=dtype), _nbytes(rows, columns, dtype=dtype)
-    if count > 1:
+    if count == 1 and sizes[0 if left else 1] == 1 and (how < 2 or dtype.kind != "c"):
+        # One vector: this routine is ten times as fast. The matrix is transposed in memory.
+        vector = UPPER if lower else LOWER, int(left == (how == 0)), int(unit), n, 1
+        _called(plan, on, "trsv", b, vector, (a.ref, steps[0]), (b.ref, steps[1]), given=1)
+    elif count > 1:
         at = _addressed(plan, count, (a.ref, steps[0]), (b.ref, steps[1]))
         cusolver.call(plan, on, "trsmBatched", dtype, numbers, [(r, 0) for r in at], count, given=2,
                       behind=[a.ref, b.ref], behind_given=1)

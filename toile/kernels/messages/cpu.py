@@ -109,7 +109,8 @@ def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Plan
     rows, width, edges = out.shape[0], prod(out.shape[1:]), sources.size
     text = _sums_text(kind, work, starts, op.weighted, native.vector_bytes() // work.size)
     grain = max(1, rows * WORK // max(1, (edges + rows) * width))
-    args: Args = (out.ref, h.ref, ends.ref, sources.ref, width, edges - 1, *(x.ref for x in more))
+    args: Args = (out.ref, h.ref, ends.ref, sources.ref, width, edges - 1, op.heads,
+                  *(x.ref for x in more))
     plan.stage(Launch(text, args, rows, grain, "sums of rows"))
     return True
 
@@ -120,7 +121,7 @@ def _sums_text(kind: Element, work: Element, starts: bool, weighted: bool, lanes
     f = ir.kernel()
     r = Reader(f)
     out, h, ends, sources = (r.buffer() for _ in range(4))
-    width, last = r.many(2)
+    width, last, heads = r.many(3)
     order, weights = (r.buffer(), r.buffer()) if weighted else (out, out)
     start = r.buffer() if starts else out
     most = max(1, BLOCK // (lanes * work.size))
@@ -132,26 +133,30 @@ def _sums_text(kind: Element, work: Element, starts: bool, weighted: bool, lanes
         first = f.select(none, 0, f.load("i32", before, 4), "i32")
         first = f.value(f"zext i32 {first} to i64")
         end = f.value(f"zext i32 {f.load('i32', f.at(ends, row, 'i32'), 4)} to i64")
-        at, place = "0", f.mul(row, width)
-        for (n, step), function in zip(blocks, functions, strict=True):
-            columns = n * step
-            whole = f.add(at, f.mul(f.udiv(f.sub(width, at), columns), columns))
-            with f.loop(at, whole, columns, vectorize=False) as j:
-                p, q, x = (f.at(base, f.add(place if base is not h else 0, j), kind.llvm)
-                           for base in (out, h, start))
-                f.call(function, p, q, x, sources, order, weights, first, end, width, last)
-            at = whole
+        place, part = f.mul(row, width), f.udiv(width, heads)
+        with f.loop("0", heads, vectorize=False) as head:
+            at = f.mul(head, part)
+            stop, own = f.add(at, part), f.at(weights, head, kind.llvm)
+            for (n, step), function in zip(blocks, functions, strict=True):
+                columns = n * step
+                whole = f.add(at, f.mul(f.udiv(f.sub(stop, at), columns), columns))
+                with f.loop(at, whole, columns, vectorize=False) as j:
+                    p, q, x = (f.at(base, f.add(place if base is not h else 0, j), kind.llvm)
+                               for base in (out, h, start))
+                    f.call(function, p, q, x, sources, order, own, first, end, width, last, heads)
+                at = whole
     return ir.module(*functions, f)
 
 
 def _sum_function(
     kind: Element, work: Element, starts: bool, weighted: bool, n: int, lanes: int
 ) -> ir.Function:
-    """out = start + the sum of (weights[order[e]]) h[sources[e]], for `n` vectors of columns."""
+    """out = start + the sum of (weights[order[e] * heads]) h[sources[e]], for `n` vectors of
+    columns."""
     f = ir.inner(
         f"sum{n}x{lanes}",
         "ptr %out, ptr noalias %h, ptr %x, ptr noalias %sources, ptr %order, "
-        "ptr %weights, i64 %first, i64 %end, i64 %width, i64 %last", ir.NOINLINE)
+        "ptr %weights, i64 %first, i64 %end, i64 %width, i64 %last, i64 %heads", ir.NOINLINE)
     memory, vector = typed(kind.llvm, lanes), typed(work.llvm, lanes)
 
     def read(base: str, i: int) -> str:
@@ -168,7 +173,8 @@ def _sum_function(
         return f.at("%h", f.mul(number("%sources", e), "%width"), kind.llvm)
 
     def weight(e: str) -> str:
-        one = f.load(kind.llvm, f.at("%weights", number("%order", e), kind.llvm), kind.size)
+        at = f.mul(number("%order", e), "%heads")
+        one = f.load(kind.llvm, f.at("%weights", at, kind.llvm), kind.size)
         return f.splat(work.llvm, convert(f, one, kind, work), lanes)
 
     with f.loop("%first", "%end", vectorize=False) as e:

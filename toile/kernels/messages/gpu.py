@@ -94,7 +94,7 @@ def lower(
     weights: tuple[Ref, Ref] | None = (more[0].ref, more[1].ref) if op.weighted else None
     start = more[2 if op.weighted else 0 :]
     row = prod(out.shape[1:]) * dtype.itemsize
-    unit = widest(dtype.itemsize, row)
+    unit = widest(dtype.itemsize, row // op.heads)  # of one head
     sparse = not start and out.shape[0] > MANY_ROWS * sources.size
     if sparse:
         plan.stage(fill_launch(out.ref, out.size * dtype.itemsize, bytes(dtype.itemsize)))
@@ -103,6 +103,6 @@ def lower(
         sources.ref, out.ref,
         h.ref, Axes([row // unit], [unit], [unit]), Axes([out.shape[0]], [row], []),
         Axes([h.shape[0]], [], [row]), weights, start[0].ref if start else None,
-        "start" if start else "zero",
+        "start" if start else "zero", op.heads,
     ), plan)  # fmt: skip
     return True

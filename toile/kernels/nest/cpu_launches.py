@@ -18,6 +18,7 @@ from toile.compiler.ir.geometry import is_plain, room
 from toile.compiler.ir.loop_nests import (
     Access,
     Apply,
+    Index,
     Load,
     LoopNest,
     Loops,
@@ -45,12 +46,13 @@ from toile.targets.llvm.chunk_sizes import (
 )
 from toile.targets.llvm.launches import Launch, Rows, Span
 
+_SHORT = 16  # elements of a row that is worth joining with the next
 _ENOUGH = 1024  # elements of an operand that is worth copying
 
 
 def plan_nest(x: Loops, plan: Any) -> None:
     """Stage the launches of a loop nest."""
-    x = _with_dense_loads(unrolled(x, plan), plan)
+    x = _with_dense_loads(_with_longer_rows(unrolled(x, plan), plan), plan)
     nest = x.nest
     if nest.kind == "partial":
         _parts(x, plan)
@@ -65,6 +67,45 @@ def plan_nest(x: Loops, plan: Any) -> None:
         grain = grain_of_map(nest) if per_unit == 1 else grain_of_rows(nest, per_unit)
         across = 1 if nest.kind == "map" and nest.rank == 1 else n
         plan.stage(_launch(plan, x, [], units, grain, going=(across,)))
+
+
+def _with_longer_rows(x: Loops, plan: Any) -> Loops:
+    """Merge a short innermost axis with the next one, if copies of small operands make that
+    possible: a mean of each group of four channels is repeated for all four of them."""
+    nest, extents = x.nest, x.extents
+    apart = _repeated(x)
+    if not apart or any(isinstance(node, Index) for node in nest.nodes):
+        return x
+    accesses, places = list(nest.loads), list(x.loads)
+    for i, shape in apart.items():
+        p, access = places[i], accesses[i]
+        made = room(plan, shape, p.dtype)
+        plan.copy(made, Operand(address(p, plan), shape, p.strides, p.dtype))
+        strides = tuple(d if m > 1 else 0 for d, m in zip(made.strides, shape, strict=True))
+        places[i] = Place(made.ref, 0, strides, p.dtype)
+        accesses[i] = access._replace(inner=1, varies=access.varies or nest.kind == "map")
+    loads, stores = ([p._replace(strides=(*p.strides[:-2], p.strides[-1])) for p in found]
+                     for found in (places, x.stores))
+    nest = replace(nest, loads=tuple(accesses), outer=nest.outer - (nest.kind == "map"),
+                   inner=nest.inner - (nest.kind == "column"))
+    return replace(x, nest=nest, loads=loads, stores=stores,
+                   extents=(*extents[:-2], extents[-2] * extents[-1]))
+
+
+def _repeated(x: Loops) -> dict[int, tuple[int, ...]]:
+    """The operands that keep the last two axes from being one, and the shapes of their copies;
+    none if there are others, or if copies would be large."""
+    nest, n, found = x.nest, x.extents[-1], {}
+    if {"map": nest.outer, "column": nest.inner}.get(nest.kind, 0) < 2 or n >= _SHORT:
+        return {}
+    for i, p in enumerate((*x.loads, *x.stores)):
+        if p.strides[-2:] != (n * p.strides[-1], p.strides[-1]):
+            found[i] = (*(m if s else 1 for m, s in zip(x.extents[:-2], p.strides[:-2],
+                                                        strict=True)), *x.extents[-2:])
+            if i >= len(x.loads) or nest.loads[i].picked or not is_plain(p.dtype) or (
+                    4 * prod(found[i]) > prod(x.extents)):
+                return {}
+    return found
 
 
 def _with_dense_loads(x: Loops, plan: Any) -> Loops:

@@ -20,6 +20,7 @@ from toile.compiler.ir.loop_nests import (
     LoopNest,
     Loops,
     Node,
+    Number,
     Pick,
     Place,
     Reduce,
@@ -62,8 +63,8 @@ def _prevents(node: Node, last: int) -> bool:
     match node:
         case Total() | Pick():
             return True
-        case Index(axes, _):
-            return last in axes
+        case Index(axes, dtype):
+            return last in axes[:-1] or last in axes and dtype.kind not in "iu"
         case Reduce(kind, _, dtype):
             return kind not in _COMBINED or accumulator(dtype) != dtype
     return False
@@ -135,6 +136,13 @@ class _Unrolled:
                 return Load(self.places[operand][r])
             case Apply(op, args, dtype):
                 return Apply(op, tuple(found[a][r] for a in args), dtype)
+            case Index((*outer, last), dtype) if last == len(self.extents):
+                own = Number(r, dtype)
+                if not outer:
+                    return own
+                row, length = Index(tuple(outer), dtype), Number(self.length, dtype)
+                start = Apply(Mul(), (self._add(row), self._add(length)), dtype)
+                return Apply(Add(), (self._add(start), self._add(own)), dtype)
         return node
 
     def _reduced(self, node: Reduce, found: list[list[int]]) -> int:

@@ -32,6 +32,7 @@ BYTES_UNDER_WAY = 32 << 10  # of the next rows, in flight on a multiprocessor
 SHARED_OF_ROWS = 96 << 10  # bytes of shared memory for several rows, which most GPUs have
 MOST_WARPS = 32  # of a block
 SHORT_ROW, MANY_ROWS = 4, 1 << 15  # elements of a row, such as coordinates, that a thread adds
+COMMON_ROW = 256  # elements of a row that is the same for many threads
 FAR = 2**31 - 2**17  # indices beyond need 64 bits
 
 
@@ -117,7 +118,10 @@ def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
         exact = held == "registers" and packs == items * group
         return RowForm(vector, items, wide, pattern, threads, group, held, False, exact, kept)
 
-    group = _lanes_of(packs, packs * vector, prod(x.extents[: nest.outer]), packs * each)
+    rows = prod(x.extents[: nest.outer])
+    if packs * vector <= COMMON_ROW and _have_one_row(x, rows):
+        return form(min(4, packs), THREADS // 2, 1, "")
+    group = _lanes_of(packs, packs * vector, rows, packs * each)
     items = -(-packs // group)
     if items * each <= 32 or items == 1:
         return form(items, THREADS // 2, group)
@@ -134,6 +138,16 @@ def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
             kept.append(i)
             room -= size
     return form(items, 1024, 1024, "shared" if kept else "", tuple(kept))
+
+
+def _have_one_row(x: Loops, rows: int) -> bool:
+    """Whether many rows read the same elements, such as the numbers that each is compared with.
+
+    Then threads that each process a row read the same addresses at the same time."""
+    varying = [load for a, load in zip(x.nest.loads, x.loads, strict=True) if a.varies]
+    whole = any(a.picked for a in x.nest.loads) or any(a.varies for _, a in x.nest.stores)
+    return rows >= MANY_ROWS and not whole and not any(
+        any(load.strides[: x.nest.outer]) for load in varying)
 
 
 def _lanes_of(packs: int, elements: int, rows: int, registers: int) -> int:

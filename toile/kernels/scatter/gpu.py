@@ -2,8 +2,9 @@
 
 Windows of updates are rows: axes that the indices do not address are columns, and each row has the
 number of its place, its position along the other axes. If no place can occur twice, or if integers
-make the order irrelevant, every update goes directly to its place. Otherwise few rows are
-compared with each other, and many are sorted by place and combined by segments, in order
+make the order irrelevant, every update goes directly to its place. Otherwise few rows are compared
+with each other. Of many, narrow rows of floats are combined in ways in which the order is
+irrelevant too (`gpu_elements`), and others are sorted by place and combined by segments, in order
 (`gpu_segments`). If rows are set, the last one wins: the greatest row number of each place is found
 first.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from toile.compiler.ir.geometry import axes_of, byte_strides, collapse, in_place
 from toile.compiler.ir.operands import Operand, Ref
@@ -21,54 +22,17 @@ from toile.compiler.ir.views import row_major
 from toile.kernels.copy.gpu import copy, fill_launch
 from toile.kernels.gather.gpu import offset_of
 from toile.kernels.gather.shared import components_of
+from toile.kernels.scatter import gpu_elements as atomics
 from toile.kernels.scatter import gpu_segments as segments
+from toile.kernels.scatter.gpu_updates import Key, Problem, Reader, Rows, arguments, key_of
 from toile.kernels.scatter.shared import combined_dtype, window_sizes
 from toile.kernels.sort.gpu_radix import sort_rows
 from toile.targets.cuda import elements as numbers
 from toile.targets.cuda.launches import THREADS, Launch, Planner
-from toile.targets.cuda.text import MOST, Words, decode, divisor, divisors, kernel_text
-from toile.targets.cuda.units import aligned, unit_type, widest
+from toile.targets.cuda.text import MOST, decode, kernel_text
+from toile.targets.cuda.units import widest
 
 FEW = 1024  # rows of updates that are compared with each other
-
-
-class _Rows(NamedTuple):
-    """Rows of updates: axes with steps in bytes, or in place numbers."""
-
-    shape: list[int]
-    updates: list[int]
-    out: list[int]
-    indices: list[int]
-    places: list[int]
-
-
-class _Problem(NamedTuple):
-    """A scatter as rows and columns."""
-
-    combine: str
-    dtype: Any
-    unit: int
-    rows: _Rows
-    columns: segments.Axes
-    place: segments.Axes  # axes over which places are numbered
-    components: list[tuple[int, int, int, int]]  # offset in vector; step in out; limit; in places
-    clips: bool
-    out: Ref
-    updates: Ref
-    indices: Ref
-    index_dtype: Any
-
-    @property
-    def count(self) -> int:
-        return prod(self.rows.shape)
-
-    @property
-    def places(self) -> int:
-        return prod(self.place.shape)
-
-    @property
-    def width(self) -> int:
-        return prod(self.columns.shape)
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
@@ -90,6 +54,10 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
         plan.stage(_few(p))
     elif op.combine == "set":
         _set_many(p, plan)
+    elif atomics.has_extrema(p):
+        plan.stage(_direct(p, "atomic"))
+    elif atomics.has_sums(p):
+        atomics.add(p, plan)
     else:
         _sorted(p, plan)
     return True
@@ -97,7 +65,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
 
 def _problem(
     op: Any, dtype: Any, out: Operand, indices: Operand, updates: Operand
-) -> _Problem | None:
+) -> Problem | None:
     windows, inserted, mapped, batching, index_batching = op.dimension_numbers
     axes = axes_of(windows, inserted, batching, index_batching, updates, out, indices)
     steps, each = byte_strides(out), window_sizes(op, updates.shape, len(out.shape))
@@ -111,10 +79,10 @@ def _problem(
     components = [(*c, places.get(d, 0)) for c, d in zip(
         components_of(op, out, indices, each), mapped, strict=True)]
     shape, merged = collapse(rows.shape, *rows[1:])
-    rows = _Rows(shape, *merged)
+    rows = Rows(shape, *merged)
     columns, unit = _units(dtype, columns, rows, components)
     place = collapse(sizes, [steps[d] for d in picked])
-    p = _Problem(
+    p = Problem(
         op.combine, dtype, unit, rows, columns, segments.Axes(place[0], place[1][0], []),
         components, op.clips, out.ref, updates.ref, indices.ref, indices.dtype,
     )  # fmt: skip
@@ -129,9 +97,9 @@ def _append(columns: Sequence[list[int]], *values: int) -> None:
 
 def _rows_and_columns(
     axes: Sequence[list[int]], places: dict[int, int]
-) -> tuple[_Rows, segments.Axes]:
+) -> tuple[Rows, segments.Axes]:
     """Axes that lead to other places (whose numbers are given), and those within a place."""
-    rows, columns = _Rows([], [], [], [], []), segments.Axes([], [], [])
+    rows, columns = Rows([], [], [], [], []), segments.Axes([], [], [])
     for n, update, step, index, window, pair in zip(*axes, strict=True):
         if window >= 0 and window not in places:
             _append(columns, n, step, update)
@@ -142,7 +110,7 @@ def _rows_and_columns(
 
 
 def _units(
-    dtype: Any, columns: segments.Axes, rows: _Rows, components: list[Any]
+    dtype: Any, columns: segments.Axes, rows: Rows, components: list[Any]
 ) -> tuple[segments.Axes, int]:
     """Columns in units of memory: of several elements if both sides are dense."""
     order = sorted(range(len(columns.shape)), key=lambda i: -abs(columns.first[i]))
@@ -158,103 +126,21 @@ def _units(
     return segments.Axes(shape, to, source), unit
 
 
-# ----------------------------------------------------------------------------------------- pieces
-
-
-class _Key(NamedTuple):
-    """What determines the texts."""
-
-    mode: str
-    combine: str
-    dtype: Any  # of numbers; for sets, only its size matters
-    unit: int
-    rows: int
-    columns: int
-    components: int
-    clips: bool
-    indices: Any
-
-
-def _key(p: _Problem, mode: str) -> _Key:
-    dtype = p.dtype.itemsize if p.combine == "set" else p.dtype
-    return _Key(mode, p.combine, dtype, p.unit, len(p.rows.shape), len(p.columns.shape),
-                len(p.components), p.clips, p.index_dtype)  # fmt: skip
-
-
-def _arguments(p: _Problem, *own: int | Ref) -> tuple[int | Ref, ...]:
-    return (
-        *own, p.out, p.updates, p.indices, p.count, p.width, divisor(p.width), p.places,
-        *(v for c in p.components for v in c), *divisors(p.rows.shape), *p.rows.updates,
-        *p.rows.out, *p.rows.indices, *p.rows.places,
-        *divisors(p.columns.shape), *p.columns.first, *p.columns.second,
-    )  # fmt: skip
-
-
-class _Reader:
-    """The pieces of texts, by the names of their arguments."""
-
-    def __init__(self, key: _Key, own: int):
-        r = Words()
-        self.key, self.own = key, r.many(own)
-        self.out, self.updates = r.pointer(), r.pointer("const char")
-        self.indices = r.pointer("const char")
-        self.count, self.width, self.by_width, self.places = r.many(4)
-        components = [r.many(4) for _ in range(key.components)]
-        n, m = key.rows, key.columns
-        self.row_shape = r.many(n)
-        self.row_updates, self.row_out, self.row_indices, self.row_places = (
-            r.many(n) for _ in range(4)
-        )
-        self.columns = r.many(m), r.many(m), r.many(m)
-        self.to_out = [(c[0], c[1], c[2]) for c in components]
-        self.to_place = [(c[0], c[3], c[2]) for c in components]
-
-    def head(self) -> str:
-        key = self.key
-        if key.combine == "set":
-            return unit_type(key.unit, key.dtype)
-        return (
-            numbers.conversions(key.dtype)
-            + unit_type(key.unit, key.dtype.itemsize, numbers.memory_type(key.dtype))
-            + f"typedef {numbers.work_type(key.dtype)} Number;\n"
-            + numbers.combine_function(key.combine, key.dtype, name="fold")
-        )
-
-    def start(self) -> str:
-        fits = aligned(self.key.unit, "out", "updates")
-        return (
-            f"  char* out = {self.out};\n  const char *updates = {self.updates}, "
-            f"*indices = {self.indices};\n  const bool fits = {fits};\n"
-            f"  const u32 count = (u32){self.count}, width = (u32){self.width};\n"
-        )
-
-    def place(self, number: str) -> str:
-        """Statements that set `b` to the place number of a row (the number of places: none)."""
-        find, legal = offset_of(self.key.indices, self.to_place, "indices + v", not self.key.clips)
-        steps = [("v", self.row_indices), ("b", self.row_places)]
-        line = f"Word v = 0, b = 0; {{ Index i = {number}; {decode('i', self.row_shape, steps)} }}"
-        return f"{line} {find} {f'if (!({legal})) b = {self.places};' if legal else ''}"
-
-    def column(self, number: str, to: str, source: str) -> str:
-        steps = [(to, self.columns[1]), (source, self.columns[2])]
-        return f"{{ Index i = {number}; {decode('i', self.columns[0], steps)} }}"
-
-
 # ---------------------------------------------------------------------------------- each by itself
 
 
-def _direct(p: _Problem, mode: str, *own: int | Ref) -> Launch:
-    return Launch.over(p.count * p.width, _direct_text(_key(p, mode)), _arguments(p, *own),
+def _direct(p: Problem, mode: str, *own: int | Ref) -> Launch:
+    return Launch.over(p.count * p.width, _direct_text(key_of(p, mode)), arguments(p, *own),
                        f"scatter_{p.combine}")
 
 
 @lru_cache(maxsize=256)
-def _direct_text(key: _Key) -> str:
+def _direct_text(key: Key) -> str:
     """Each thread processes a unit; modes: "each", "atomic", "last" (only a place's last row)."""
-    r = _Reader(key, 2 if key.mode == "last" else 0)
+    r = Reader(key, 2 if key.mode == "last" else 0)
     find, legal = offset_of(key.indices, r.to_out, "indices + v", not key.clips)
     steps = [("u", r.row_updates), ("b", r.row_out), ("v", r.row_indices)]
-    last = ""
+    last = more = ""
     if key.mode == "last":
         places, table = (f"((const u32*){o})" for o in r.own)
         last = (f"  {{ const u32 at = {places}[row]; if (at == (u32){r.places} || "
@@ -267,6 +153,7 @@ def _direct_text(key: _Key) -> str:
         if key.mode == "atomic":
             act = (f"const Held x = {{take(updates + u, fits)}};\n#pragma unroll\n  {each} "
                    f"{_atomic(key.combine, dtype)}")
+            more = atomics.extremum(key.combine, dtype) if numbers.is_float(dtype) else ""
         else:
             act = (
                 "const Held x = {take(updates + u, fits)};\n  Held y = {take(out + b, fits)};\n"
@@ -287,11 +174,13 @@ def _direct_text(key: _Key) -> str:
   {f"if (!({legal})) return;" if legal else ""}
   {r.column("c", "b", "u")}
   {act}
-""", r.head())
+""", r.head() + more)
 
 
 def _atomic(combine: str, dtype: Any) -> str:
-    """A combination of integers at an address that other threads may change too."""
+    """A combination of numbers at an address that other threads may change too."""
+    if numbers.is_float(dtype):
+        return "extremum((Piece*)(out + b) + k, x.p[k]);"
     wide = dtype.itemsize == 8
     if combine in ("add", "sub"):
         type, sign = "u64" if wide else "u32", "-" if combine == "sub" else ""
@@ -304,17 +193,17 @@ def _atomic(combine: str, dtype: Any) -> str:
 # --------------------------------------------------------------------------------------------- few
 
 
-def _few(p: _Problem) -> Launch:
-    return Launch(_few_text(_key(p, "few")), _arguments(p), p.count, THREADS, 0,
+def _few(p: Problem) -> Launch:
+    return Launch(_few_text(key_of(p, "few")), arguments(p), p.count, THREADS, 0,
                   f"scatter_{p.combine}")  # fmt: skip
 
 
 @lru_cache(maxsize=128)
-def _few_text(key: _Key) -> str:
+def _few_text(key: Key) -> str:
     """A block for each row: the first row of a place combines all its rows, in order.
 
     Its threads list these rows first, so that no thread has to look at all rows."""
-    r = _Reader(key, 0)
+    r = Reader(key, 0)
     if key.combine == "set":
         begin = "Unit acc;"
         step, end = "acc = take(updates + u, fits);", "put(out + to, acc, fits);"
@@ -374,9 +263,9 @@ def _few_text(key: _Key) -> str:
 
 
 @lru_cache(maxsize=128)
-def _places_text(key: _Key) -> str:
+def _places_text(key: Key) -> str:
     """The place number of each row; modes: "numbers" (and row numbers), "last" (and last rows)."""
-    r = _Reader(key, 2)
+    r = Reader(key, 2)
     places, second = r.own
     more = (
         f"((u32*){second})[row] = row;" if key.mode == "numbers" else
@@ -392,12 +281,12 @@ def _places_text(key: _Key) -> str:
 """)
 
 
-def _places(p: _Problem, mode: str, *own: Ref) -> Launch:
-    return Launch.over(p.count, _places_text(_key(p, mode)), _arguments(p, *own),
+def _places(p: Problem, mode: str, *own: Ref) -> Launch:
+    return Launch.over(p.count, _places_text(key_of(p, mode)), arguments(p, *own),
                        "places of a scatter")
 
 
-def _set_many(p: _Problem, plan: Planner) -> None:
+def _set_many(p: Problem, plan: Planner) -> None:
     """Find the greatest row number of each place, then write those rows."""
     places, table = plan.scratch(4 * p.count), plan.scratch(4 * p.places)
     plan.stage(fill_launch(table, 4 * p.places, b"\0\0\0\0"))
@@ -405,7 +294,7 @@ def _set_many(p: _Problem, plan: Planner) -> None:
     plan.stage(_direct(p, "last", places, table))
 
 
-def _sorted(p: _Problem, plan: Planner) -> None:
+def _sorted(p: Problem, plan: Planner) -> None:
     """Sort rows by place, then combine segments of equal places."""
     keys = plan.scratch(4 * p.count), plan.scratch(4 * p.count)
     order = plan.scratch(4 * p.count), plan.scratch(4 * p.count)

@@ -54,6 +54,7 @@ class Segments(NamedTuple):
     weights: tuple[Ref, Ref] | None = None  # numbers of edges, in order; a weight for each
     start: Ref | None = None  # rows that sums start from, laid out as the result
     begins: str = "out"  # what combinations start from: "out", "start", "zero"
+    heads: int = 1  # weights of an edge, each for as many units of a row
 
 
 class _Key(NamedTuple):
@@ -91,6 +92,7 @@ def combine_segments(s: Segments, plan: Planner) -> None:
         s.out if s.start is None else s.start, parts, s.edges, s.rows, width,
         *divisors(s.columns.shape), *s.columns.first, *s.columns.second,
         *divisors(s.place.shape), *s.place.first, *divisors(s.term.shape), *s.term.second,
+        s.heads, width // s.heads,
     )  # fmt: skip
     units = s.rows if s.sorted_by == "ends" else s.edges
 
@@ -188,6 +190,7 @@ def _text(key: _Key, role: str) -> str:
     edges, rows, width = r.many(3)
     columns = r.many(key.columns), r.many(key.columns), r.many(key.columns)
     place, term = (r.many(key.place), r.many(key.place)), (r.many(key.term), r.many(key.term))
+    heads, of_head = r.many(2)
     lanes = key.unit // key.dtype.itemsize
     body = {"short": _short, "parts": _parts, "long": _long}[role]
     return kernel_text(f"""\
@@ -200,7 +203,8 @@ def _text(key: _Key, role: str) -> str:
   const bool fits = {aligned(key.unit, "out", "terms", "start")};
   const u32 unit = block * {THREADS // key.group}u + threadIdx.x / {key.group};
   const u32 first = threadIdx.x % {key.group};
-  u32 row, begin, end;
+  u32 row, begin, end, head = 0;
+  const u32 heads = (u32){heads}, of_head = (u32){of_head};
 {_functions(key, lanes, columns, place, term)}{body(key, lanes)}""", _head(key))
 
 
@@ -211,7 +215,7 @@ def _functions(key: _Key, lanes: int, columns: Any, place: Any, term: Any) -> st
     if key.weighted:
         fma = {"float": "fmaf(weight, x, acc[k])", "double": "fma(weight, x, acc[k])"}
         fold = f"acc[k] = {fma.get(number, 'fold(acc[k], (Number)(weight * x))')};"
-    weight = numbers.load(dtype, "((const Piece*)weights)[edge_numbers[e]]")
+    weight = numbers.load(dtype, "((const Piece*)weights)[edge_numbers[e] * (Word)heads + head]")
     weigh = f"const Number weight = {weight};" if key.weighted else ""
     begin = {
         "out": "const Held h = {take(out + to, fits)};",
@@ -242,6 +246,7 @@ def _functions(key: _Key, lanes: int, columns: Any, place: Any, term: Any) -> st
     return a;
   }};
   auto columns = [&](u32 c, Word& to, Word& from) {{
+    {"head = c / of_head;" if key.weighted else ""}
     Index i = c;
     {decode("i", columns[0], [("to", columns[1]), ("from", columns[2])])}
   }};

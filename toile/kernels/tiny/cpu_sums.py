@@ -16,6 +16,7 @@ from toile.kernels.tiny.cpu_blocks import Blocks, Elements
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.cumulative import Cumulative
 from toile.primitives.families import OverAxes
+from toile.primitives.recurrences import LinearRecurrence
 from toile.primitives.sorts import Argmax, Argmin
 from toile.targets.llvm.scalars import register
 
@@ -41,7 +42,7 @@ class Sums(Blocks):
         """An equation that combines elements of an array."""
         writers: dict[str, Callable[..., Elements]] = {
             "axes": self._reduction, "running": self._running, "places": self._place,
-            "products": self._product}
+            "products": self._product, "recurrence": self._recurrence}
         return writers[e.op.combines](e.op, e, *ins)
 
     def _running(self, op: Cumulative, e: Equation, x: Elements) -> Elements:
@@ -52,6 +53,15 @@ class Sums(Blocks):
         for row in rows[:, ::-1] if op.reverse else rows:
             for before, i in zip(row, row[1:], strict=False):
                 out[i] = step(out[before], x[i])
+        return self.settled(out)
+
+    def _recurrence(self, op: LinearRecurrence, e: Equation, a: Elements, b: Elements) -> Elements:
+        """h[t] = a[t] h[t - 1] + b[t] along an axis."""
+        a, b = self.settled(a), self.settled(b)
+        rows, out = _rows(e.ins[0].aval.shape, op.axis), list(b)
+        for row in rows[:, ::-1] if op.reverse else rows:
+            for before, i in zip(row, row[1:], strict=False):
+                out[i] = self.plus_product(b[i], a[before if op.shifted else i], out[before])
         return self.settled(out)
 
     def _place(self, op: Argmax | Argmin, e: Equation, x: Elements) -> Elements:

@@ -22,7 +22,8 @@ from toile.targets.cuda.launches import THREADS, Launch, Planner
 from toile.targets.cuda.text import MOST, Words, divisors, kernel_text
 from toile.targets.cuda.units import UNITS, aligned, unit_type, widest
 
-_MOST_TAPS = 1 << 16
+_MOST_TAPS, _MOST_UNROLLED = 1 << 16, 64
+_UNROLL = "\n#pragma unroll\n  "
 _RELATIONS = {"ge": ">=", "le": "<="}
 _AXIS = ("size", "taps", "stride", "low", "base", "dilation")  # the numbers of an axis in kernels
 
@@ -44,15 +45,34 @@ class _Key(NamedTuple):
     dtype: Any
     axes: str  # for each axis: "." no window, "w" windows, "b" windows of a dilated operand
     lanes: int  # elements of a unit
+    known: tuple[tuple[int, ...], ...]  # the numbers of each axis but its size, of small windows
 
 
 def _letters(axes: list[Window]) -> str:
     return "".join("b" if a.base > 1 else "w" if a.moves else "." for a in axes)
 
 
-def _numbers(axes: list[Window], shape: Sequence[int]) -> list[int]:
-    return [v for n, a in zip(shape, axes, strict=True)
-            for v in (n, a.taps, a.stride, a.padding[0], a.base, a.dilation)]
+def _numbers(a: Window) -> tuple[int, ...]:
+    return a.taps, a.stride, a.padding[0], a.base, a.dilation
+
+
+def _all_numbers(axes: list[Window], shape: Sequence[int]) -> list[int]:
+    return [v for n, a in zip(shape, axes, strict=True) for v in (n, *_numbers(a))]
+
+
+def _known(axes: list[Window]) -> tuple[tuple[int, ...], ...]:
+    """The numbers of small windows, which are constants in texts: compilers unroll such loops."""
+    if prod(a.taps for a in axes) > _MOST_UNROLLED:
+        return ()
+    return tuple(map(_numbers, axes))
+
+
+def _read_axes(key: _Key, r: Words) -> list[dict[str, str]]:
+    """The numbers of each axis as texts name them."""
+    axes = [dict(zip(_AXIS, r.many(6), strict=True)) for _ in key.axes]
+    for a, known in zip(axes, key.known, strict=False):
+        a.update(zip(_AXIS[1:], (f"({n})" for n in known), strict=True))
+    return axes
 
 
 def _lanes(axes: list[Window], most: int, *operands: Operand) -> int:
@@ -82,10 +102,10 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
     axes, x, second = windows_of(op), ins[-1], ins[0]
     lanes = _lanes(axes, 16, x, second)
     role = "tangent" if len(ins) > 1 else "reduce"
-    key = _Key(role, kind_of(op, ins), out.dtype, _letters(axes), lanes)
+    key = _Key(role, kind_of(op, ins), out.dtype, _letters(axes), lanes, _known(axes))
     total, shape = out.size // lanes, _in_units(out, lanes)[0]
     args: Args = (
-        out.ref, x.ref, second.ref, total, *divisors(shape), *_numbers(axes, x.shape),
+        out.ref, x.ref, second.ref, total, *divisors(shape), *_all_numbers(axes, x.shape),
         *_in_units(x, lanes)[1], *_in_units(second, lanes)[1],
     )  # fmt: skip
     plan.stage(Launch.over(total, _window_text(key), args, "windows"))
@@ -100,10 +120,10 @@ def _scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) ->
     chosen = plan.scratch(source.size * size)
     role = "choose8" if size == 1 else "choose32"
     lanes = _lanes(axes, 16 // size, x, source)
-    key = _Key(role, op.select, out.dtype, _letters(axes), lanes)
+    key = _Key(role, op.select, out.dtype, _letters(axes), lanes, _known(axes))
     (shape, steps), (outs_, source_steps) = _in_units(x, lanes), _in_units(source, lanes)
     total = source.size // lanes
-    known = _numbers(axes, x.shape)
+    known = _all_numbers(axes, x.shape)
     args: Args = (chosen, x.ref, x.ref, total, *divisors(outs_), *known, *steps, *steps)
     plan.stage(Launch.over(total, _window_text(key), args, "choices of windows"))
     total = out.size // lanes
@@ -190,13 +210,15 @@ def _window_loops(
     Elements outside are skipped, except in selections, where they take part."""
     lines, tests = [], []
     for d in moving:
-        a = axes[d]
-        lines.append(f"for (int t{d} = 0; t{d} < (int){a['taps']}; ++t{d}) {{")
-        lines.append(f"Word i{d} = (Word)c{d} * {a['stride']} - {a['low']} + t{d} * "
-                     f"{a['dilation']};")  # fmt: skip
-        if key.axes[d] == "b":
+        a, dilated = axes[d], key.axes[d] == "b"
+        type = "Word" if dilated else "int"
+        lines.append(f"{_UNROLL if key.known else ''}for (int t{d} = 0; t{d} < (int){a['taps']}; "
+                     f"++t{d}) {{")
+        lines.append(f"{type} i{d} = ({type})c{d} * ({type}){a['stride']} - ({type}){a['low']} + "
+                     f"t{d} * ({type}){a['dilation']};")
+        if dilated:
             lines.append(f"if (i{d} < 0 || i{d} % {a['base']}) continue; i{d} /= {a['base']};")
-        test = f"(u64)i{d} < (u64){a['size']}"
+        test = f"(u64)(Word)i{d} < (u64){a['size']}"
         if key.role.startswith("choose"):
             tests.append(test)
         else:
@@ -210,7 +232,7 @@ def _window_text(key: _Key) -> str:
     r, rank = Words(), len(key.axes)
     out, x, second, total = r.one(), r.pointer("const char"), r.pointer("const char"), r.one()
     extents = r.many(rank)
-    axes = [dict(zip(_AXIS, r.many(6), strict=True)) for _ in range(rank)]
+    axes = _read_axes(key, r)
     steps, others = r.many(rank), r.many(rank)
     moving = [d for d in range(rank) if key.axes[d] != "."]
     chooses = key.role.startswith("choose")
@@ -245,7 +267,7 @@ def _give_text(key: _Key) -> str:
     r, rank = Words(), len(key.axes)
     out, source, chosen, total = r.one(), r.pointer("const char"), r.one(), r.one()
     extents, outs = r.many(rank), r.many(rank)
-    axes = [dict(zip(_AXIS, r.many(6), strict=True)) for _ in range(rank)]
+    axes = _read_axes(key, r)
     steps = r.many(rank)
     lines, ends = [], []
     place, number, tap = "0", "0", "0"
@@ -255,10 +277,14 @@ def _give_text(key: _Key) -> str:
             window = f"c{d}"
         else:
             window = f"o{d}"
+            taps, stride = f"(int){a['taps']}", f"(int){a['stride']}"
             lines.append(
-                f"const Word e{d} = (Word)c{d} + {a['low']}, f{d} = e{d} - {a['taps']} + "
-                f"{a['stride']};\n  for (Word o{d} = f{d} < 0 ? 0 : f{d} / {a['stride']}; "
-                f"o{d} < {outs[d]} && o{d} * {a['stride']} <= e{d}; ++o{d}) {{"
+                f"const int e{d} = (int)c{d} + (int){a['low']};"
+                f"{_UNROLL if key.known else ' '}"
+                f"for (int n{d} = ({taps} - 1) / {stride}; n{d} >= 0; --n{d}) {{\n"
+                f"  const int o{d} = e{d} / {stride} - n{d};\n"
+                f"  if (e{d} < 0 || o{d} < 0 || o{d} >= (int){outs[d]} || "
+                f"e{d} - o{d} * {stride} >= {taps}) continue;"
             )  # fmt: skip
             ends.append("}")
             tap = f"({tap} * (u32){a['taps']} + (u32)(e{d} - o{d} * {a['stride']}))"

@@ -7,7 +7,7 @@ them.
 
 from toile.primitives.arrays.contraction import contract
 from toile.primitives.arrays.conv import conv_general, conv_output_shape
-from toile.primitives.arrays.cumulative import cumulative
+from toile.primitives.arrays.cumulative import cumulative, linear_recurrence
 from toile.primitives.arrays.gather_arrays import (
     dynamic_slice,
     dynamic_update_slice,
@@ -34,6 +34,7 @@ __all__ = [
     "dynamic_slice",
     "dynamic_update_slice",
     "gather",
+    "linear_recurrence",
     "pad",
     "reduce_window",
     "reduce_window_with",

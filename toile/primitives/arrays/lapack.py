@@ -208,6 +208,11 @@ def svd_work(name: str, full: bool, vectors: bool, m: int, n: int, dtype: Any) -
     return _sizes(_routine(f"{name}_lwork", dtype), m, n, **options)
 
 
+def eig_work(left: bool, right: bool, n: int, dtype: Any) -> list[int]:
+    """The workspace of `eig`."""
+    return _sizes(_routine("geev_lwork", dtype), n, compute_vl=left, compute_vr=right)
+
+
 def qr_work(m: int, n: int, k: int, dtype: Any) -> int:
     """The workspace of `geqrf` and of the product of the first k columns of its reflectors."""
     first = _sizes(_routine("geqrf_lwork", dtype), m, n)[0]
@@ -237,9 +242,8 @@ def eig(left: bool, right: bool, a: Any) -> tuple[Any, ...] | None:
         return (np.zeros(n, a.dtype), *[a] * (left + right))
     if not _usable(a):
         return None
-    sides = {"compute_vl": left, "compute_vr": right}
-    work = _sizes(_routine("geev_lwork", a.dtype), n, **sides)
-    *w, vl, vr, info = _routine("geev", a.dtype)(_fortran(a), *sides.values(), *work, overwrite_a=1)
+    work = eig_work(left, right, n, a.dtype)
+    *w, vl, vr, info = _routine("geev", a.dtype)(_fortran(a), left, right, *work, overwrite_a=1)
     if info:
         return None
     if len(w) == 1:

@@ -71,6 +71,12 @@ def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
     return convolve(in1, in2)
 
 
+def _fast_length(n):
+    """The next even number without prime factors above 5: transforms of such lengths are fast."""
+    odd = [3**i * 5**j for i in range(20) for j in range(14) if 3**i * 5**j <= n]
+    return n if n < 2 else min(m << max(1, (-(-n // m) - 1).bit_length()) for m in odd)
+
+
 def _fft_convolve(in1, in2, mode):
     full = tuple(a + b - 1 for a, b in zip(in1.shape, in2.shape))
     if mode == "valid":
@@ -82,10 +88,11 @@ def _fft_convolve(in1, in2, mode):
             in1, in2 = in2, in1
     if all(a == 1 or b == 1 for a, b in zip(in1.shape, in2.shape)):
         out = in1 * in2
-    elif jnp.iscomplexobj(in1):
-        out = jnp.fft.ifftn(jnp.fft.fftn(in1, full) * jnp.fft.fftn(in2, full), full)
     else:
-        out = jnp.fft.irfftn(jnp.fft.rfftn(in1, full) * jnp.fft.rfftn(in2, full), full)
+        fast = tuple(map(_fast_length, full))  # with zeros at the end, which are cut off below
+        forth, back = (jnp.fft.fftn, jnp.fft.ifftn) if jnp.iscomplexobj(in1) else (
+            jnp.fft.rfftn, jnp.fft.irfftn)
+        out = back(forth(in1, fast) * forth(in2, fast), fast)
     shape = {
         "full": full,
         "same": in1.shape,

@@ -321,7 +321,11 @@ def ndtri(p: ArrayLike) -> Array:
     Raises:
         TypeError: `p` has another dtype; integers are not converted.
     """
-    p = float_array(p)
+    return _ndtri(float_array(p))
+
+
+@custom_jvp
+def _ndtri(p):
     upper = p > const(p, -np.expm1(-2.0))
     q = jnp.where(upper, const(p, 1.0) - p, p)
     q = jnp.where(q == 0.0, const(p, 0.5), q)  # the ends are patched below
@@ -337,6 +341,13 @@ def ndtri(p: ArrayLike) -> Array:
     x = jnp.where(p > const(p, 1.0 - np.exp(-2.0)), x, -x)
     infinity = const(p, np.inf)
     return jnp.where(p == 0.0, -infinity, jnp.where(p == 1.0, infinity, x))
+
+
+@_ndtri.defjvp
+def _(primals, tangents):
+    x = _ndtri(*primals)
+    slope = const(x, np.sqrt(2.0 * np.pi)) * jnp.exp(0.5 * x * x)  # 0 at the ends, as in JAX
+    return x, tangents[0] * jnp.where(jnp.isinf(x), const(x, 0.0), slope)
 
 
 def _log_ndtr_tail(x, order):

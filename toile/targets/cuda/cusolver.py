@@ -63,9 +63,11 @@ ROUTINES: dict[str, tuple[str, str]] = {
     # side, triangle, transposed, unit diagonal, m, n, leading dimensions; matrix, right-hand sides
     "trsm": ("h i0 i1 i2 i3 i4 i5 s p0 i6 p1 i7", ""),
     "trsmBatched": ("h i0 i1 i2 i3 i4 i5 s p0 i6 p1 i7 c", ""),
+    # triangle, transposed, unit diagonal, n; matrix, right-hand side
+    "trsv": ("h i0 i1 i2 i3 p0 i3 p1 i4", ""),
 }
 WAITING = ("syevd", "XsyevBatched", "gesvd")  # for the device: they cannot be in a graph
-OF_CUBLAS = ("trsm", "trsmBatched", "getrfBatched")
+OF_CUBLAS = ("trsm", "trsmBatched", "trsv", "getrfBatched")
 _P, _I = ctypes.c_void_p, ctypes.c_int
 _L, _Z = ctypes.c_int64, ctypes.c_size_t
 _KINDS: dict[str, Any] = {"a": ctypes.c_byte, "i": _I, "l": _I, "c": _I, "I": _L, "C": _L, "d": _I,
@@ -81,7 +83,7 @@ def _function(name: str, letter: str) -> str:
     if name.startswith("X"):
         return f"cusolverDn{name}"
     if name in OF_CUBLAS:
-        return f"cublas{letter}{name}" + ("_v2" if name == "trsm" else "")
+        return f"cublas{letter}{name}" + ("_v2" if name in ("trsm", "trsv") else "")
     return f"cusolverDn{letter}{_HERMITIAN.get(name, name) if letter in 'CZ' else name}"
 
 

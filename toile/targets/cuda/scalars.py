@@ -127,6 +127,8 @@ HELPERS: dict[str, str] = {
     "most64": _extremum("most64", "double", ">", "y : x"),
     **{name: _assembly(name, "float", "ff", "float", f"{instruction} %0, %1")
        for name, instruction in _APPROXIMATE.items()},
+    "log_gamma": _inline("float log_gamma(float x)",
+                         "return x > -2.0f ? lgammaf(x) : (float)lgamma((double)x);"),
     "quick_exp": _inline("float quick_exp(float x)",
                          "return quick_exp2(1.4426950408889634f * x);"),
     "quick_log": _inline("float quick_log(float x)",
@@ -481,6 +483,21 @@ class Scalars(TextBuilder):
     erfc = _native("erfc")
     fmod = _native("fmod")
     rsqrt = _native("rsqrt", quick="quick_rsqrt")
+    cbrt = _native("cbrt")
+    sin = _native("sin")
+    cos = _native("cos")
+    tan = _native("tan")
+    sinh = _native("sinh")
+    cosh = _native("cosh")
+    asinh = _native("asinh")
+    acosh = _native("acosh")
+    atanh = _native("atanh")
+
+    def lgamma(self, x: Value) -> Value:
+        """log |Γ(x)|; CUDA's is exact enough where it has no negative roots."""
+        if x.dtype == FLOAT64:
+            return super().lgamma(x)
+        return self._value(self._helper("log_gamma", x.name), x.dtype)
 
     def logistic(self, x: Value) -> Value:
         """1 / (1 + e**-x)."""

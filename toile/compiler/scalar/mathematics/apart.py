@@ -50,3 +50,19 @@ def when(
     """What `code()` returns where the condition holds; skipped if it does so nowhere."""
     off = k.constant(False, condition.dtype)
     return k.loop(lambda on, _: on, lambda on, _: [off, code()], condition, otherwise)[1]
+
+
+def gcd(k: Arithmetic, x: Value, y: Value) -> Value:
+    """The greatest common divisor, by Euclid's algorithm. float64 represents all integers of 32
+    bits and their quotients closely enough, and processors have vectors of them."""
+    found = k.apart("gcd", _euclid, *(k.convert(a, FLOAT64) for a in (x, y)))
+    least = -(2.0 ** (8 * x.dtype.itemsize - 1))  # of signed integers, which has no opposite
+    turned = k.select(k.gt(found, least), k.abs(found), found)
+    return k.convert(turned, x.dtype)
+
+
+def _euclid(k: Arithmetic, a: Value, b: Value) -> Value:
+    def step(a: Value, b: Value) -> list[Value]:
+        return [b, k.fma(k.neg(k.trunc(k.div(a, b))), b, a)]
+
+    return k.loop(lambda a, b: k.ne(b, 0.0), step, a, b)[0]

@@ -2,17 +2,20 @@
 
 Two Chebyshev series: one in x for |x| <= 8, and one in 1/x, multiplied by the square root of x,
 beyond. Their coefficients were computed with 60 digits. float32 is computed in float64, from as
-many terms as its result needs, and rounded once.
+many terms as its result needs, as polynomials, and rounded once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from itertools import zip_longest
 
 from toile.compiler.scalar.builder import FLOAT32, FLOAT64, Arithmetic, Value
+from toile.compiler.scalar.mathematics.exponential import INFINITY
 
 _LIMIT = 8.0
-_SINGLE = 1e-10  # terms below this, relative to the first, do not change a float32
+_SINGLE = 1e-9  # terms below this, relative to the first, do not change a float32
 # Of I0 and of I1(x) / x, in x / 4 - 1; and of both times sqrt(x), in 16 / x - 1.
 _NEAR_ZERO = (
     0.33839763720473803, -0.3046826723431984, 0.17162090152220877, -0.09490109704804764,
@@ -67,37 +70,64 @@ def _series(k: Arithmetic, t: Value, coefficients: Sequence[float]) -> Value:
     return k.fma(t, below, k.sub(coefficients[0], last))
 
 
-def _needed(coefficients: Sequence[float], dtype: object) -> Sequence[float]:
-    """The terms that a result of this dtype needs."""
-    if dtype != FLOAT32:
-        return coefficients
+@cache
+def _polynomial(coefficients: tuple[float, ...]) -> list[float]:
+    """The series as a polynomial, from the highest power on, with the terms that a float32 needs:
+    half as many operations, and exact enough in float64."""
     least = _SINGLE * abs(coefficients[0])
-    return coefficients[: 1 + max(i for i, c in enumerate(coefficients) if abs(c) > least)]
+    total, last, this = [0.0], [0.0], [1.0]
+    for i, c in enumerate(coefficients):
+        if i:
+            # T(i + 1) = 2 t T(i) - T(i - 1), and T(1) = t T(0)
+            factor = 1.0 if i == 1 else 2.0
+            following = [a - b for a, b in zip_longest(
+                [0.0, *(factor * a for a in this)], last if i > 1 else [], fillvalue=0.0)]
+            last, this = this, following
+        if abs(c) > least:
+            total = [a + c * b for a, b in zip_longest(total, this, fillvalue=0.0)]
+    return total[::-1]
 
 
-def _both(
-    k: Arithmetic, x: Value, near: Sequence[float], far: Sequence[float], dtype: object
-) -> tuple[Value, Value, Value]:
-    """Whether |x| is small, the series for small |x| and that for large |x|."""
-    small = k.le(x, _LIMIT)
-    inside = k.select(small, x, _LIMIT)
-    outside = k.select(small, _LIMIT, x)
-    low = _series(k, k.fma(inside, 0.25, -1.0), _needed(near, dtype))
-    high = _series(k, k.sub(k.div(16.0, outside), 1.0), _needed(far, dtype))
+def _of_double(k: Arithmetic, a: Value, near: tuple[float, ...], far: tuple[float, ...]
+               ) -> tuple[Value, Value, Value]:
+    small = k.le(a, _LIMIT)
+    inside = k.select(small, a, _LIMIT)
+    outside = k.select(small, _LIMIT, a)
+    low = _series(k, k.fma(inside, 0.25, -1.0), near)
+    high = _series(k, k.sub(k.div(16.0, outside), 1.0), far)
     return small, low, k.div(high, k.sqrt(outside))
+
+
+def _of_single(k: Arithmetic, a: Value, near: tuple[float, ...], far: tuple[float, ...]
+               ) -> tuple[Value, Value, Value]:
+    """The same for a float32, without a division or root in float64: 1 / sqrt(a) is computed in
+    float32 and improved by a step of Newton's method."""
+    small = k.le(a, _LIMIT)
+    inside = k.convert(k.select(small, a, _LIMIT), FLOAT64)
+    outside = k.select(small, _LIMIT, k.select(k.eq(a, INFINITY), _LIMIT, a))
+    low = k.pairwise(k.fma(inside, 0.25, -1.0), _polynomial(near))
+    rough = k.convert(k.div(1.0, k.sqrt(outside)), FLOAT64)
+    half = k.mul(k.convert(outside, FLOAT64), -0.5)
+    root = k.mul(rough, k.fma(k.mul(half, rough), rough, 1.5))
+    high = k.mul(root, k.pairwise(k.fma(k.mul(root, root), 16.0, -1.0), _polynomial(far)))
+    return small, low, k.select(k.eq(a, INFINITY), 0.0, high)
+
+
+def _both(k: Arithmetic, a: Value, near: tuple[float, ...], far: tuple[float, ...]
+          ) -> tuple[Value, Value, Value]:
+    """Whether |x| is small, the series for small |x| and that for large |x|, in float64."""
+    return (_of_single if a.dtype == FLOAT32 else _of_double)(k, a, near, far)
 
 
 def bessel_i0e(k: Arithmetic, x: Value) -> Value:
     """exp(-|x|) I₀(x)."""
-    dtype, a = x.dtype, k.abs(k.convert(x, FLOAT64))
-    small, low, high = _both(k, a, _NEAR_ZERO, _FAR_ZERO, dtype)
-    return k.convert(k.select(small, low, high), dtype)
+    small, low, high = _both(k, k.abs(x), _NEAR_ZERO, _FAR_ZERO)
+    return k.convert(k.select(small, low, high), x.dtype)
 
 
 def bessel_i1e(k: Arithmetic, x: Value) -> Value:
     """exp(-|x|) I₁(x), an odd function."""
-    dtype, wide = x.dtype, k.convert(x, FLOAT64)
-    a = k.abs(wide)
-    small, low, high = _both(k, a, _NEAR_ONE, _FAR_ONE, dtype)
-    y = k.select(small, k.mul(a, low), high)
-    return k.convert(k.select(k.lt(wide, 0.0), k.neg(y), y), dtype)
+    a = k.abs(x)
+    small, low, high = _both(k, a, _NEAR_ONE, _FAR_ONE)
+    y = k.convert(k.select(small, k.mul(k.convert(a, FLOAT64), low), high), x.dtype)
+    return k.select(k.lt(x, 0.0), k.neg(y), y)

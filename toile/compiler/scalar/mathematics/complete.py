@@ -11,6 +11,7 @@ from typing import Any
 
 from toile.compiler.scalar.builder import Arithmetic, Unsupported, Value, kind
 from toile.compiler.scalar.mathematics import (
+    apart,
     bessel,
     complex_inverses,
     complex_powers,
@@ -89,6 +90,7 @@ class Builder(Arithmetic):
     betainc = _function(incomplete_beta.betainc)
     bessel_i0e = _function(bessel.bessel_i0e)
     bessel_i1e = _function(bessel.bessel_i1e)
+    gcd = apart.gcd
     integer_pow = powers.integer_pow
     reduce_precision = powers.reduce_precision
     nextafter = powers.nextafter

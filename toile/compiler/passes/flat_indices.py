@@ -1,0 +1,73 @@
+"""Elements at index vectors of several components: one index into the flattened array.
+
+    x[i, j] = reshape(x, (-1,))[i n + j]     for x of shape (m, n)
+
+The components need not be stored side by side, and the index is computed by the kernel that
+computes them. Indices that are outside become clamped ones or -1, as the gather demands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.passes.random_bits import spliced
+from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
+from toile.engine.program import Equation, Program
+from toile.engine.strides import row_major
+from toile.primitives.addresses import GatherDimensionNumbers
+from toile.primitives.bits import and_, ge, lt
+from toile.primitives.elementwise import clamp, select
+from toile.primitives.families import add, broadcast_in_dim, mul, reshape, scalar
+from toile.primitives.gathers import Gather
+
+INDEX = np.dtype(np.int32)
+
+
+def flatten_indices(program: Program) -> Program:
+    """Replace gathers of single elements by several joined components."""
+    if not any(e.op.by_index for e in program.equations):
+        return program
+    readers = readers_of(program)
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        if not e.op.by_index or e.op.updates or not _is_of_elements(e):
+            return None
+        x, indices = e.ins
+        made, moved = new.producer(indices), new.producer(x)
+        if made is None or made.op.joined_axis != indices.aval.ndim - 1 or (
+                any(a.aval.shape[-1] != 1 for a in made.ins) or len(readers.get(indices, ())) != 1
+                or moved is not None and moved.op.is_view):
+            return None
+        return [spliced(new, e, _flat, [x, *made.ins])]
+
+    return rewrite(program, rule)
+
+
+def _is_of_elements(e: Equation) -> bool:
+    """Whether each index vector has a component for each axis, and selects one element."""
+    x, indices = (a.aval for a in e.ins)
+    op: Any = e.op
+    windows, dropped, mapped, batching, _ = op.dimension_numbers
+    return (x.ndim > 1 and not windows and not batching and len(dropped) == x.ndim == len(mapped)
+            and indices.dtype == INDEX and 0 < x.size < 1 << 31)
+
+
+def _flat(op: Gather, x: Any, *parts: Any) -> Any:
+    steps, shape = row_major(x.shape), parts[0].shape[:-1]
+    number = lambda n: broadcast_in_dim(scalar(n, INDEX), shape, ())
+    place, inside = number(0), None
+    for part, d in zip(parts, op.dimension_numbers.start_index_map, strict=True):
+        i = reshape(part, shape)
+        if op.fills:
+            found = and_(ge(i, number(0)), lt(i, number(x.shape[d])))
+            inside = found if inside is None else and_(inside, found)
+        else:
+            i = clamp(scalar(0, INDEX), i, scalar(x.shape[d] - 1, INDEX))
+        place = add(place, mul(i, number(steps[d])))
+    if inside is not None:
+        place = select(inside, place, number(-1))
+    numbers = GatherDimensionNumbers((), (0,), (0,))
+    one = Gather(numbers, (1,), False, op.unique_indices, op.mode, op.fill_value)
+    return one(reshape(x, (x.size,)), reshape(place, (*shape, 1)))
