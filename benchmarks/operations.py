@@ -79,20 +79,24 @@ def _scalar(L: Any, value: Any) -> Any:
     return total / 2
 
 
-def compiled(L: Any, m: Measurement, args: list[Any]) -> Callable[[], Any]:
-    """A call of the jitted function of a measurement."""
+def function(L: Any, m: Measurement, args: list[Any]) -> Callable[..., Any]:
+    """The function of a measurement."""
     fun, floats = m.cell.fun, [i for i, a in enumerate(args) if L.jnp.issubdtype(
         a.dtype, L.jnp.floating)]
 
     def loss(*xs: Any) -> Any:
         return _scalar(L, fun(L, *xs))
 
-    called = {
+    return {
         "forward": lambda *xs: fun(L, *xs),
         "gradient": lambda *xs: L.jax.grad(loss, floats)(*xs),
         "per example": lambda *xs: L.jax.vmap(L.jax.grad(loss, floats))(*xs),
     }[m.mode]
-    jitted = L.jax.jit(called)
+
+
+def compiled(L: Any, m: Measurement, args: list[Any]) -> Callable[[], Any]:
+    """A call of the jitted function of a measurement."""
+    jitted = L.jax.jit(function(L, m, args))
     return lambda: jitted(*args)
 
 
@@ -109,6 +113,13 @@ def in_torch(torch: Any, m: Measurement, args: list[Any]) -> Callable[[], Any]:
         return torch.autograd.grad(sum((o.float() ** 2).sum() for o in outs) / 2, floats)
 
     return gradient
+
+
+def arguments(m: Measurement, device: str) -> list[Any]:
+    """The NumPy arrays that a measurement is made with."""
+    n = max(64, SIZES[device][m.size] // m.cell.shrink)
+    batch = BATCH if m.mode == "per example" else 0
+    return [made(kind, n, m.dtype, batch, i) for i, kind in enumerate(m.cell.args)]
 
 
 # ----------------------------------------------------------------------------------- measuring
@@ -130,10 +141,7 @@ class Peers:
 
     def calls(self, m: Measurement) -> dict[str, Callable[[], Any]]:
         """A function for each library that calls it once."""
-        n = max(64, SIZES[self.device][m.size] // m.cell.shrink)
-        batch = BATCH if m.mode == "per example" else 0
-        arrays = [made(kind, n, m.dtype, batch, i) for i, kind in enumerate(m.cell.args)]
-        found = {}
+        arrays, found = arguments(m, self.device), {}
         for name, L in self.libraries.items():
             args = [L.jax.device_put(a, L.jax.devices()[0]) for a in arrays]
             found[name] = compiled(L, m, args)

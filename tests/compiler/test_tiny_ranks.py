@@ -21,6 +21,7 @@ from toile.control.scan import Scan
 from toile.control.while_loop import While
 from toile.engine.operation import Operation
 from toile.kernels.tiny import cpu_loops as tiny_loops
+from toile.primitives.recurrences import LinearRecurrence
 from toile.primitives.shapes import Iota, copy
 
 pytest.importorskip("llvmlite")
@@ -99,6 +100,8 @@ INDEXED = {
 RUNNING = {
     "cumsum": lambda i, x: lax.cumsum(x, x.ndim - 1), "cumprod": lambda i, x: lax.cumprod(x, 0),
     "cummax": lambda i, x: lax.cummax(x, 0, reverse=True), "cummin": lambda i, x: lax.cummin(x, 0),
+    "recurrence": lambda i, x: LinearRecurrence(0)(x, x + 1),
+    "shifted": lambda i, x: LinearRecurrence(x.ndim - 1, True, True)(x, x + i),
     "argmax": lambda i, x: jnp.argmax(x, 0), "argmin": lambda i, x: jnp.argmin(x),
 }
 OTHERS = {

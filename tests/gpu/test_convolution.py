@@ -49,6 +49,8 @@ CASES = {
         "feature_group_count": 2, "window_strides": (2, 2)}),
     "wide groups, transposed": (NCHW, (2, 16, 5, 5), 16, (3, 3), {
         "feature_group_count": 2, "lhs_dilation": (2, 2), "padding": ((1, 2), (2, 1))}),
+    "signals": (("NCW", "OIW", "NCW"), (1, 3, 4100), 3, (5,), {"feature_group_count": 3}),
+    "one signal": (("NCW", "OIW", "NCW"), (1, 1, 100), 1, (7,), {"padding": ((3, 3),)}),
     "depthwise": (NHWC, (2, 8, 6, 6), 8, (3, 3), {"feature_group_count": 8}),
     "depthwise, 2 each, stride 2": (NHWC, (2, 4, 6, 6), 8, (3, 3), {
         "feature_group_count": 4, "window_strides": (2, 2)}),

@@ -45,7 +45,7 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
            out: None = None) -> Array:
     """Compute the cumulative sum of the elements along an axis.
 
-    Integers that overflow wrap around. All sums from the first NaN onward are NaN.
+    Integer sums wrap around on overflow. All sums from the first NaN onward are NaN.
 
     Args:
         a: array or number.
@@ -67,7 +67,7 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
             out: None = None) -> Array:
     """Compute the cumulative product of the elements along an axis.
 
-    Integers that overflow wrap around. All products from the first NaN onward are NaN.
+    Integer products wrap around on overflow. All products from the first NaN onward are NaN.
 
     Args:
         a: array or number.

@@ -25,7 +25,7 @@ from toile.numpy._promotion import inexact, inexact_pair, numeric_pair, pair, se
 def add(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Add two arrays element by element.
 
-    Integers that overflow wrap around. The sum of two booleans is their logical OR.
+    Integer sums wrap around on overflow. The sum of two booleans is their logical OR.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -43,7 +43,7 @@ def add(x: ArrayLike, y: ArrayLike, /) -> Array:
 def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Subtract `y` from `x` element by element.
 
-    Integers that overflow wrap around: for unsigned integers, 1 - 2 is the dtype's largest number.
+    Integer differences wrap around on overflow: for unsigned integers, 1 - 2 is the dtype's largest number.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -60,7 +60,7 @@ def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
 def multiply(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Multiply two arrays element by element.
 
-    Integers that overflow wrap around. The product of two booleans is their logical AND.
+    Integer products wrap around on overflow. The product of two booleans is their logical AND.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -242,7 +242,7 @@ def sign(x: ArrayLike, /) -> Array:
 def square(x: ArrayLike, /) -> Array:
     """Multiply each element by itself.
 
-    Integers that overflow wrap around.
+    Integer results wrap around on overflow.
 
     Args:
         x: array or number.

@@ -38,8 +38,9 @@ MANY_TERMS, MOST_PATCHES, NARROW, FEW_NUMBERS = 4096, 128 << 20, 32, 1 << 15
 # Groups, and features, positions and terms of each, for which tiles are faster than cuDNN; and the
 # most multiplications of a group.
 MANY_GROUPS, FEW_OF_A_GROUP, MOST_OF_A_GROUP = 64, 8, 1 << 24
-# Up to how many groups are computed one by one, if they have as many channels and features.
-FEW_GROUPS, WIDE_GROUP = 16, 8
+# Up to how many groups are computed one by one, if they have as many channels and features, or if
+# they are signals of as many numbers.
+FEW_GROUPS, WIDE_GROUP, LONG_ROW = 16, 8, 1 << 12
 # The result dtypes that cuDNN supports for operands of one dtype.
 RESULTS = {
     "float32": ("float32",), "float64": ("float64",), "bfloat16": ("bfloat16", "float32"),
@@ -139,7 +140,9 @@ def _groups(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand
     (xb, xf, *_), (wo, wi, *ws), (_, yf, *ys) = op.dimension_numbers
     in_kernels = prod(w.shape[d] for d in ws) > prod(y.shape[d] for d in ys)
     channels = x.shape[xb] // op.batch_group_count if in_kernels else w.shape[wi]
-    if not 1 < groups <= FEW_GROUPS or min(y.shape[yf] // groups, channels) < WIDE_GROUP:
+    features = y.shape[yf] // groups
+    rows = len(ws) == channels == features == 1 and max(w.shape[ws[0]], y.shape[ys[0]]) >= LONG_ROW
+    if not 1 < groups <= FEW_GROUPS or not (rows or min(features, channels) >= WIDE_GROUP):
         return
     single = replace(op, feature_group_count=1, batch_group_count=1)
     along = xf if op.feature_group_count > 1 else xb
@@ -252,9 +255,13 @@ def forms(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> list[Fo
         _wgrad(op, x, w, y) if plain and op.feature_group_count == 1 else None,
         _transposed_wgrad(op, x, w, y) if "wgrad" in likely else None,
     ]
-    large = likely == {"wgrad"}  # a window larger than the result: other kinds are very slow
+    # Kinds that are slow: all others for a window larger than the result, and of single channels,
+    # which cuDNN convolves forward three times as fast.
+    slow = {"fprop", "dgrad"} if likely == {"wgrad"} else set()
+    if any(form is not None and form.w.shape[:3] == (1, 1, 1) for form in found):
+        slow.add("dgrad")
     return sorted((form for form in found if form is not None),
-                  key=lambda form: (large and form.kind != "wgrad", _copied_bytes(form),
+                  key=lambda form: (form.kind in slow, _copied_bytes(form),
                                     form.kind not in likely))
 
 
