@@ -43,7 +43,8 @@ def add(x: ArrayLike, y: ArrayLike, /) -> Array:
 def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Subtract `y` from `x` element by element.
 
-    Integer differences wrap around on overflow: for unsigned integers, 1 - 2 is the dtype's largest number.
+    Integer differences wrap around on overflow: for unsigned integers, 1 - 2 is the largest number
+    of the dtype.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
