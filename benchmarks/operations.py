@@ -245,12 +245,30 @@ def table(found: dict[str, dict[str, Any]], slowest: int) -> str:
     return "\n".join(rows)
 
 
-def results(found: dict[str, dict[str, Any]], device: str) -> dict[str, Any]:
-    """The results file: the machine, the versions, and [cell, ratio, peer, two times in us]."""
+def run_facts() -> dict[str, Any]:
+    """Where and with what this process measures: every run writes it into its map."""
+    return {"machine": platform.machine(), "cpu": cpu_name(), "cores": os.cpu_count(),
+            "versions": versions()}
+
+
+def runs_of(path: Path) -> list[dict[str, Any]]:
+    """The facts of all runs that a map was measured in."""
+    lines = map(json.loads, path.read_text().splitlines())
+    return [line["run"] for line in lines if "run" in line]
+
+
+def results(
+    found: dict[str, dict[str, Any]], device: str, runs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The results file: the machine, the versions, and [cell, ratio, peer, two times in us].
+
+    All commits that cells were measured at are named."""
+    facts = runs[-1]
+    commits = dict.fromkeys(str(run["versions"].get("commit")) for run in runs)
     cells = [[k, x["ratio"], x["peer"], x["toile us"], x[x["peer"] + " us"]]
              for k, x in found.items() if "ratio" in x]
-    return {"machine": platform.machine(), "cpu": cpu_name(), "cores": os.cpu_count(),
-            "device": device, "versions": versions(), "cells": cells}
+    named = facts["versions"] | {"commit": ", ".join(commits)}
+    return {**facts, "device": device, "versions": named, "cells": cells}
 
 
 def _now(out: Path) -> Path:
@@ -310,7 +328,8 @@ def main() -> None:
         found = read(given.table)
         print(table(found, given.slowest))
         if given.json:
-            lines = json.dumps(results(found, given.device)).replace("], [", "],\n[")
+            kept = results(found, given.device, runs_of(given.table))
+            lines = json.dumps(kept).replace("], [", "],\n[")
             given.json.write_text(lines + "\n")
         return
     if given.child is None:
@@ -327,6 +346,7 @@ def main() -> None:
     ends = time.monotonic() + 60 * given.minutes
     done = 0
     with given.out.open("a") as file:
+        file.write(json.dumps({"run": run_facts()}) + "\n")
         for m in wanted:
             if time.monotonic() > ends:
                 break

@@ -153,11 +153,15 @@ def test_a_map_is_continued_and_summed_up(tmp_path):
              {"key": "a | g | forward | small | float32", "ratio": 2.0, "peer": "torch",
               "toile us": 1.0, "torch us": 2.0},
              {"key": "b | h | forward | small | float32", "toile error": "TypeError: no"}]
+    facts = operations.run_facts()
+    runs = [{"run": facts | {"versions": facts["versions"] | {"commit": c}}} for c in ("1a", "2b")]
+    lines = [runs[0], *lines[:2], runs[1], lines[2]]
     path.write_text("".join(json.dumps(x) + "\n" for x in lines))
     found = operations.read(path)
     text = operations.table(found, 1)
     assert "50.0%" in text and "0.400" in text and "failed in toile: b | h" in text
     assert "a | g" not in text  # only the slowest one is listed
-    kept = operations.results(found, "cpu")
+    kept = operations.results(found, "cpu", operations.runs_of(path))
     assert [c[1:4] for c in kept["cells"]] == [[0.4, "jax", 10.0], [2.0, "torch", 1.0]]
     assert kept["versions"]["jax"] and kept["cores"]
+    assert kept["versions"]["commit"] == "1a, 2b"  # cells of two commits are not those of one

@@ -43,6 +43,7 @@ class Cond(Carrier):
 
     branches: tuple[Program, ...]
     kernel_family = "control.cond"
+    chooses_program = True
     divide = division.cond
     key_use = key_uses.cond
     taylor = frame_rule("cond")
@@ -50,6 +51,10 @@ class Cond(Carrier):
 
     def programs(self) -> Sequence[Program]:
         return self.branches
+
+    def taken(self, index: Any) -> Program:
+        """The branch of an index, which is clamped."""
+        return self.branches[min(max(int(index), 0), len(self.branches) - 1)]
 
     def infer(self, index: Aval, *avals: Aval) -> list[Aval]:
         outs = [b.out_avals for b in self.branches]
@@ -59,8 +64,7 @@ class Cond(Carrier):
         ]
 
     def eager(self, xp: Any, index: Any, *xs: Any) -> Any:
-        i = min(max(int(index), 0), len(self.branches) - 1)
-        return execute(self.branches[i], xs)
+        return execute(self.taken(index), xs)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         index, *xs = primals

@@ -57,6 +57,7 @@ class Traits:
     # Elements along `op.axes` are reduced to one; the operation's name says how.
     is_reduction: ClassVar[bool] = False
     sums_axes: ClassVar[bool] = False  # it is such a reduction, by addition
+    chooses_program: ClassVar[bool] = False  # it runs one of its Programs, by its first operand
     # It compares numbers, and complex ones have no order.
     needs_order: ClassVar[bool] = False
     # For one operand: op(x) + op(y) = op(x + y), which is less work.

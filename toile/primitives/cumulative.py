@@ -82,7 +82,7 @@ class Cumulative(Operation):
         return moved(out, self.axis, self.reverse, fill)
 
     def except_first(self, x: Any, value: Any) -> Any:
-        """x, with another number in place of those of the first partial results."""
+        """x, with `value` where the first partial results are."""
         index = iota(np.int32, x.shape, self.axis)
         first = full_like(index, x.shape[self.axis] - 1 if self.reverse else 0)
         return select(eq(index, first), fill_shape(full_like(x, value), x.shape), x)

@@ -25,7 +25,8 @@ from toile.primitives.shapes import pad
 
 
 def moved(x: Any, axis: int, backward: bool, fill: Any = 0) -> Any:
-    """Element t is that at t - 1 (t + 1 if `backward`), and `fill` where there is none."""
+    """Move x by one element: out[t] = x[t - 1], or x[t + 1] if `backward`, and `fill` where there
+    is no such element."""
     config = [(0, 0, 0)] * x.ndim
     config[axis] = (-1, 1, 0) if backward else (1, -1, 0)
     return pad(x, full_like(x, fill), tuple(config))

@@ -41,7 +41,7 @@ def _twice(op: Operation, new: Any, e: Equation) -> Equation | None:
 
 
 def _number(new: Any, a: Atom) -> Any:
-    """The value of all elements of an atom; None if it is not known."""
+    """The number that all elements of an atom are equal to; None if there is none."""
     return a.val if a.__class__ is Literal else new.fill_of(a)
 
 
@@ -60,7 +60,7 @@ def operand(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
 
 
 def converted_once(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
-    """convert(x, dtype(x)) = x, convert(convert(x, more digits), dtype(x)) = x."""
+    """convert(x, dtype(x)) = x, and so is a conversion to a wider dtype and back."""
     if _same_type(e.ins[0], e):
         return [e.ins[0]]
     inner = _twice(op, new, e)
@@ -132,7 +132,8 @@ def without_neutral(value: float, commutes: bool = False) -> Rule:
 def exact_reciprocal(new: Any, a: Atom) -> Literal | None:
     """The reciprocal of a number 2**n: x / 2**n = x * 2**-n.
 
-    Of small ones: large ones are sizes of batches, which may change without new kernels."""
+    Only for small numbers. Large ones are often batch sizes, and a kernel that contains a batch
+    size could not be used for another one."""
     value = _number(new, a)
     if value is None or dtypes.kind(a.aval.dtype) != "f" or abs(float(value)) not in (
             0.125, 0.25, 0.5, 2, 4, 8):

@@ -9,6 +9,7 @@ call by equations of its own choice, such as its own kernel for attention.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from toile.compiler.passes.constants import fold_constants
 from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite, splice
@@ -43,11 +44,10 @@ def take_known_branches(program: Program, choose: Choice = plain) -> Program:
 
 
 def _branch(new: Rewriter, e: Equation) -> Replacement:
-    if e.op.kernel_family != "control.cond" or e.ins[0].__class__ is not Literal:
+    if not e.op.chooses_program or e.ins[0].__class__ is not Literal:
         return None
-    branches = e.op.programs()
-    chosen = branches[min(max(int(e.ins[0].val), 0), len(branches) - 1)]
-    return splice(chosen, e.ins[1:], new.keep, e, nested=True)
+    op: Any = e.op
+    return splice(op.taken(e.ins[0].val), e.ins[1:], new.keep, e, nested=True)
 
 
 def _inline(program: Program, env: dict[Atom, Atom], equations: list[Equation],

@@ -2,8 +2,8 @@
 
     x[i, j] = reshape(x, (-1,))[i n + j]     for x of shape (m, n)
 
-The components need not be stored side by side, and the index is computed by the kernel that
-computes them. Indices that are outside become clamped ones or -1, as the gather demands.
+The components are then not stored as vectors: the kernel that computes them computes the index.
+Indices that are out of bounds are clamped or become -1, as the mode of the gather demands.
 """
 
 from __future__ import annotations

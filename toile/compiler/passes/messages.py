@@ -80,7 +80,7 @@ class GatherScatter(Operation):
     """Rows that are sums of rows of h along sorted edges, added to the last operand x if given.
 
     `weighted`: the numbers of the sorted edges and the weights of all edges follow the sources.
-    An edge has a weight for each of as many equal parts of a row as there are `heads`."""
+    A row has `heads` equal parts, and an edge has a weight for each part."""
 
     weighted: bool = False
     heads: int = 1

@@ -55,7 +55,7 @@ def join_pads(program: Program) -> Program:
 
 
 def _padded(new: Rewriter, a: Atom) -> _Parts | None:
-    """An array padded with zeros along one axis, as one part."""
+    """The part that is not padding, if an array is padded with zeros along one axis."""
     made = new.producer(a)
     config = None if made is None else made.op.margins
     if made is None or config is None or not _is_zero(made.ins[1]) or not made.ins[0].aval.size:
@@ -93,7 +93,7 @@ def _sum(new: Rewriter, e: Equation, terms: list[_Parts | None]) -> _Parts | Non
 
 
 def _outer(e: Equation, inside: _Parts) -> _Parts | None:
-    """The parts of a sum that is padded along their axis."""
+    """The parts of a joined array after it is padded along the axis of its parts."""
     config = e.op.margins or ()
     if not _is_zero(e.ins[1]) or any(
             low < 0 or high < 0 or inner or (low or high) and d != inside.axis

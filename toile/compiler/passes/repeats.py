@@ -53,8 +53,8 @@ def _is_broadcast(new: Rewriter, a: Atom) -> bool:
 
 
 def _is_number(count: int, dtype: Any) -> bool:
-    """Whether a dtype has this number; integers wrap around. A complex product with it may be NaN
-    where the sum is infinite."""
+    """Whether a sum of equal numbers may be a product with their count: the dtype must represent
+    it, unless integers wrap around. Complex products may be NaN where sums are infinite."""
     kind = dtypes.kind(dtype)
     return kind in "iu" or kind == "f" and float(np.asarray(count).astype(dtype)) == count
 

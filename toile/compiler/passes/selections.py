@@ -36,7 +36,7 @@ def select_results(program: Program) -> Program:
 
 def _is_cheap(e: Equation) -> bool:
     """Whether an equation is a choice between two branches that cost little."""
-    if e.op.kernel_family != "control.cond" or e.effects:
+    if not e.op.chooses_program or e.effects:
         return False
     branches: Sequence[Program] = e.op.programs()
     equations = [x for b in branches for x in b.equations]
