@@ -97,6 +97,7 @@ from toile.api.environment import print_environment_info as print_environment_in
 from toile.api.pairs import fwd_and_bwd as fwd_and_bwd
 from toile.api.scopes import named_call as named_call, named_scope as named_scope
 from toile.engine.arrays import Shard as Shard
+from toile.engine.check_switch import checks as checks
 from toile.engine.config import config as config
 from toile.engine.scoped_options import (
     allow_f16_reductions as allow_f16_reductions,

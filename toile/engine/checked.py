@@ -56,7 +56,8 @@ def bad_value(x: Any) -> str | None:
     if not isinstance(x, DeviceArray) or not dtypes.is_inexact(x.dtype):
         return None
     data = np.asarray(x)
-    if config.flags.debug_nans and bool(np.isnan(data).any()):
+    flags = config.flags
+    if (flags.debug_nans or "nan" in flags.checks) and bool(np.isnan(data).any()):
         return "nan"
     if config.flags.debug_infs and bool(np.isinf(data).any()):
         return "inf"
@@ -85,7 +86,7 @@ def _follow_configuration(_: str) -> None:
 
 def _asks(flags: Any) -> bool:
     """Whether one of the flags requires checks."""
-    found = flags.debug_nans or flags.debug_infs or flags.debug_key_reuse
+    found = flags.debug_nans or flags.debug_infs or flags.debug_key_reuse or flags.checks
     return found or flags.numpy_rank_promotion != "allow"
 
 

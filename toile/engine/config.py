@@ -42,6 +42,7 @@ class _Flags(threading.local):
     threefry_partitionable: bool
     softmax_custom_jvp: bool
     allow_excess_precision: bool
+    checks: str
     debug_nans: bool
     debug_infs: bool
     disable_jit: bool
@@ -57,8 +58,11 @@ class _Flags(threading.local):
 flags = _Flags()
 
 
-# These names have no prefix `jax_`: two of JAX's, and Flax's.
-_UNPREFIXED = {"check_vma", "eager_constant_folding", *(n for n in _TABLE if n[:5] == "flax_")}
+# These names have no prefix `jax_`: toile's own, two of JAX's, and Flax's.
+_UNPREFIXED = {
+    *("checks", "check_vma", "eager_constant_folding"),
+    *(name for name in _TABLE if name.startswith("flax_")),
+}
 _ALIASES = {"x64_enabled": "enable_x64", "checking_leaks": "check_tracer_leaks"}
 _GUARD_DIRECTIONS = ("host_to_device", "device_to_device", "device_to_host")
 
@@ -69,7 +73,7 @@ TRACE_FLAGS = (
     *("threefry_partitionable", "random_seed_offset", "high_dynamic_range_gumbel"),
     *("softmax_custom_jvp", "enable_custom_prng", "allow_f16_reductions"),
     *("allow_excess_precision", "disable_jit", "debug_nans", "debug_infs"),
-    *("debug_key_reuse", "check_static_indices"),
+    *("checks", "debug_key_reuse", "check_static_indices"),
     *("error_checking_behavior_nan", "error_checking_behavior_divide"),
     *("error_checking_behavior_oob", "disable_most_optimizations", "contexts"),
     *("flax_fix_rng_separator", "flax_preserve_adopted_names", "flax_return_frozendict"),

@@ -73,6 +73,21 @@ def _one_of(*allowed: str | None) -> Parser:
     return parse
 
 
+CHECKS = ("index", "nan", "keys", "shapes")  # the names that toile.checks accepts
+
+
+def check_names(name: str, value: Any) -> str:
+    """Checks in the order of `CHECKS`, such as "index,nan"; given as names, or as such a string."""
+    given = value.replace(",", " ").split() if isinstance(value, str) else list(value or ())
+    unknown = [each for each in given if each not in (*CHECKS, "all")]
+    if unknown:
+        raise ValueError(
+            f"{name}: needed the names of checks, which are {', '.join(CHECKS)} and all, got "
+            f"{unknown[0]!r}{here()}"
+        )
+    return ",".join(each for each in CHECKS if each in given or "all" in given)
+
+
 _PLATFORMS = ("cpu", "gpu", "cuda", "rocm", "tpu")
 
 
@@ -144,6 +159,7 @@ TABLE: dict[str, tuple[Any, Parser]] = {
     "eager_constant_folding": (False, boolean),
     "remove_size_one_mesh_axis_from_type": (False, boolean),
     # Checks.
+    "checks": ("", check_names),
     "debug_nans": (False, boolean),
     "debug_infs": (False, boolean),
     "debug_key_reuse": (False, boolean),

@@ -1,0 +1,75 @@
+"""`toile.checks`: one switch for the checks that find silent mistakes.
+
+`flags.checks` lists the checks that are on in this thread, such as "index,nan". The checks
+themselves are where the mistakes happen; each asks `enabled(name)`. May import engine.config only.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from toile.engine.config import F, Override, config, flags
+from toile.engine.flag_table import check_names
+
+
+class checks:
+    """Turn on checks that find mistakes which would otherwise stay silent.
+
+    A call turns the checks on in all threads. Used in a `with` statement, the checks are on inside
+    the block only; used as a decorator, they are on only while the function runs.
+    The environment variable TOILE_CHECKS does the same for a whole program: `TOILE_CHECKS=all` or
+    `TOILE_CHECKS=index,nan`.
+
+    Args:
+        *names: the checks: "index" raises an IndexError when an index is out of bounds (by default,
+            toile warns once), "nan" reports the operation that produced the first NaN or infinity,
+            "keys" raises an error when a random key is used twice, and "shapes" raises an error
+            when an operation in a loss broadcasts both of its operands. Without arguments, or with
+            "all", all of them are turned on. With None, all of them are turned off.
+
+    Raises:
+        ValueError: there is no check with this name.
+
+    >>> with toile.checks("nan"):
+    ...     jnp.log(-1.0)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    FloatingPointError: invalid value (nan) encountered in log: ...
+    """
+
+    def __init__(self, *names: str | None) -> None:
+        off = names == (None,)
+        wanted = "" if off else check_names("checks", names or ("all",))
+        self._before: str | None = type(flags).checks  # the process-wide value
+        self._override = Override({"checks": wanted})
+        self._names = wanted
+        config.update("checks", wanted)
+
+    def _withdraw(self) -> None:
+        """Undo the call: the checks are meant for a block or a function only."""
+        if self._before is not None:
+            config.update("checks", self._before)
+            self._before = None
+
+    def __enter__(self) -> None:
+        self._withdraw()
+        self._override.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._override.__exit__(kind, error, traceback)
+
+    def __call__(self, fun: F) -> F:
+        self._withdraw()
+        return self._override(fun)
+
+    def __repr__(self) -> str:
+        return f"checks({', '.join(map(repr, self._names.split(',')))})"
+
+
+def enabled(name: str) -> bool:
+    """Whether a check is on in this thread."""
+    return name in flags.checks  # no name is a part of another one
