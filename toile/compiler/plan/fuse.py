@@ -8,13 +8,13 @@ that are not loop nests over one domain (products, gathers, loops ...) are group
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toile.compiler.ir import views
 from toile.compiler.ir.groups import Fused, Group, Limits, Map, Member
 from toile.compiler.ir.views import View
+from toile.compiler.plan.order import ordered
 from toile.compiler.plan.parts import write_parts_in_place
 from toile.engine.program import Atom, Equation, Program, Var
 from toile.primitives.families import Reshape
@@ -421,24 +421,12 @@ class Fusion:
 
     # ---- the end
     def _ordered(self) -> list[Group]:
-        """The groups in an order that respects dependencies, each near its last equation."""
-
-        def last(g: Group) -> int:
-            return self.position[id(g.members[-1].equation)]
-
-        missing = {g.id: g.direct.bit_count() for g in self.groups.values()}
-        ready = [(last(g), g.id) for g in self.groups.values() if not missing[g.id]]
-        heapq.heapify(ready)
-        out = []
-        while ready:
-            group = self.groups[heapq.heappop(ready)[1]]
-            out.append(group)
-            for i in group.readers:
-                missing[i] -= 1
-                if not missing[i]:
-                    heapq.heappush(ready, (last(self.groups[i]), i))
-        assert len(out) == len(self.groups), "groups wait for each other"
-        return out
+        """The groups in the order in which they run."""
+        return ordered(
+            self.groups,
+            lambda g: self.position[id(g.members[-1].equation)],
+            lambda a: self._chain(a)[0],
+        )
 
     def _stored(self, groups: list[Group]) -> set[Atom]:
         """What must be in memory: results, and what other groups or other kernels read."""

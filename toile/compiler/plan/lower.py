@@ -128,6 +128,7 @@ def lower(fused: Fused, target: Target, given: Program, **where: Any) -> Plan:
     """Lower the Program `given`, whose fused groups are `fused`; `where`: see `Plan`."""
     plan = target.plan(fused, target, given, **where)
     plan.bind_outputs()
+    plan.bind_updates()
     for group in fused.groups:
         plan.lower_group(group)
     plan.copy_outputs()
@@ -207,6 +208,30 @@ class Plan(MadePlan):
             elif self.refs[base] in self.outputs and self.fused.group_of[base].fusible:
                 self.again.setdefault(base, []).append(self.outputs[i])
                 self.bound.add(i)
+
+    def bind_updates(self) -> None:
+        """Let scatters and updates of slices work in place where nothing reads the operand later.
+
+        The operand is then computed where the result is to be stored."""
+        fused, last = self.fused, self._last_readers()
+        for i, group in reversed([*enumerate(fused.groups)]):
+            e = group.members[0].equation
+            if group.fusible or not e.op.updates:
+                continue
+            view = fused.view(e.ins[0])
+            base: Any = view.base
+            known = base.__class__ is not Var or base not in fused.group_of or base in self.refs
+            if known or last[base] != i or not is_whole(view) or 0 in view.shape:
+                continue
+            if sum(fused.view(a).base is base for a in e.ins) == 1:
+                self.refs[base] = self.ref(e.outs[0])
+
+    def _last_readers(self) -> dict[Any, int]:
+        """The number of the last group that reads each variable from memory."""
+        last = {self.fused.view(a).base: i for i, group in enumerate(self.fused.groups)
+                for member in group.members for a in member.equation.ins}
+        end = len(self.fused.groups)
+        return last | {self.fused.view(o).base: end for o in self.program.outputs}
 
     def copy_outputs(self) -> None:
         """Copy the results that are not computed in their output buffers."""
