@@ -11,7 +11,7 @@ import scipy.signal
 
 from tests.cases import COMPLEX, INEXACT, MATRICES, NUMBERS, REALS, B, I, Row, X, dtype_of
 from tests.recurrence_cases import WAYS, looped
-from toile.primitives import barriers, recurrences
+from toile.primitives import barriers, dynamic_slices, recurrences
 from toile.primitives import contractions as c
 from toile.primitives import conv as v
 from toile.primitives import cumulative as u
@@ -137,9 +137,9 @@ INDEXING = [
     Row(n.Scatter, lambda x, y: n.Scatter("mul", PUT_ROWS, unique_indices=True)(
             x, f.operation.DeviceArray(np.array([[2], [0]], np.int32)), y), (X(4, 3), X(2, 3)),
         lambda x, y: put(np.multiply)(x, np.array([[2], [0]]), y), label="mul-unique"),
-    Row(n.DynamicSlice, n.DynamicSlice((2, 2)), (X(4, 3), I(high=5), I(low=-1, high=2)), sliced,
-        dtypes=ANY, linear=(0,)),
-    Row(n.DynamicUpdateSlice, n.DynamicUpdateSlice(),
+    Row(dynamic_slices.DynamicSlice, dynamic_slices.DynamicSlice((2, 2)),
+        (X(4, 3), I(high=5), I(low=-1, high=2)), sliced, dtypes=ANY, linear=(0,)),
+    Row(dynamic_slices.DynamicUpdateSlice, dynamic_slices.DynamicUpdateSlice(),
         (X(4, 3), X(2, 2), I(high=5), I(low=-1, high=2)), updated, dtypes=ANY, linear=(0, 1)),
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-FILES = ("vision", "language", "structures", "science")
+FILES = ("vision", "language", "structures", "science", "fields")
 
 
 class Made(NamedTuple):

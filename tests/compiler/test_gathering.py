@@ -19,7 +19,8 @@ from toile.primitives.addresses import (
     GatherScatterMode,
     ScatterDimensionNumbers,
 )
-from toile.primitives.gathers import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
+from toile.primitives.dynamic_slices import DynamicSlice, DynamicUpdateSlice
+from toile.primitives.gathers import Gather, Scatter
 
 LOWERS = {
     Gather: lower_gather,

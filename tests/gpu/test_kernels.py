@@ -31,7 +31,8 @@ from toile.primitives.addresses import (
 from toile.primitives.contractions import dot_operation
 from toile.primitives.conv import ConvDimensionNumbers, ConvGeneralDilated
 from toile.primitives.cumulative import Cumlogsumexp, Cummax, Cummin, Cumprod, Cumsum
-from toile.primitives.gathers import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
+from toile.primitives.dynamic_slices import DynamicSlice, DynamicUpdateSlice
+from toile.primitives.gathers import Gather, Scatter
 from toile.primitives.recurrences import LinearRecurrence
 from toile.primitives.sorts import Argmax, Argmin, Sort, TopK
 from toile.targets.cuda.text import divisor

@@ -10,14 +10,13 @@ from toile.engine.arrays import KeyArray
 from toile.engine.conversion import as_array
 from toile.engine.dtypes import key_dtype
 from toile.primitives import gathers as indexing
+from toile.primitives.dynamic_slices import DynamicSlice, dynamic_update_slice
 from toile.primitives.gathers import (
-    DynamicSlice,
     Gather,
     GatherDimensionNumbers,
     GatherScatterMode,
     Scatter,
     ScatterDimensionNumbers,
-    dynamic_update_slice,
     fill_text,
 )
 from toile.transforms.jvp import jvp_flat

@@ -14,6 +14,7 @@ from toile.primitives import (
     contractions,
     conv,
     cumulative,
+    dynamic_slices,
     elementwise,
     families,
     fft,
@@ -37,8 +38,9 @@ cummin_p, cumlogsumexp_p = cumulative.Cummin, cumulative.Cumlogsumexp
 convert_element_type_p, integer_pow_p = elementwise.ConvertElementType, elementwise.IntegerPow
 round_p, broadcast_in_dim_p = elementwise.Round, families.BroadcastInDim
 reshape_p, transpose_p, reduce_sum_p = families.Reshape, families.Transpose, families.ReduceSum
-gather_p, scatter_p, dynamic_slice_p = gathers.Gather, gathers.Scatter, gathers.DynamicSlice
-dynamic_update_slice_p = gathers.dynamic_update_slice
+gather_p, scatter_p = gathers.Gather, gathers.Scatter
+dynamic_slice_p = dynamic_slices.DynamicSlice
+dynamic_update_slice_p = dynamic_slices.dynamic_update_slice
 reduce_max_p, reduce_min_p = reductions.ReduceMax, reductions.ReduceMin
 reduce_prod_p, reduce_and_p = reductions.ReduceProd, reductions.ReduceAnd
 reduce_or_p, reduce_xor_p = reductions.ReduceOr, reductions.ReduceXor

@@ -19,7 +19,6 @@ from toile.compiler.passes.iotas import inline_iotas
 from toile.compiler.passes.messages import sum_messages
 from toile.compiler.passes.moves import cancel_moves
 from toile.compiler.passes.pads import join_pads
-from toile.compiler.passes.patches import patch_sums
 from toile.compiler.passes.random_bits import physical_keys
 from toile.compiler.passes.repeats import compute_once
 from toile.compiler.passes.row_numbers import batch_by_row_numbers
@@ -59,7 +58,6 @@ PASSES: tuple[Pass, ...] = (
     flatten_indices,
     cancel_moves,
     compute_once,
-    patch_sums,
     cut_elementwise,
     simplify,
     merge_common,

@@ -30,7 +30,8 @@ _OPERATIONS = {
         "Abs Ceil Div Floor IntegerPow IsFinite Log Max Min Nextafter Pow Rem Round Sign",
     "toile.primitives.families": "Add BroadcastInDim Mul Neg ReduceSum Reshape Sub Transpose",
     "toile.primitives.fft": "Fft",
-    "toile.primitives.gathers": "DynamicSlice DynamicUpdateSlice Gather Scatter _WithKeyAxis",
+    "toile.primitives.dynamic_slices": "DynamicSlice DynamicUpdateSlice _WithKeyAxis",
+    "toile.primitives.gathers": "Gather Scatter",
     "toile.primitives.linalg_eigen": "Eig Eigh Hessenberg Schur Svd Tridiagonal",
     "toile.primitives.linalg_factor":
         "Cholesky CholeskyUpdate Geqrf HouseholderProduct Lu LuPivotsToPermutation Ormqr Qr",

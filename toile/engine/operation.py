@@ -190,6 +190,11 @@ class Operation(Traits, metaclass=OperationType):
         one."""
         return None
 
+    def placed_at(self, ins: Sequence[Any]) -> tuple[int, ...] | None:
+        """Where the second operand begins in the result, if the result is the first operand with
+        this block replaced; None if it is not, or if that depends on values. `ins`: atoms."""
+        return None
+
     @property
     def overwrites(self) -> slice:
         """The operands that the operation may overwrite with its results."""

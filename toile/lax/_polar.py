@@ -19,6 +19,7 @@ from toile.engine.conversion import as_array
 from toile.engine.source import here
 from toile.lax.loops import while_loop
 from toile.primitives.bits import and_, eq, gt, lt, not_
+from toile.primitives.dynamic_slices import DynamicSlice, dynamic_update_slice
 from toile.primitives.elementwise import abs_, convert, select
 from toile.primitives.families import (
     add,
@@ -30,7 +31,6 @@ from toile.primitives.families import (
     sub,
     zeros,
 )
-from toile.primitives.gathers import DynamicSlice, dynamic_update_slice
 from toile.primitives.linalg import adjoint, conjugate, eye, matmul, swapped
 from toile.primitives.linalg_factor import Cholesky, Qr
 from toile.primitives.linalg_solve import TriangularSolve

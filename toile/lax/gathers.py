@@ -27,9 +27,10 @@ from toile.lax._computations import apply_scalar
 from toile.lax._operands import F, axis_of, checked, ints, named, operand, prepared, sizes
 from toile.lax._traced_functions import stage
 from toile.lax.loops import while_loop
+from toile.primitives.dynamic_slices import DynamicSlice
+from toile.primitives.dynamic_slices import dynamic_update_slice as _update_slice
 from toile.primitives.elementwise import convert
 from toile.primitives.gathers import (
-    DynamicSlice,
     Gather,
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -37,7 +38,6 @@ from toile.primitives.gathers import (
     ScatterDimensionNumbers,
     fill_text,
 )
-from toile.primitives.gathers import dynamic_update_slice as _update_slice
 
 __all__ = [
     "GatherDimensionNumbers", "GatherScatterMode", "ScatterDimensionNumbers",

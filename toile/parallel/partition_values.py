@@ -22,8 +22,8 @@ from toile.engine.program import Equation
 from toile.parallel.meshes import Mesh
 from toile.parallel.spmd import Layout
 from toile.primitives.collectives import AllGather, AllReduce, AllToAll, AxisIndex, ReduceScatter
+from toile.primitives.dynamic_slices import DynamicSlice
 from toile.primitives.families import add, mul, scalar
-from toile.primitives.gathers import DynamicSlice
 from toile.primitives.random import RandomUnwrap, RandomWrap
 
 Names = tuple[Any, ...]

@@ -189,15 +189,17 @@ PICKED = frozenset((
 ))  # fmt: skip
 
 
-def is_picked(x: Aval, out: Aval) -> bool:
+def is_picked(x: Aval, out: Aval, innermost: bool = False) -> bool:
     """Whether a loop nest may read elements of x at computed places.
 
-    This is allowed if adjacent elements are read together and kernels support the dtype."""
-    return (x.ndim > 1 and x.size > 0 and out.shape[-1] >= 8
+    This is allowed if adjacent elements are read together (unless the device reads elements of the
+    `innermost` axis one by one) and kernels support the dtype."""
+    together = innermost or x.ndim > 1 and out.shape[-1] >= 8
+    return (together and x.ndim > 0 and x.size > 0
             and not dtypes.is_extended(x.dtype) and np.dtype(x.dtype).name in PICKED)
 
 
-def picked_rows(op: Any, ins: Sequence[Aval], out: Aval) -> bool:
+def picked_rows(op: Any, ins: Sequence[Aval], out: Aval, innermost: bool = False) -> bool:
     """A `picks` rule: loop nests read whole rows in place."""
     x, indices = ins
     return (is_picked(x, out) and whole_rows(op, x, indices)

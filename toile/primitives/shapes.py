@@ -137,10 +137,10 @@ class Pad(Linear):
     kernel_family = "copy.pad"
     can_make_nan = True
 
-    def picks(self, ins: Sequence[Aval], out: Aval) -> bool:
+    def picks(self, ins: Sequence[Aval], out: Aval, innermost: bool = False) -> bool:
         """Whether loop nests read it in place: not along the innermost axis, whose elements are
-        read together."""
-        return is_picked(ins[0], out) and self.config[-1] == (0, 0, 0)
+        read together, unless the device reads them one by one."""
+        return is_picked(ins[0], out, innermost) and (innermost or not any(self.config[-1]))
 
     def picked_maps(self, out: Any) -> list[Any]:
         return [tuple(() if any(c) else t for c, t in zip(self.config, out, strict=True)), ()]

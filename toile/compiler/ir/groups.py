@@ -31,6 +31,7 @@ class Limits:
     long_row: int = 1 << 16  # elements: rows at least this long deserve more than one thread
     few_rows: int = 8
     total_row: int = 0  # the longest row whose totals are kept while rows are processed; 0: none
+    innermost: bool = False  # elements at computed places along the innermost axis can be read
     more_moved: float = 0.0  # extra bytes to read rather than store a value, as a fraction of it
 
 

@@ -1,4 +1,5 @@
-"""Constant folding: scalars that depend on literals only are computed at compile time.
+"""Constant folding: scalars that depend on literals only are computed at compile time, and so are
+arrays whose elements are all equal.
 
 Arrays without elements are constants as well: whatever computes them is dropped."""
 
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite
+from toile.compiler.scalar.fusible import by_element
 from toile.engine import dtypes
 from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.program import Atom, Equation, Literal, Program
@@ -27,23 +29,35 @@ def _rule(new: Rewriter, e: Equation) -> Replacement:
         return _unchanged(new, e)
     if e.op.is_reduction and not e.ins[0].aval.size:
         return [_full(new, e, e.outs[0].aval, _of_nothing(e))]
-    return _number(e)
+    return _number(new, e)
 
 
-def _number(e: Equation) -> Replacement:
-    """The literal that replaces a number computed from literals."""
-    if not e.ins or e.effects or e.op.multiple or e.outs[0].aval.shape or e.op.axis_names:
+def _number(new: Rewriter, e: Equation) -> Replacement:
+    """The literal that replaces a number computed from literals, or an array of equal numbers."""
+    if not e.ins or e.effects or e.op.multiple or e.op.axis_names:
         return None  # over named axes each device has its own result
     aval = e.outs[0].aval
-    known = [a.val for a in e.ins if isinstance(a, Literal)]
-    if len(known) < len(e.ins) or dtypes.is_extended(aval.dtype):
+    equal = bool(aval.shape)
+    if dtypes.is_extended(aval.dtype) or equal and not by_element(e):
+        return None
+    known = [_known(new, a, equal) for a in e.ins]
+    if any(x is None for x in known):
         return None
     token = ignore_errors()
     try:
         value = np.asarray(e.op.eager(np, *known))
     finally:
         restore_errors(token)
-    return [Literal(value, aval)] if value.dtype == aval.dtype else None
+    if value.dtype != aval.dtype:
+        return None
+    return [_full(new, e, aval, value) if equal else Literal(value, aval)]
+
+
+def _known(new: Rewriter, a: Atom, equal: bool) -> Any:
+    """The value of a literal, or (`equal`) that of all elements of an array; None if unknown."""
+    if not isinstance(a, Literal):
+        return new.fill_of(a) if equal else None
+    return None if equal and a.aval.shape else a.val
 
 
 def _is_empty(e: Equation) -> bool:

@@ -4,6 +4,8 @@
     pad(x, m, n) + pad(y, m, n)               = pad(x + y, m, n)
     concatenate(x, y) + pad(z, m, 0)          = concatenate(x, y + z)
     pad(concatenate(x, y), 0, n)              = concatenate(x, y, zeros)
+    dynamic_update_slice(x, y, m) + pad(z, m) = dynamic_update_slice(x, y + z, m)
+    dynamic_update_slice(x, x[m : m + n], m)  = x
 
 Exact except for the sign of zeros: -0 + 0 is 0, but a concatenation keeps -0.
 """
@@ -18,7 +20,7 @@ import numpy as np
 from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
 from toile.engine.program import Atom, Equation, Literal, Program
 from toile.primitives.families import BroadcastInDim
-from toile.primitives.shapes import Concatenate, Pad
+from toile.primitives.shapes import Concatenate, Pad, Slice
 
 MOST = 64  # parts of one array
 
@@ -40,6 +42,9 @@ def join_pads(program: Program) -> Program:
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if e.op.is_sum:
+            updated = _updated(new, e, once)
+            if updated is not None:
+                return [updated]
             found = _sum(new, e, [joined.get(a) or _padded(new, a) for a in e.ins])
         else:
             inside = joined.get(e.ins[0]) if e.op.margins is not None else None
@@ -64,6 +69,35 @@ def _padded(new: Rewriter, a: Atom) -> _Parts | None:
     if len(padded) != 1 or any(low < 0 or high < 0 or inner for low, high, inner in config):
         return None
     return _Parts(padded[0], {config[padded[0]][0]: made.ins[0]})
+
+
+def _updated(new: Rewriter, e: Equation, once: set[Atom]) -> Atom | None:
+    """The sum of an updated array and of one that is zero outside of the replaced block."""
+    for changed, small in (e.ins, e.ins[::-1]):
+        made, padded = new.producer(changed), new.producer(small)
+        config = None if padded is None else padded.op.margins
+        if made is None or padded is None or config is None or not {changed, small} <= once:
+            continue
+        x, at = made.ins[0], made.op.placed_at(made.ins)
+        (y, fill), (low, high, between) = padded.ins, zip(*config, strict=True)
+        if at != low or min(*low, *high) < 0 or any(between) or not _is_zero(fill):
+            continue
+        block = made.ins[1]
+        if y.aval.shape != block.aval.shape:
+            continue
+        rest = new.fill_of(block)
+        total = y if rest is not None and not rest.any() else new.add(e.op, [block, y], e)
+        return x if _is_block(new, total, x, low) else new.add(
+            made.op, [x, total, *made.ins[2:]], e, e.outs[0].aval)
+    return None
+
+
+def _is_block(new: Rewriter, a: Atom, x: Atom, start: tuple[int, ...]) -> bool:
+    """Whether an array is the block of x that begins at a place."""
+    made = new.producer(a)
+    return (made is not None and made.op.views_part and made.ins[0] is x
+            and made.op == Slice(start, tuple(map(sum, zip(start, a.aval.shape, strict=True))),
+                                 (1,) * len(start)))
 
 
 def _is_worthwhile(e: Equation, parts: _Parts) -> bool:

@@ -2,19 +2,21 @@
 
     x + pad(y, low, high) = dynamic_update_slice(x, x[low : low + n] + y, low)
 
-The padded array would be as large as x, and would be stored: loop nests do not read what is padded
-along the innermost axis in place. Exact except for the sign of zeros outside the block, where
+The padded array would be as large as x, and would be stored unless a loop nest computes the sum
+and can read the small array in place. Exact except for the sign of zeros outside the block, where
 -0 + 0 is 0 and the update keeps -0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
 from toile.engine.avals import Aval
-from toile.engine.program import Atom, Equation, Literal, Program
-from toile.primitives.gathers import DynamicUpdateSlice
+from toile.engine.program import Atom, Equation, Literal, Program, without_dead_code
+from toile.primitives.dynamic_slices import DynamicUpdateSlice
 from toile.primitives.shapes import Slice
 
 LEAST = 4096  # elements of a sum
@@ -22,8 +24,8 @@ SHARE = 4  # the sum has at least so many times the elements of the small array
 INT32 = np.dtype(np.int32)
 
 
-def patch_sums(program: Program) -> Program:
-    """The Program with such sums replaced."""
+def patch_sums(program: Program, can_fuse: Callable[[Equation], bool]) -> Program:
+    """The Program with such sums replaced; `can_fuse`: what loop nests compute."""
     if all(e.op.margins is None for e in program.equations):
         return program
     readers = readers_of(program)
@@ -33,28 +35,25 @@ def patch_sums(program: Program) -> Program:
         if not e.op.is_sum or e.outs[0].aval.size < LEAST:
             return None
         for whole, small in (e.ins, e.ins[::-1]):
-            made = new.producer(small)
-            if made is not None and _is_patch(made) and _is_free(new, whole, shared):
+            made, into = new.producer(small), new.producer(whole)
+            if made is None or into is None or whole in shared or not _is_patch(made):
+                continue
+            in_nest = can_fuse(made) and (can_fuse(into) or into.op.is_view)
+            if into.op.margins is None and not in_nest:
                 return [_patched(new, e, whole, made)]
         return None
 
-    return rewrite(program, rule)
+    return without_dead_code(rewrite(program, rule))
 
 
 def _is_patch(made: Equation) -> bool:
-    """Whether an array is a small one, padded with zeros along the innermost axis and others."""
+    """Whether an array is a small one, padded with zeros."""
     config = made.op.margins
     if config is None or not config or not _is_zero(made.ins[1]):
         return False
     plain = all(low >= 0 and high >= 0 and not inner for low, high, inner in config)
     small = 0 < made.ins[0].aval.size * SHARE <= made.outs[0].aval.size
-    return plain and small and config[-1] != (0, 0, 0)
-
-
-def _is_free(new: Rewriter, a: Atom, shared: set[Atom]) -> bool:
-    """Whether the update can be in place: the array is computed here and read only by the sum."""
-    made = new.producer(a)
-    return made is not None and a not in shared and made.op.margins is None
+    return plain and small
 
 
 def _is_zero(a: Atom) -> bool:

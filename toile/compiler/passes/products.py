@@ -3,13 +3,15 @@
     einsum("bijd,bjd->bid", x, y) = sum(x * y[:, None], 2)
     einsum("bi,bj->bij", x, y)    = x[:, :, None] * y[:, None]
 
-Such a product reads each number once: its time is that of the memory. A library would need copies,
-or tables of addresses; a loop nest reads the operands in place and computes what is around it, too.
-On a CPU, products of bytes are fast, and read bytes that a program converts to int32 before them.
+Such a product reads each number once, or a few times from a cache: its time is that of the memory.
+A library would need copies, or tables of addresses; a loop nest reads the operands in place and
+computes what is around it, too. On a CPU, products of bytes are fast, and read bytes that a program
+converts to int32 before them.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +25,9 @@ from toile.primitives.contractions import DotGeneral
 from toile.primitives.elementwise import convert
 from toile.primitives.families import broadcast_in_dim, mul, reduce_sum, transpose
 
+FEW = 4  # vectors: libraries have tiles for more of them, and leave most of a tile unused
+MANY_TERMS = 64  # of each of their sums
+LITTLE = 1 << 23  # terms of all sums
 NUMBERS = frozenset(("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "uint8",
                      "uint16", "uint32"))  # fmt: skip
 
@@ -40,7 +45,7 @@ def multiply_vectors(program: Program) -> Program:
 
 def _applies(e: Equation) -> bool:
     """Whether one operand of each product is a vector, there are many of them, or nothing is
-    summed."""
+    summed; or whether it is a small product with a few vectors."""
     if e.op.kernel_family != "contraction":
         return False
     x, y = (a.aval for a in e.ins)
@@ -49,15 +54,22 @@ def _applies(e: Equation) -> bool:
     if any(np.dtype(a.dtype).name not in NUMBERS for a in (x, y, out)) or not (x.size and y.size):
         return False
     size = dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True))
+    if any((c in op.lhs) + (c in op.rhs) + (c in op.out) < 2 for c in size):
+        return False
+    return _is_by_memory(op, size, out.size)
+
+
+def _is_by_memory(op: Any, size: dict[str, int], results: int) -> bool:
+    """Whether a product takes the time of reading its operands."""
     long = {c for c, n in size.items() if n > 1}
     rows, columns = (long & set(some) for some in (op.lhs, op.rhs))
     kept, both = long & set(op.out), rows & columns
-    if any((c in op.lhs) + (c in op.rhs) + (c in op.out) < 2 for c in size):
-        return False
     if not both - kept:
         return bool(long)
-    alone = not (rows - both and columns - both)  # rows or columns are missing
-    return alone and bool(both & kept)
+    beside = [math.prod(size[c] for c in some - both) for some in (rows, columns)]
+    terms = math.prod(size[c] for c in both - kept)
+    few = 1 < min(beside) <= FEW and terms >= MANY_TERMS and results * terms <= LITTLE
+    return few or min(beside) == 1 and bool(both & kept)
 
 
 def _multiplied(op: DotGeneral, x: Any, y: Any) -> Any:

@@ -27,6 +27,7 @@ from toile.primitives.families import broadcast_in_dim, reduce_sum, reshape, sca
 from toile.primitives.gathers import Gather, Scatter
 from toile.primitives.shapes import iota
 
+SHORT = 1 << 10  # elements of a row that takes no longer to compare than to fill
 LONGEST = 1 << 20  # elements of a row; longer rows would take too many comparisons
 
 
@@ -39,7 +40,9 @@ def pick_by_counting(program: Program) -> Program:
             return None
         if e.op.updates:
             fill = new.fill_of(e.ins[0])
-            alone = fill is not None and not fill.any() and not unfused[e.outs[0]]
+            short = e.ins[0].aval.shape[-1] <= SHORT
+            zeros = fill is not None and not fill.any()
+            alone = zeros and (short or not unfused[e.outs[0]])
             return [spliced(new, e, _put, e.ins)] if alone else None
         made = new.producer(e.ins[0])
         alone = made is not None and fuses(made) and unfused.get(e.ins[0]) == 1  # only this gather

@@ -223,7 +223,8 @@ class Plan(MadePlan):
             known = base.__class__ is not Var or base not in fused.group_of or base in self.refs
             if known or last[base] != i or not is_whole(view) or 0 in view.shape:
                 continue
-            if sum(fused.view(a).base is base for a in e.ins) == 1:
+            bases = [fused.view(a).base for a in e.ins]
+            if bases.count(base) == 1 and e.outs[0] not in bases:  # the update is not in its place
                 self.refs[base] = self.ref(e.outs[0])
 
     def _last_readers(self) -> dict[Any, int]:

@@ -2,6 +2,7 @@
 
     c = concatenate(f(x), g(y))     f and g store into c, and nothing is copied
     p = pad(f(x))                   f stores into p, and only the margins are filled
+    u = y.at[1:-1].set(f(x))        f stores into u, and only the rest of y is copied
 
 A part is moved if a loop nest computes it and if its other readers can read it there.
 """
@@ -47,6 +48,10 @@ def _parts(fused: Fused, e: Equation, whole: View) -> Iterator[tuple[Atom, int]]
     elif margins is not None and not fused.group_of[e.outs[0]].fusible and all(
             low >= 0 and high >= 0 and not between for low, high, between in margins):
         yield e.ins[0], sum(low * s for (low, _, _), s in zip(margins, whole.strides, strict=True))
+    elif e.op.updates and 2 * e.ins[1].aval.size >= e.ins[0].aval.size:  # else it is in place
+        at = e.op.placed_at(e.ins)
+        if at is not None:
+            yield e.ins[1], sum(a * s for a, s in zip(at, whole.strides, strict=True))
 
 
 def _move(fused: Fused, a: Atom, place: View) -> None:

@@ -175,7 +175,8 @@ class _Recomputing:
 
     def _is_cheap(self, e: Equation) -> bool:
         if e.op.picks:
-            return e.op.picks([a.aval for a in e.ins], e.outs[0].aval)
+            innermost = self.fused.limits.innermost
+            return e.op.picks([a.aval for a in e.ins], e.outs[0].aval, innermost)
         slow = e.op.iterates if self.more else e.op.costly
         return bool(e.ins) and by_element(e) and not slow
 

@@ -187,10 +187,11 @@ class Verifier:
                                 f"operand {meant[0]}")
 
     def _is_in_place(self, frame: Frame, owner: Owner, a: Atom) -> bool:
-        """Whether an operand need not be read: it is already stored in a concatenation, or inside
-        the margins of a padded array."""
+        """Whether an operand need not be read: it is already stored in a concatenation, inside
+        the margins of a padded array, or in the block that an update replaces."""
         return all(
-            (e.op.joined_axis is not None or e.op.margins is not None)
+            (e.op.joined_axis is not None or e.op.margins is not None
+             or e.op.placed_at(e.ins) is not None)
             and e.outs[0] in frame.values and a in frame.values[e.outs[0]].parts or _ignores(e, a)
             for e in owner.equations if a in e.ins)
 

@@ -106,8 +106,16 @@ class Moves:
     def lower_dynamic_update_slice(
         self, op: Any, ins: Operands, outs: Operands, plan: Any
     ) -> bool:
-        """DynamicUpdateSlice: copy the operand, unless it is in place, then the update over it."""
+        """DynamicUpdateSlice: copy the operand, unless it is in place, then the update over it.
+
+        If the update was computed in its place, copy what is around it."""
         (x, update, *starts), (out,) = ins, outs
+        if update.ref.buffer is out.ref.buffer and update.strides == out.strides:
+            start = _position((update.ref.offset - out.ref.offset) // out.dtype.itemsize, out)
+            plan.stage(*[
+                self.copy_launch(part(out, corner, sizes), part(x, corner, sizes), note="around")
+                for corner, sizes in _around(start, update.shape, out.shape)])
+            return True
         dynamic = _dynamic(starts, out, update.shape)
         if dynamic is None:
             return False
@@ -164,6 +172,16 @@ def _landed(
         start.append(low + a * s)
         step.append(s)
     return first, count, start, step
+
+
+def _position(number: int, a: Operand) -> list[int]:
+    """Where an element of a row-major array is, given its number."""
+    found = []
+    for s, n in zip(a.strides, a.shape, strict=True):
+        place = number // s if n > 1 else 0
+        found.append(place)
+        number -= place * s
+    return found
 
 
 def _around(

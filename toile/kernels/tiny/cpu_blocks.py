@@ -18,7 +18,8 @@ from toile.engine.program import Equation
 from toile.kernels.scatter.shared import window_sizes
 from toile.primitives.addresses import fill_number
 from toile.primitives.arrays.gather_arrays import default_fill
-from toile.primitives.gathers import DynamicSlice, Gather, Scatter
+from toile.primitives.dynamic_slices import DynamicSlice
+from toile.primitives.gathers import Gather, Scatter
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.scalars import Scalars, memory
 

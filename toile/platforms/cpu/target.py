@@ -8,6 +8,7 @@ from typing import Any
 from toile.compiler.ir.groups import Limits
 from toile.compiler.ir.loop_nests import Loops
 from toile.compiler.ir.operands import Operand
+from toile.compiler.passes.patches import patch_sums
 from toile.compiler.passes.products import multiply_bytes
 from toile.compiler.plan import lower
 from toile.engine.program import Equation, Program
@@ -31,7 +32,7 @@ class Target(lower.Target):
         self.threads = threads
 
     def last_pass(self, program: Program) -> Program:
-        return multiply_bytes(program)
+        return patch_sums(multiply_bytes(program), self.can_fuse)
 
     def can_fuse(self, e: Equation) -> bool:
         return nests.can_fuse(e)

@@ -8,6 +8,8 @@ from typing import Any
 from toile.compiler.ir.groups import Limits
 from toile.compiler.ir.loop_nests import Loops
 from toile.compiler.ir.operands import Operand
+from toile.compiler.passes.joined_parts import read_parts
+from toile.compiler.passes.patches import patch_sums
 from toile.compiler.passes.products import multiply_vectors
 from toile.compiler.passes.selections import select_results
 from toile.compiler.plan import lower
@@ -28,12 +30,13 @@ class Target(lower.Target):
     plan = Plan
     choose = staticmethod(attention.choose)
     # A row is the work of one thread block, unless there are too few rows to fill the device.
-    limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13, more_moved=1 / 64)
+    limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13, more_moved=1 / 64,
+                    innermost=True)
 
     def last_pass(self, program: Program) -> Program:
         for step in (select_results, multiply_vectors, fft.divide_later, epilogues.fuse_epilogues):
             program = step(program)
-        return program
+        return read_parts(patch_sums(program, self.can_fuse), self.can_fuse)
 
     def can_fuse(self, e: Equation) -> bool:
         return nests.can_fuse(e)

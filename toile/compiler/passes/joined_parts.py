@@ -1,0 +1,122 @@
+"""Concatenations of parts of arrays are read where the parts are.
+
+    f(concatenate(x[n:], x[:n])) = f(select(i < m, pad(x[n:]), pad(x[:n])))
+
+Loop nests read padded arrays in place, so that the concatenation, such as that of `jnp.roll`, is
+not stored. For devices whose nests read the innermost axis at computed places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
+from toile.engine.avals import Aval
+from toile.engine.program import Atom, Equation, Literal, Program
+from toile.primitives.addresses import is_picked
+from toile.primitives.bits import Lt
+from toile.primitives.elementwise import SelectN
+from toile.primitives.families import BroadcastInDim
+from toile.primitives.shapes import Iota, Pad, Slice
+
+MOST_PARTS = 4
+MOST_READERS = 4
+LEAST = 1 << 14  # elements
+SHARE = 16  # a small slice has at most this fraction of the elements
+INT32 = np.dtype(np.int32)
+
+
+def read_parts(program: Program, can_fuse: Callable[[Equation], bool]) -> Program:
+    """The Program with such concatenations replaced; `can_fuse`: what loop nests compute."""
+    if all(e.op.joined_axis is None for e in program.equations):
+        return program
+    program = _cut(program, can_fuse)
+    wanted = _read_in_nests(program, can_fuse)
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        axis = e.op.joined_axis
+        if axis is None or e.outs[0] not in wanted or not _is_worthwhile(new, e):
+            return None
+        return [_selected(new, e, axis)]
+
+    return rewrite(program, rule) if wanted else program
+
+
+def _read_in_nests(
+    program: Program, can_fuse: Callable[[Equation], bool], sliced: bool = False
+) -> set[Atom]:
+    """The concatenations that a few loop nests read; `sliced`: and small slices of which are taken
+    along other axes."""
+    readers, outputs = readers_of(program), set(program.outputs)
+    found: set[Atom] = set()
+    for e in program.equations:
+        if e.op.joined_axis is None or e.outs[0] in outputs:
+            continue
+        uses = [r for r in readers.get(e.outs[0], ()) if not (sliced and _is_cut(r, e))]
+        if 0 < len(uses) <= MOST_READERS and all(
+                can_fuse(r) and not r.op.picks and not r.op.is_reduction for r in uses):
+            found.add(e.outs[0])
+    return found
+
+
+def _is_cut(e: Equation, joined: Equation) -> bool:
+    """Whether an equation takes a small slice of a concatenation, with something of each part."""
+    op: Any = e.op
+    axis, whole = joined.op.joined_axis or 0, joined.outs[0].aval
+    return (op.views_part and SHARE * e.outs[0].aval.size <= whole.size
+            and (op.starts[axis], op.limits[axis], op.strides[axis]) == (0, whole.shape[axis], 1))
+
+
+def _cut(program: Program, can_fuse: Callable[[Equation], bool]) -> Program:
+    """Concatenate slices instead of slicing concatenations that would be stored only for that."""
+    wanted = _read_in_nests(program, can_fuse, sliced=True)
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        joined = new.producer(e.ins[0]) if e.op.views_part else None
+        if joined is None or e.ins[0] not in wanted or not _is_cut(e, joined):
+            return None
+        op: Any = e.op
+        axis = joined.op.joined_axis or 0
+        parts = []
+        for x in joined.ins:
+            limits = (*op.limits[:axis], x.aval.shape[axis], *op.limits[axis + 1 :])
+            parts.append(new.add(Slice(op.starts, limits, op.strides), [x], e))
+        return [new.add(joined.op, parts, e, e.outs[0].aval)]
+
+    return rewrite(program, rule) if wanted else program
+
+
+def _is_worthwhile(new: Rewriter, e: Equation) -> bool:
+    """Whether the largest part would be copied; loop nests store their results in place."""
+    out = e.outs[0].aval
+    fits = 2 <= len(e.ins) <= MOST_PARTS and LEAST <= out.size < 1 << 31
+    if not fits or not all(is_picked(a.aval, out, True) for a in e.ins):
+        return False
+    made = new.producer(max(e.ins, key=lambda a: a.aval.size))
+    return made is None or made.op.views_part
+
+
+def _selected(new: Rewriter, e: Equation, axis: int) -> Atom:
+    """The concatenation as a choice between padded parts."""
+    out = e.outs[0].aval
+    zero = Literal(np.zeros((), out.dtype), out.with_shape(()))
+    which = new.add(Iota(INT32, out.shape, axis), [], e)
+    found: Atom | None = None
+    end = out.shape[axis]
+    for part in reversed(e.ins):
+        start = end - part.aval.shape[axis]
+        margins = start, out.shape[axis] - end, 0
+        config = tuple(margins if d == axis else (0, 0, 0) for d in range(out.ndim))
+        padded = new.add(Pad(config), [part, zero], e, out)
+        if found is None:
+            found = padded
+        else:
+            limit = Literal(np.asarray(end, INT32), Aval((), INT32))
+            before = new.add(Lt(), [which, new.add(BroadcastInDim(out.shape, ()), [limit], e)], e)
+            found = new.add(SelectN(), [before, found, padded], e, out)
+        end = start
+    assert found is not None
+    return found
