@@ -72,7 +72,7 @@ def _padded(new: Rewriter, a: Atom) -> _Parts | None:
 
 
 def _updated(new: Rewriter, e: Equation, once: set[Atom]) -> Atom | None:
-    """The sum of an updated array and of one that is zero outside of the replaced block."""
+    """The sum of an updated array and of one that is zero outside the replaced block."""
     for changed, small in (e.ins, e.ins[::-1]):
         made, padded = new.producer(changed), new.producer(small)
         config = None if padded is None else padded.op.margins
