@@ -1,4 +1,4 @@
-"""Inspecting shardings of arrays, and values in traced code (print, log, callback, breakpoint)."""
+"""Looking at values in traced code, stepping through it, and looking at shardings of arrays."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from toile.api.callbacks import debug_callback as callback
 from toile.api.callbacks import debug_log as log
 from toile.api.callbacks import debug_print as print
 from toile.api.devices import sharding_of
+from toile.api.stepping import step
 from toile.control.callbacks import DebugEffect, OrderedDebugEffect
 from toile.engine.annotations import Array, PyTree
 from toile.engine.shardings import Sharding
@@ -215,5 +216,5 @@ def visualize_array_sharding(arr: Array, **kwargs: object) -> None:
 
 __all__ = [
     "DebugEffect", "OrderedDebugEffect", "breakpoint", "callback", "inspect_array_sharding", "log",
-    "print", "visualize_array_sharding", "visualize_sharding",
+    "print", "step", "visualize_array_sharding", "visualize_sharding",
 ]

@@ -74,6 +74,7 @@ STANDARD_NAMES = {
 LATE_IMPORTS = {
     "api/callbacks.py": "logging is loaded when a callback fails",
     "api/programs.py": "programs over a mesh are loaded when there is one",
+    "api/stepping.py": "pdb is loaded when it is used",
     "command/explanations.py": "it imports the file that the user names",
     "compat/__init__.py": "names of other modules are loaded when they are asked for",
     "compat/faces/absl/flags.py": "absl is optional",

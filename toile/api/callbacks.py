@@ -27,6 +27,7 @@ from toile.engine.avals import Aval
 from toile.engine.conversion import as_array
 from toile.engine.shardings import Layout, Sharding
 from toile.engine.source import describe, here, user_source
+from toile.engine.trace import state
 from toile.engine.trees import flatten, unflatten
 from toile.staging.flat_functions import name_of
 
@@ -411,6 +412,9 @@ def debug_breakpoint(
     >>> sys.breakpointhook = hook
     """
     frame = sys._getframe(1)
+    if state.stepper is not None:
+        state.stepper.pause_in(frame)
+        return token
     values = {k: v for k, v in frame.f_locals.items() if isinstance(v, Array)}
 
     def stop(**seen: Any) -> None:

@@ -18,6 +18,7 @@ from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, derive, evaluate, execute, rearranged
 from toile.engine.records import dataclass
+from toile.engine.trace import turns
 from toile.primitives.families import add, instantiate, zeros
 from toile.primitives.rules import frame_rule
 from toile.transforms.jvp import jvp_program
@@ -73,7 +74,7 @@ class Scan(LoopCarrier):
         ys = [_empty(xp, self.length, a) for a in avals]
         steps = range(self.length - 1, -1, -1) if self.reverse else range(self.length)
         program, n = self.program, self.carry
-        for i in steps:
+        for i in turns(steps):
             outs = execute(program, [*consts, *carry, *[x[i, ...] for x in xs]])
             carry = list(outs[:n])
             for y, value in zip(ys, outs[n:], strict=True):

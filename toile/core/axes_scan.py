@@ -63,11 +63,13 @@ def scan(
     unroll: int = 1,
     _split_transpose: bool = False,
     check_constancy_invariants: bool = True,
+    steady: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda body: body,
 ) -> Callable[..., Any]:
     """Loop over the axes `in_axes` of the arguments, and stack the results along `out_axes`.
 
     If `check_constancy_invariants` is False, the body is traced one time fewer, the shared values
-    that the body returns are ignored, and `out_axes` cannot contain `broadcast`.
+    that the body returns are ignored, and `out_axes` cannot contain `broadcast`. `steady` makes
+    every call of the body alike, if it is not traced.
 
     >>> import toile.numpy as jnp
     >>> loop = scan(lambda b, c, x: (b + 2, c + 1, 2 * x), in_axes=0, out_axes=0)
@@ -95,7 +97,9 @@ Array([0, 2, 4], dtype=int32))
             _, carry, ys = step(shared, carry, xs)
             return carry, tree_map(lambda axis, y: _chosen(axis, (), y), out_axes, ys)
 
-        carry, ys = lax.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
+        carry, ys = lax.scan(
+            steady(body), init, xs, length=length, reverse=reverse, unroll=unroll
+        )
         ys = tree_map(_from_front, out_axes, ys)
         if constant_ys is not None:
             ys = tree_map(_chosen, out_axes, constant_ys, ys)

@@ -21,7 +21,7 @@ from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Operation, infer_list
 from toile.engine.platform_registry import run_program
-from toile.engine.source import Source, describe, here
+from toile.engine.source import Source, describe, here, variable_name
 from toile.engine.trace import (
     Trace,
     Tracer,
@@ -346,6 +346,14 @@ class ProgramTracer(Tracer):
         shown = "".join(f"\n    {line}" for line in lines[:3])
         return f"\n  it became a tracer by the operations on these lines:{shown}{more}"
 
+    def __str__(self) -> str:
+        """What `print` shows; it says how to print the values."""
+        trace = self._trace
+        assert isinstance(trace, ProgramTrace)
+        name = variable_name(self) or "x"
+        return (f'{self!r} (traced for {trace.kind or trace.name}, so it has no values yet: '
+                f'toile.debug.print("{{}}", {name}) prints them)')
+
     def traced_for(self) -> str:
         trace = self._trace
         assert isinstance(trace, ProgramTrace)
@@ -627,6 +635,9 @@ def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
 
 def execute(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
     """Run a Program on raw buffers, on the device where they belong."""
+    if state.stepper is not None:
+        given = [wrap_aval(r, v.aval) for r, v in zip(raws, program.inputs, strict=True)]
+        return [raw_operand(x) for x in evaluate(program, given)]
     return run_program(program, raws)
 
 

@@ -82,6 +82,15 @@ def user_source(depth: int = 1) -> Source | None:
     return None
 
 
+def variable_name(value: object) -> str:
+    """The name of the local variable of the user's function that holds a value, or ""."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_internal(frame.f_code):
+        frame = frame.f_back
+    names = {} if frame is None else frame.f_locals
+    return next((name for name, held in names.items() if held is value), "")
+
+
 class _Modules(threading.local):
     """The modules of a network that are being called, the innermost last."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,6 +43,10 @@ class State(threading.local):
     inlines: bool = False
     # Replaces the user's frame while a backward pass creates equations for a forward one.
     source: Source | None = None
+    # What `toile.debug.step` reports operations to, and the forward operation (a mark on a tape)
+    # whose backward pass is running.
+    stepper: Any = None
+    mark: Any = None
 
     def __init__(self) -> None:
         self.quiet = quiet_runner()
@@ -197,6 +201,21 @@ def named_scope(name: str) -> Iterator[None]:
         yield
     finally:
         state.scope = previous
+
+
+def turns(order: Iterable[int]) -> Iterator[int]:
+    """The turns of a loop that runs in Python; `toile.debug.step` shows which one is running."""
+    stepper = state.stepper
+    if stepper is None:
+        yield from order
+        return
+    for i in order:
+        stepper.turns.append(i)
+        try:
+            yield i
+        finally:
+            if stepper.turns:
+                stepper.turns.pop()
 
 
 def current_source() -> Source | None:

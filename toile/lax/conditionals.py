@@ -19,7 +19,8 @@ from toile.engine.platform_registry import first_or_default
 from toile.engine.program import Program, Var
 from toile.engine.program_keys import inherit_uses
 from toile.engine.source import describe, here
-from toile.engine.trees import structure, unflatten
+from toile.engine.trace import state
+from toile.engine.trees import structure, tree_map, unflatten
 from toile.lax._traced_functions import (
     check_same_structure,
     check_same_types,
@@ -114,7 +115,7 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> 
                         f"{dtypes.name_of(aval.dtype)}.{here()}")
     index = leaf(pred)
     if config.flags.disable_jit and is_concrete(index):
-        return true_fun(*operands) if bool(index) else false_fun(*operands)
+        return _in_python(true_fun if bool(index) else false_fun, operands)
     if index.dtype != np.bool_:
         index = ne(index, full_like(index, 0))
     return _branched("cond", convert(index, np.int32), (false_fun, true_fun), operands,
@@ -170,10 +171,17 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], *operands: 
         return branches[0](*operands)
     which = convert(leaf(index), np.int32)
     if config.flags.disable_jit and is_concrete(which):
-        return branches[min(max(int(which), 0), len(branches) - 1)](*operands)
+        return _in_python(branches[min(max(int(which), 0), len(branches) - 1)], operands)
     which = clamp(scalar(0, np.int32), which, scalar(len(branches) - 1, np.int32))
     names = ("branch 0", *(f"branch{i}" for i in range(1, len(branches))))
     return _branched("switch", which, branches, operands, names)
+
+
+def _in_python(branch: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    """Run one branch without tracing it; `toile.debug.step` gives it arrays, as tracing does."""
+    if state.stepper is None:
+        return branch(*operands)
+    return tree_map(leaf, branch(*tree_map(leaf, tuple(operands))))
 
 
 def _branched(what: str, index: Any, branches: Sequence[Any], operands: Sequence[Any],

@@ -6,6 +6,7 @@ everything below `lax`.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.avals import Aval, aval_of
 from toile.engine.errors import ConcretizationTypeError, call_error, conversion_error
 from toile.engine.source import describe, here
-from toile.engine.trace import Tracer
+from toile.engine.trace import Tracer, state, turns
 from toile.engine.trees import flatten, structure, tree_map, unflatten
 from toile.lax._computations import coefficient_of_recurrence
 from toile.lax._operands import axis_of
@@ -107,7 +108,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     carry, init_tree = flat_arrays(init)
     rows, xs_tree = flat_arrays(xs)
     n = _scan_length(rows, xs_tree, length)
-    if config.flags.disable_jit:
+    if config.flags.disable_jit and (n or state.stepper is None):
         if n == 0:
             raise ValueError("zero-length scan is not supported in disable_jit() mode because "
                              "the output type is unknown." + here())
@@ -186,7 +187,9 @@ def _unroll_count(unroll: Any, length: int) -> int:
 def _scan_in_python(f: Any, carry: Any, rows: list[Any], xs_tree: Any, n: int,
                     reverse: bool) -> tuple[Any, Any]:
     ys = []
-    for i in reversed(range(n)) if reverse else range(n):
+    for i in turns(reversed(range(n)) if reverse else range(n)):
+        if state.stepper is not None:  # as in a traced loop
+            carry = tree_map(leaf, carry)
         carry, y = f(carry, unflatten(xs_tree, [row[i] for row in rows]))
         ys.append(y)
     if reverse:
@@ -299,7 +302,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
 
 def _while_in_python(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
     value = tree_map(leaf, init_val)
-    while cond_fun(value):
+    for _ in turns(itertools.count()):
+        if not cond_fun(value):
+            break
         value = tree_map(leaf, body_fun(value))
     return value
 
@@ -355,7 +360,7 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
     dtype = _bounds_dtype(aval_of(lower), aval_of(upper))
     low, high = (convert(leaf(v), dtype, aval_of(v).weak_type) for v in (lower, upper))
     known = is_concrete(low) and is_concrete(high)
-    if config.flags.disable_jit and known:
+    if config.flags.disable_jit and known and state.stepper is None:
         value = init_val
         for i in range(int(low), int(high)):
             value = body_fun(i, value)

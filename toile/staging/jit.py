@@ -53,7 +53,7 @@ from toile.staging.options import (
     check_leaves,
     named_arguments,
 )
-from toile.staging.stages import Lowered, Traced, TracedStage, operand
+from toile.staging.stages import Lowered, Traced, TracedStage, operand, run_in_python
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -252,7 +252,7 @@ class PjitFunction(Generic[P, R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The general path: any arguments, under any trace."""
         if config.flags.disable_jit or (state.inlines and state.trace is not None):
-            return self.fun(*args, **kwargs)
+            return run_in_python(self, args, kwargs)
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
         leaves, key = self._key(statics, args_in, kwargs_in)
         traced = self.cache.entries.get(key)

@@ -23,7 +23,7 @@ from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import Tracer, state
 from toile.engine.treeerrors import equality_errors
-from toile.engine.trees import flatten, structure, unflatten
+from toile.engine.trees import flatten, structure, tree_map, unflatten
 from toile.staging.donation import delete_donated, used_arguments
 from toile.staging.flat_functions import name_of
 from toile.staging.options import check_compiler_options
@@ -96,6 +96,18 @@ class Traced:
 def operand(x: Any) -> Any:
     """An argument in the form that operations accept."""
     return x if isinstance(x, (ConcreteArray, Tracer)) else as_array(x)
+
+
+def run_in_python(jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a jitted function without tracing it.
+
+    `toile.debug.step` gives it arrays and takes arrays from it, as tracing does."""
+    if state.stepper is None:
+        return jitted.fun(*args, **kwargs)
+    statics, args, kwargs = jitted._take_statics(args, kwargs)
+    leaves, key = jitted._key(statics, args, kwargs)
+    given, named = unflatten(key[0], [operand(x) for x in leaves])
+    return tree_map(operand, jitted._restored(statics)(*given, **named))
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,9 @@ class JVPTracer(Tracer):
         primal = self.primal
         return primal.describe() if isinstance(primal, Tracer) else ""
 
+    def __str__(self) -> str:
+        return repr(self) if state.stepper is None else str(self.primal)
+
     def __repr__(self) -> str:
         return f"JVPTracer(primal={self.primal!r}, tangent={self.tangent!r})"
 

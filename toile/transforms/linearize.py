@@ -133,7 +133,8 @@ def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any],
     `moving` specifies which arguments are differentiated (by default, all of them), and `forward`
     makes the trace that records the tape."""
     tape = LinearTrace(state.trace)
-    trace = forward(tape)
+    stepper = None if tape.staging else state.stepper
+    trace = forward(tape) if stepper is None else stepper.tracer_of(tape)
     args, inputs = [], []
     for i, p in enumerate(primals):
         if moving is None or moving[i]:

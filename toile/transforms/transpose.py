@@ -25,7 +25,7 @@ def backward(tape: Tape, cts: Sequence[Any]) -> list[Any]:
     for o, given in zip(tape.outputs, cts, strict=True):
         if o.__class__ is LinearTracer and o._trace is trace and given.__class__ is not Zero:
             accumulate(env, o.slot, given)
-    previous_source, previous_scope = state.source, state.scope
+    previous = state.source, state.scope, state.mark
     try:
         for e in reversed(tape.entries):
             if e.__class__ is Entry:
@@ -33,7 +33,7 @@ def backward(tape: Tape, cts: Sequence[Any]) -> list[Any]:
             else:
                 e.send(env)
     finally:
-        state.source, state.scope = previous_source, previous_scope
+        state.source, state.scope, state.mark = previous
     return [Zero(x.aval) if env[x.slot] is None else env[x.slot] for x in tape.inputs]
 
 

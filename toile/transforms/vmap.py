@@ -47,6 +47,12 @@ class BatchTracer(Tracer):
     def ndim(self) -> int:
         return self.value.ndim - 1
 
+    def __str__(self) -> str:
+        return repr(self) if state.stepper is None else str(self.value)
+
+    def __repr__(self) -> str:
+        return f"BatchTracer<{self.aval.str_short()}>(batch={self.value!r}, axis={self.dim})"
+
     def describe(self) -> str:
         return f"\n  it is one example of a batch of {self._trace.axis[1]} that vmap maps over"
 

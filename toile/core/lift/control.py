@@ -72,7 +72,8 @@ def while_loop(
             c, (changed,) = packed.run(body_fn, (carried, shared), streams(i), c)
             return i + 1, packed.completed(carried, changed), c
 
-        _, carried, c = lax.while_loop(continues, step, (0, carried, init))
+        start = (0, carried, init)
+        _, carried, c = lax.while_loop(packed.steady(continues), packed.steady(step), start)
         return c, (carried,)
 
     run = lifted(

@@ -156,7 +156,7 @@ def scan(
         run = axes_scan.scan(
             body, in_axes=(var_in, rng_axes, in_axes), out_axes=(out_axes, var_out),
             length=length, reverse=reverse, unroll=unroll, _split_transpose=_split_transpose,
-            check_constancy_invariants=check_constancy_invariants,
+            check_constancy_invariants=check_constancy_invariants, steady=packed.steady,
         )  # fmt: skip
         shared, carried, *scanned = packed.variables
         shared, (carried, c), (ys, stacked) = run(

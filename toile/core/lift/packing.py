@@ -25,6 +25,7 @@ from toile.core.frozen_dict import freeze
 from toile.core.scope import Scope
 from toile.core.tracers import is_inside
 from toile.engine import trees
+from toile.engine.config import flags
 from toile.engine.source import here
 
 Groups = tuple[tuple[Any, ...], ...]  # by filter, then by scope
@@ -89,6 +90,17 @@ def flat_counts(counters: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> dict
         else:
             found[(*path, key)] = value
     return found
+
+
+def _rewind(counters: dict[Any, Any], before: Mapping[Any, Any]) -> None:
+    """Set counters of random draws, and those of children, to earlier values."""
+    for key, value in list(counters.items()):
+        if isinstance(value, dict):
+            _rewind(value, before.get(key, {}))
+        elif key in before:
+            counters[key] = before[key]
+        else:
+            counters[key] = 0
 
 
 class Packed:
@@ -166,6 +178,26 @@ class Packed:
         scopes = self.scopes(variables, rngs)
         y = fn(scopes, *args, **kwargs)
         return y, self.repack(scopes)
+
+    def steady(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The body of a loop, which draws the same keys in each turn, as if it was traced once.
+
+        Keys that differ from turn to turn are split before the loop. Without `disable_jit`, the
+        body is traced, and there is nothing to do."""
+        if not flags.disable_jit:
+            return fn
+        counts: list[Any] = []
+
+        def turn(*args: Any) -> Any:
+            now = [s.rng_counters for s in self.outer]
+            if counts:
+                for counters, before in zip(now, counts, strict=True):
+                    _rewind(counters, before)
+            else:
+                counts.extend(_copied(c) for c in now)
+            return fn(*args)
+
+        return turn
 
     def _debug_path(self, scope: Scope) -> tuple[str, ...]:
         """The path with the name of the transform around its last name."""
