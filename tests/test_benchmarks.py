@@ -11,13 +11,17 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import compare, cpu_report, cpu_rows, gpu, operations
+from benchmarks import checks, compare, cpu_report, cpu_rows, gpu, operations
 from benchmarks.children import KNOWN, ROOT, Child, Load
 from tests.seeds import today
 from tools import benchmark_tables
 
 CASES = [("train", "mlp:batch=4,width=8", 0.01), ("operation", "cross-entropy,2048", 0.01)]
 CASES += [("scan", "covariance,5", 0.01), ("resize", "mlp:batch=8,width=8", 16)]
+
+
+def test_the_cost_of_a_check_is_measured():
+    assert checks.measured("mlp", {"batch": 4, "width": 8}, rounds=2) > 0
 
 
 @pytest.mark.parametrize("framework", cpu_rows.FRAMEWORKS)

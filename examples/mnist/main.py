@@ -16,6 +16,7 @@ WORKDIR = flags.DEFINE_string(
     "workdir", "runs/mnist", "Folder for checkpoints and metrics; a run is resumed from it."
 )
 CONFIG = config_flags.DEFINE_config_file("config", Path(__file__).parent / "configs" / "default.py")
+config_flags.DEFINE_checks()
 
 
 def main(argv: list[str]) -> None:

@@ -20,6 +20,7 @@ WORKDIR = flags.DEFINE_string(
 )
 DEVICES = flags.DEFINE_integer("devices", 1, "Number of devices per process that share each batch.")
 CONFIG = config_flags.DEFINE_config_file("config", Path(__file__).parent / "configs" / "default.py")
+config_flags.DEFINE_checks()
 
 
 def main(argv: list[str]) -> None:

@@ -21,6 +21,7 @@ DEVICES = flags.DEFINE_integer("devices", 1, "Number of devices that share each 
 CONFIG = config_flags.DEFINE_config_file(
     "config", Path(__file__).parent / "configs" / "tiny.py", "Config file that names the gin files."
 )
+config_flags.DEFINE_checks()
 GIN = flags.DEFINE_multi_string("gin", [], "Bindings that override those of the gin files.")
 
 

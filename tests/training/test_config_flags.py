@@ -90,9 +90,42 @@ def test_what_does_not_exist_is_answered_in_a_line(folder, monkeypatch, argument
     assert found.value.code == REFUSED[arguments]
 
 
+CHECKED = """
+from absl import app
+import toile
+from toile.engine.check_switch import enabled
+from toile.training import config_flags
+
+CHECKS = config_flags.DEFINE_checks()
+app.run(lambda argv: print(CHECKS.value, enabled("nan"), enabled("index")))
+"""
+CHECKS = {
+    "": "[] False False",
+    "--checks=nan": "['nan'] True False",
+    "--checks nan,index": "['nan', 'index'] True True",
+    "--checks=all": "['all'] True True",
+    "--checks=nun": "--checks: needed the names of checks, which are index, nan, keys, shapes and "
+                    "all, got 'nun'",
+}
+
+
+@pytest.mark.parametrize("arguments", CHECKS)
+def test_the_flag_turns_checks_on(arguments):
+    command = [sys.executable, "-c", CHECKED, *arguments.split()]
+    env = {"PYTHONPATH": str(Path(config_flags.__file__).parents[2])}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert (done.stdout or done.stderr).strip() == CHECKS[arguments]
+
+
 def test_what_is_behind_two_dashes_is_no_flag():
     given = config_flags._given("config", ["--config=a.py", "--", "--config.x=1", "--config=b.py"])
     assert given == ("a.py", [])
+
+
+def test_without_absl_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "absl", None)
+    with pytest.raises(ImportError, match=r"pip install 'toile\[examples\]'"):
+        config_flags.DEFINE_checks()
 
 
 def test_without_ml_collections_the_extra_is_named(monkeypatch):

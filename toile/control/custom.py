@@ -331,10 +331,20 @@ class CustomLinear(ByIdentity, Operation):
     def transpose(self, ct: Any, *xs: Any) -> Any:
         n = self.residuals
         cts = list(ct) if self.symbolic_zeros else [instantiate(c) for c in ct]
-        moving = pick(list(self.bwd(xs[:n], cts)), self.mask)
+        moving = pick(self._cotangents(xs[:n], cts), self.mask)
         result = [Zero(a) if c is None or aval_of_ct(c) == dtypes.float0 else c
                   for c, a in zip(moving, pick(self.args, self.mask), strict=True)]
         return (*([None] * n), *result)
+
+
+    def _cotangents(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        """The results of the user's rule, whose operations come from lines of their own."""
+        previous = state.source, state.derived
+        state.source, state.derived = None, previous[0]
+        try:
+            return list(self.bwd(residuals, cts))
+        finally:
+            state.source, state.derived = previous
 
 
 def aval_of_ct(c: Any) -> Any:

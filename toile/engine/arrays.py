@@ -19,6 +19,7 @@ from toile.engine import devices, dtypes
 from toile.engine.avals import Aval
 from toile.engine.buffers import LATE, Signature
 from toile.engine.fp_errors import quiet_runner
+from toile.engine.nan_notices import notice_read, notices
 from toile.engine.shardings import SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.trace import Array, state
@@ -325,7 +326,10 @@ class DeviceArray(ConcreteArray):
         return bool(data)
 
     def __float__(self) -> float:
-        return float(self._scalar("float"))
+        value = float(self._scalar("float"))
+        if value != value and notices.training:
+            notice_read()
+        return value
 
     def __int__(self) -> int:
         return int(self._scalar("int"))

@@ -2,8 +2,8 @@
 
 While one of these options is on, a `CheckedTrace` is used where there would otherwise be no trace.
 When all of them are off, no check is performed, so the checks cost nothing. When a Program's result
-is bad, the Program is replayed operation by operation to find the first operation whose result is
-bad. May import the engine below it.
+is bad, the Program is replayed operation by operation to find where the bad value comes from
+(`value_origins`). May import the engine below it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from toile.engine import config, dtypes
-from toile.engine.arrays import DeviceArray
+from toile.engine import config
 from toile.engine.avals import aval_of
 from toile.engine.key_reuse import run as run_noting_keys
 from toile.engine.operation import Operation, run_eager
-from toile.engine.program import Program, evaluate
-from toile.engine.source import here
-from toile.engine.trace import State, Trace, state
+from toile.engine.source import Source, here
+from toile.engine.trace import (
+    State,
+    Trace,
+    computes_derivative,
+    current,
+    current_source,
+    state,
+)
+from toile.engine.value_origins import Origin, infinities, origin_of
+from toile.engine.value_ranges import all_non_finite
 
 
 class CheckedTrace(Trace):
@@ -29,21 +34,22 @@ class CheckedTrace(Trace):
     __slots__ = ()
     at_once = True
 
+    def __init__(self, parent: Trace | None):
+        super().__init__(parent)
+        self.locates = True
+
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
         op.infer(*[aval_of(a) for a in args])  # public functions leave checking operands to traces
-        result = (run_noting_keys if config.flags.debug_key_reuse else run_eager)(op, args)
-        outs = result if op.multiple else [result]
-        bad = next((b for b in map(bad_value, outs) if b), None)
-        if bad is None:
-            return result
-        program = getattr(op, "program", None)
-        if isinstance(program, Program) and len(program.inputs) == len(args):
-            evaluate(program, args)  # raises at the faulty operation
-        raise FloatingPointError(
-            f"invalid value ({bad}) encountered in {op.name}: its operands were "
-            f"{', '.join(_summary(a) for a in args)} (guard its operands with jnp.where, or switch "
-            f"debug_{bad}s off){here()}"
-        )
+        derivative = computes_derivative(op)
+        if config.flags.debug_key_reuse:
+            result = run_noting_keys(op, args)
+        elif op.turns is not None:
+            with current(None):  # compiled as a whole
+                result = op(*args)
+        else:
+            result = run_eager(op, args)
+        _check(op, args, result if op.multiple else [result], derivative)
+        return result
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
         return call.run(*args)
@@ -51,27 +57,53 @@ class CheckedTrace(Trace):
     process_custom_vjp = process_custom_jvp
 
 
-def bad_value(x: Any) -> str | None:
-    """'nan' or 'inf' if an array contains one and the configuration forbids it; else None."""
-    if not isinstance(x, DeviceArray) or not dtypes.is_inexact(x.dtype):
-        return None
-    data = np.asarray(x)
+def _check(op: Operation, args: Sequence[Any], outs: Sequence[Any], derivative: bool) -> None:
+    """Raise if a result contains a NaN or an infinity and the configuration forbids it."""
     flags = config.flags
-    if (flags.debug_nans or "nan" in flags.checks) and bool(np.isnan(data).any()):
-        return "nan"
-    if config.flags.debug_infs and bool(np.isinf(data).any()):
-        return "inf"
-    return None
+    nan, inf = flags.debug_nans or "nan" in flags.checks, flags.debug_infs
+    found = all_non_finite(outs) if nan or inf else []
+    has_nan, has_inf = (any(column) for column in zip((False, False), *found, strict=True))
+    if not has_nan and not has_inf:
+        return
+    source = current_source()
+    if derivative and source is not None:
+        source = source.derivative()
+    if (nan and has_nan) or (inf and has_inf):
+        kind = "nan" if nan and has_nan else "inf"
+        raise FloatingPointError(_report(op, args, outs, kind, source))
+    infinities.note(op, args, outs, source)
 
 
-def _summary(x: Any) -> str:
-    if not isinstance(x, DeviceArray):
-        return repr(x)
-    text = x.aval.str_short()
-    if x.size and dtypes.kind(x.dtype) in "iuf":
-        data = np.asarray(x)
-        text += f" in [{data.min()}, {data.max()}]"
-    return text
+def _report(
+    op: Operation, args: Sequence[Any], outs: Sequence[Any], kind: str, source: Source | None
+) -> str:
+    """The message about the operation that produced the first NaN or infinity in some results."""
+    found = origin_of(op, args, outs, kind, source)
+    head = f"invalid value ({kind}) encountered in"
+    called = op.called_program()
+    name = op.title if called is None else f"{op.name}({called.name})"
+    by = f"debug_{kind}s" if getattr(config.flags, f"debug_{kind}s") else 'toile.checks("nan")'
+    if found is None:
+        return (
+            f"{head} {name}: the compiled program returned it, but its operations, run one by "
+            f"one, did not (switch {by} off to go on){here()}"
+        )
+    if found.op is None:
+        return (
+            f"{head} {name}: {found.text} already contained it: {found.operands[0]} (check "
+            f"where it comes from, or switch {by} off){here()}"
+        )
+    lines = [*found.lines(), *found.operands, f"({_advice(found)}, or switch {by} off)"]
+    return f"{head} {found.op.name}: {found.text}" + "".join(f"\n  {line}" for line in lines)
+
+
+def _advice(found: Origin) -> str:
+    """How to avoid a NaN or an infinity."""
+    if found.source is not None and found.source.of is not None:
+        return "guard the operand of the forward operation with jnp.where"
+    if any("suspicious" in text for text in found.operands):
+        return "keep its operands finite, for example with a lower learning rate or with jnp.clip"
+    return "guard its operands with jnp.where"
 
 
 def _follow_configuration(_: str) -> None:

@@ -27,8 +27,8 @@ from toile.engine.trace import (
     Tracer,
     check_alive,
     check_leaks,
-    current_source,
     opened,
+    source_of,
     state,
 )
 
@@ -227,6 +227,7 @@ class Program:
 
 
 _ITSELF = object()
+LABELS = "labels"  # where the memo of a jitted function's Program has the names of its arguments
 
 
 class _Hooks:
@@ -396,7 +397,7 @@ class ProgramTrace(Trace):
     def __init__(self, name: str = "program", kind: str = ""):
         super().__init__(None)
         self.kind = kind
-        self.staging = True
+        self.staging = self.locates = True
         self.inputs: list[Var] = []
         self.equations: list[Equation] = []
         self.consts: list[tuple[Var, Any]] = []
@@ -440,7 +441,7 @@ class ProgramTrace(Trace):
         ins = [atom(x) for x in args]
         avals = infer_list(op, [a.aval for a in ins])
         outs = [Var(a) for a in avals]
-        self.equations.append(Equation(op, ins, outs, current_source(), state.scope))
+        self.equations.append(Equation(op, ins, outs, source_of(op), state.scope))
         if op.multiple:
             return [ProgramTracer(self, v) for v in outs]
         return ProgramTracer(self, outs[0])
@@ -466,13 +467,14 @@ def trace_program(
     trace = ProgramTrace(name, kind)
     names = list(labels) or [""] * len(avals)
     tracers = [trace.new_input(a, n) for a, n in zip(avals, names, strict=True)]
-    previous_scope, state.scope = state.scope, ()  # scopes are relative to the Program's caller
+    previous = state.scope, state.deriving
+    state.scope, state.deriving = (), None  # scopes are relative to the Program's caller
     try:
         with opened(trace):
             outs = fun(*tracers)
             outputs = _output_atoms(trace, outs)
     finally:
-        state.scope = previous_scope
+        state.scope, state.deriving = previous
     if flags.check_tracer_leaks:
         del tracers, outs
         check_leaks(trace)
@@ -508,6 +510,8 @@ def finish(trace: ProgramTrace, outputs: Sequence[Atom]) -> tuple[Program, list[
     program = Program([*consts, *trace.inputs], trace.equations, outputs, trace.name)
     # Key uses count in dead code too; the result is stored with the Program.
     spent = hooks.keys_used(program) if flags.debug_key_reuse and trace.kind else ()
+    if trace.labels:
+        program.memo[LABELS] = [label for label, _ in trace.labels]
     memo, program = program.memo, without_dead_code(program)
     program.memo = memo
     used = used_vars(program).union(spent)

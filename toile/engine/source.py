@@ -40,12 +40,22 @@ def is_internal(code: CodeType) -> bool:
 
 
 class Source:
-    """One location: file, line and function, formatted lazily."""
+    """One location: file, line and function, formatted lazily.
 
-    __slots__ = ("code", "offset")
+    The source of an operation that computes a derivative also has `of`, the line that is
+    differentiated. It is the same line, except in the rules that users write for `custom_vjp`."""
 
-    def __init__(self, code: CodeType, offset: int):
-        self.code, self.offset = code, offset
+    __slots__ = ("code", "offset", "of")
+
+    def __init__(self, code: CodeType, offset: int, of: Source | None = None):
+        self.code, self.offset, self.of = code, offset, of
+
+    def derivative(self, of: Source | None = None) -> Source:
+        """This location, as that of an operation in the derivative of the line `of` (by default,
+        of this line)."""
+        if self.of is not None:
+            return self
+        return Source(self.code, self.offset, self if of is None else of.of or of)
 
     @property
     def file(self) -> str:

@@ -47,6 +47,10 @@ class State(threading.local):
     # whose backward pass is running.
     stepper: Any = None
     mark: Any = None
+    # The operation whose derivative is being computed; True after the operation itself has run.
+    deriving: Operation | bool | None = None
+    # The line whose derivative a rule that was written by a user computes.
+    derived: Source | None = None
 
     def __init__(self) -> None:
         self.quiet = quiet_runner()
@@ -66,14 +70,16 @@ class Trace:
             operations are evaluated immediately.
     """
 
-    __slots__ = ("parent", "alive", "staging", "__weakref__")
+    __slots__ = ("parent", "alive", "staging", "locates", "__weakref__")
     staging: bool
+    locates: bool  # the lines that operations come from are needed
     at_once: ClassVar[bool] = False  # operations run immediately, as without a trace
 
     def __init__(self, parent: Trace | None):
         self.parent = parent
         self.alive = True
         self.staging = parent is not None and parent.staging
+        self.locates = parent is not None and parent.locates
 
     @property
     def main(self) -> Trace:
@@ -220,7 +226,29 @@ def turns(order: Iterable[int]) -> Iterator[int]:
 
 def current_source() -> Source | None:
     """Where the equation being created comes from."""
-    return state.source or user_source(2)
+    found = state.source or user_source(2)
+    if state.derived is None or found is None:
+        return found
+    return found.derivative(state.derived)
+
+
+def computes_derivative(op: Operation) -> bool:
+    """Whether an operation that is about to run or to be recorded belongs to the derivative of
+    another one.
+
+    The rule `jvp` of an operation performs the operation itself first; what follows computes its
+    derivative."""
+    deriving = state.deriving
+    if deriving is op:
+        state.deriving = True
+        return False
+    return deriving is not None
+
+
+def source_of(op: Operation) -> Source | None:
+    """Where an operation that is about to be recorded comes from."""
+    found = current_source()
+    return found.derivative() if computes_derivative(op) and found is not None else found
 
 
 class Tracer(Array):

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from toile.engine.file_reader import guarded
+from toile.engine.nan_notices import notice
 from toile.metrics.tensorboard import SummaryWriter
 
 __all__ = [
@@ -109,7 +110,10 @@ def _number(name: str, value: Any) -> int | float:
     if array.size != 1:
         raise ValueError(f"write_scalars: needed one number for {name!r}, got shape {array.shape}")
     item = array.reshape(()).item()
-    return float(item) if not isinstance(item, (bool, int)) else int(item)
+    if isinstance(item, (bool, int)):
+        return int(item)
+    notice(float(item), name)
+    return float(item)
 
 
 def _numbers(scalars: Mapping[str, Any]) -> dict[str, int | float]:

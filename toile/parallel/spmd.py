@@ -31,7 +31,7 @@ from toile.control.call import (
 from toile.engine.avals import Aval, aval_of
 from toile.engine.cached import cached_property
 from toile.engine.config import flags
-from toile.engine.conversion import as_array, raw_operand
+from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.devices import process_count, process_index
 from toile.engine.exchange import slot
 from toile.engine.locks import shared_lock
@@ -42,6 +42,7 @@ from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded, fetched, from_parts, gathered, replicas, split
 from toile.engine.source import here
 from toile.engine.trace import Tracer, state
+from toile.engine.trace import current as current_trace
 from toile.engine.trees import unflatten
 from toile.parallel.agreement import begin
 from toile.parallel.buckets import in_buckets
@@ -377,6 +378,22 @@ class Spmd(Carrier):
             made = from_parts([results[k][i] for k in self.device_numbers], aval, sharding)
             outs.append(gathered(made))
         return outs
+
+    def replayed(self, f: Any, ins: Sequence[Any]) -> list[list[Any]]:
+        """For each device, the results of its Program in a Replay (`engine.value_origins`)."""
+        if self.grid.processes is not None:
+            return []  # the other processes do not take part
+        parts = [self._parts(v.array, i) for i, v in enumerate(ins)]
+        avals = self.program.in_avals
+
+        def device(k: int) -> Any:
+            own = f.on_device(k)
+            with current_trace(None):
+                given = [own.part(wrap_aval(fetched(p[k]), a), v)
+                         for p, a, v in zip(parts, avals, ins, strict=True)]
+                return own.program(self.program, given)
+
+        return launch(device, self.grid.places, ThreadExchange)
 
     # ---- rules
     def with_program(

@@ -27,6 +27,7 @@ from toile.engine.program import Equation, Literal, Program, Var
 from toile.engine.sharded import Sharded, filled, gathered, layout, own_places, through_operations
 from toile.engine.shardings import Sharding
 from toile.engine.source import here
+from toile.engine.value_ranges import non_finite_host
 
 MOST = 4096  # Programs of a single operation that are cached
 
@@ -91,6 +92,10 @@ class Platform:
     def get(self, data: Any) -> Any:
         """The values of a buffer as a NumPy array, once all work on it has finished."""
         raise NotImplementedError(f"{type(self).__name__}.get{here()}")
+
+    def non_finite(self, buffers: Sequence[Any]) -> list[tuple[bool, bool]]:
+        """Whether each buffer contains a NaN, and whether it contains an infinity."""
+        return [non_finite_host(self.get(data)) for data in buffers]
 
     def wrap(self, data: Any, weak_type: bool) -> Any:
         """An array that holds this buffer."""

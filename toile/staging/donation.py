@@ -87,8 +87,10 @@ def given_up(
 
 
 def delete_donated(leaves: Sequence[Any], positions: Sequence[int]) -> None:
-    """Delete the arrays at some positions after a call; inside a trace nothing has run yet."""
-    if state.trace is None:
+    """Delete the arrays at some positions after a call; inside a trace nothing has run yet.
+
+    Checks need the arguments until the results are known, so nothing was overwritten by them."""
+    if state.trace is None or state.trace.at_once:
         for i in positions:
             if isinstance(leaves[i], ConcreteArray):
                 leaves[i].delete()

@@ -31,7 +31,7 @@ from toile.engine.program import trace_program, wrap_outputs
 from toile.engine.sharded import Sharded, device_of_call, placing, run_call
 from toile.engine.source import describe, here
 from toile.engine.trace import state
-from toile.engine.trees import flatten, unflatten
+from toile.engine.trees import flatten
 from toile.platforms.call_exits import MAX_LEAVES, MISS, hosted_leaves
 from toile.staging.callpath import Entrance, Statics
 from toile.staging.causes import (
@@ -267,7 +267,7 @@ class PjitFunction(Generic[P, R]):
                     f"config option is set{here()}"
                 )
             return self._run(traced, key, leaves, args, kwargs)
-        return unflatten(traced.out_tree, self._as_operation(traced, leaves))
+        return traced.finished(leaves, self._as_operation(traced, leaves))
 
     def _key(
         self, statics: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

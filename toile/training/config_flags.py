@@ -1,4 +1,5 @@
-"""The flags `--config=FILE` and `--config.FIELD=VALUE` of ml_collections, with shorter errors.
+"""The flags `--config=FILE` and `--config.FIELD=VALUE` of ml_collections, with shorter errors, and
+`--checks=NAMES`.
 
 If a file or a field does not exist, the program ends without a traceback, and a one-line message
 suggests the most similar existing name. ml_collections is imported when a flag is defined.
@@ -13,12 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toile.engine.check_switch import checks
+from toile.engine.flag_table import check_names
+from toile.engine.source import message
 from toile.engine.suggestions import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from absl.flags import FlagHolder
 
-__all__ = ["DEFINE_config_file", "unknown_field"]
+__all__ = ["DEFINE_checks", "DEFINE_config_file", "unknown_field"]
 
 
 def DEFINE_config_file(
@@ -69,6 +73,47 @@ def DEFINE_config_file(
         for field in fields:
             _check_field(name, field, apart[name].value, chosen)
     return config_flags.DEFINE_config_file(name, os.fspath(default), help_string)
+
+
+def DEFINE_checks(name: str = "checks") -> FlagHolder[Any]:
+    """Define a flag that turns on checks for silent mistakes, such as `--checks=nan,index`.
+
+    The checks are turned on, as `toile.checks` does, when the command line is parsed.
+    `--checks=all` turns all of them on.
+
+    Args:
+        name: name of the flag.
+
+    Returns:
+        The flag's holder, whose attribute `value` is the list of checks.
+
+    Raises:
+        ImportError: absl is not installed.
+        SystemExit: the command line names a check that does not exist.
+
+    >>> from toile.training import config_flags
+    >>> CHECKS = config_flags.DEFINE_checks()  # doctest: +SKIP
+    """
+    try:
+        from absl import flags
+    except ImportError as error:
+        raise ImportError(
+            "DEFINE_checks: needed absl-py, which is not installed: pip install 'toile[examples]'"
+        ) from error
+
+    def turned_on(names: Sequence[str]) -> bool:
+        try:
+            check_names(f"--{name}", names)
+        except ValueError as error:
+            sys.exit(message(error))
+        if names:
+            checks(*names)
+        return True
+
+    holder = flags.DEFINE_list(
+        name, [], "Checks to turn on: index, nan, keys, shapes, separated by commas, or all.")
+    flags.register_validator(name, turned_on)
+    return holder
 
 
 def unknown_field(flag: str, owner: str, field: str, known: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from toile.displays.markup import box, paragraph
 from toile.displays.notebook import LiveDisplay, kernel_shell
 from toile.engine.annotations import ArrayLike
+from toile.engine.nan_notices import notice
 from toile.engine.source import here
 from toile.metrics.writers import MetricWriter
 from toile.training import svg_curves, terminal
@@ -205,7 +206,9 @@ def _number(name: str, value: Any) -> float:
     if array.size != 1 or array.dtype.kind in "OSUMmc":
         found = f"shape {list(array.shape)}" if array.size != 1 else f"{value!r:.60}"
         raise ValueError(f"Plot.add: needed one real number for {name!r}, got {found}{here()}")
-    return float(array.reshape(()).astype(float))
+    number = float(array.reshape(()).astype(float))
+    notice(number, name)
+    return number
 
 
 def _checked_size(size: tuple[int, int]) -> tuple[int, int]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from toile.displays.notebook import kernel_shell
 from toile.engine.locks import loading
+from toile.engine.nan_notices import notice
 
 __all__ = ["Progress", "is_drawing", "progress"]
 
@@ -132,7 +133,7 @@ class Progress:
                 drawn.
         """
         if self._bar is not None:
-            text = "  ".join(f"{name} {_text(value)}" for name, value in values.items())
+            text = "  ".join(f"{name} {_text(name, value)}" for name, value in values.items())
             self._bar.show(text)
 
     def print(self, text: str) -> None:
@@ -169,8 +170,12 @@ def _is_terminal(stream: Any) -> bool:
     return bool(check is not None and check())
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else f"{np.asarray(value).item():.4g}"
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    number = np.asarray(value).item()
+    notice(number, name)
+    return f"{number:.4g}"
 
 
 class Bar(Protocol):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from toile import api, lax, optim, random, struct, tree
 from toile.engine.annotations import Array, PyTree
 from toile.engine.locks import loading
+from toile.engine.nan_notices import notices
 from toile.engine.source import here
 from toile.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
 from toile.optim import paths
@@ -92,6 +93,7 @@ class TrainState(struct.PyTreeNode):
                 that are not trainable are None.
             **kwargs: new values for other fields.
         """
+        notices.begin()
         grads, kwargs = replicas.average(grads), replicas.changed(self, kwargs)
         overwrites = _overwrites(grads)
         old, grads_in_use = _optimized(self.params), _optimized(grads)

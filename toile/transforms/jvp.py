@@ -88,7 +88,10 @@ class JVPTrace(Trace):
                 return op(*primals)
             if not op.handles_zeros:
                 tangents = [instantiate(t) for t in tangents]
-            out, dout = op.jvp(primals, tangents)
+            if not self.locates or op.carries_programs:
+                out, dout = op.jvp(primals, tangents)
+            else:
+                out, dout = _located(op, primals, tangents)
         finally:
             state.trace = self
         if op.multiple:
@@ -117,6 +120,15 @@ class JVPTrace(Trace):
         finally:
             state.trace = self
         return [self.pair(o, d) for o, d in zip(outs, douts, strict=True)]
+
+
+def _located(op: Operation, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """The rule of an operation; what it computes is marked as a derivative (`trace.source_of`)."""
+    previous, state.deriving = state.deriving, op
+    try:
+        return op.jvp(primals, tangents)
+    finally:
+        state.deriving = previous
 
 
 def jvp_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any],

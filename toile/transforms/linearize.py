@@ -82,7 +82,7 @@ class LinearTrace(Trace):
     def record(self, op: Operation, args: Sequence[Any]) -> list[LinearTracer]:
         avals = infer_list(op, [aval_of(a) for a in args])
         outs = [self.new_tracer(a) for a in avals]
-        source = current_source() if self.staging else None
+        source = current_source() if self.locates else None
         self.entries.append(Entry(op, args, outs, source))
         return outs
 

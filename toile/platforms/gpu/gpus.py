@@ -82,6 +82,22 @@ class GpuPlatform(Platform):
         with data.device:
             return data.get()
 
+    def non_finite(self, buffers: Sequence[Any]) -> list[tuple[bool, bool]]:
+        """Buffers are reduced on their device, and only those that are not finite are copied."""
+        xp = self.load().cupy()
+        clean = [False] * len(buffers)
+        by_device: dict[int, list[int]] = {}
+        for i, data in enumerate(buffers):
+            if data.dtype.char in "efdFD":
+                by_device.setdefault(data.device.id, []).append(i)
+        for places in by_device.values():
+            with buffers[places[0]].device:
+                answers = xp.stack([xp.isfinite(buffers[i]).all() for i in places]).get()
+            for i, answer in zip(places, answers, strict=True):
+                clean[i] = bool(answer)
+        rest = iter(super().non_finite([x for x, c in zip(buffers, clean, strict=True) if not c]))
+        return [(False, False) if c else next(rest) for c in clean]
+
     def wrap(self, data: Any, weak_type: bool) -> Any:
         self.load()
         return self.array(data, weak_type)
