@@ -137,7 +137,7 @@ from toile.engine.dtypes import float0 as float0
 from toile.engine.shardings import memory as memory
 from toile.engine.structs import ShapeDtypeStruct as ShapeDtypeStruct
 from toile.engine.trace import Array as Array
-from toile.inspection import explain as explain, profile as profile
+from toile.inspection import explain as explain, plan as plan, profile as profile
 from toile.parallel import pmap as pmap, shard_map as shard_map, smap as smap
 from toile.ref import (
     Ref as Ref,

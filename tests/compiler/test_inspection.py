@@ -1,5 +1,7 @@
 """What `explain` and `profile` say of compiled functions, and what `TOILE_DEBUG` prints."""
 
+import gzip
+import json
 import os
 import re
 import subprocess
@@ -16,6 +18,7 @@ import toile.numpy as jnp
 from toile import lax, nn
 from toile.displays.markup import amount, table
 from toile.inspection.kernels import all_kernels
+from toile.inspection.profiles import fitted
 from toile.inspection.tables import aligned, counted, duration
 from toile.targets.llvm import native
 from toile.targets.llvm import thread_count as threads
@@ -204,9 +207,186 @@ def covered(f, *args):
     """The best of a few profiles: other work on the machine only takes from it."""
     found = toile.profile(f)(*args)
     for _ in range(4):
+        assert found.covered < 1.0001
         if found.covered < 0.95:
             found = toile.profile(f)(*args)
     return found
+
+
+TINY = {
+    "one kernel": lambda: (lambda x: x + 1, (jnp.ones((3, 4)),)),
+    "two products": lambda: (lambda w, x: jnp.tanh(x @ w) @ w, (jnp.ones((4, 4)),) * 2),
+    "training step": lambda: small_step(8),
+    "loop": lambda: (lambda x: lax.fori_loop(0, 5, lambda i, x: x @ x, x), (jnp.eye(4),)),
+    "Python": lambda: (lambda x: lax.linalg.schur(x)[0], (jnp.eye(3),)),
+}
+
+
+def small_step(n):
+    """A training step of a small network, and its arguments for a batch of `n`."""
+    net = Net()
+    x = jnp.ones((n, 16))
+    params = net.init(toile.random.key(0), x)
+
+    def step(p, x):
+        value, g = toile.value_and_grad(lambda p: (net.apply(p, x) ** 2).mean())(p)
+        return toile.tree.map(lambda p, g: p - 0.1 * jnp.tanh(g), p, g), value
+
+    return step, (params, x)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_percentages_of_tiny_calls_add_up(name):
+    """A call of microseconds is mostly overhead, which has a row of its own."""
+    f, args = TINY[name]()
+    p = covered(f, *args)
+    assert 0.95 <= p.covered <= 1.0001
+    for by in ("kernel", "module", "operation"):
+        assert sum(r.seconds for r in p.table(by).rows) <= 1.0001 * p.call
+    shares = re.findall(r"^ *\S+ \S+ +([\d.]+)%", str(p.table()), re.M)
+    assert shares and sum(map(float, shares[:1])) <= 100
+    assert "calling it takes" in str(p)
+
+
+@pytest.mark.parametrize("call, calling, kernels, expected", [
+    (10.0, 3.0, 6.0, 1.0), (10.0, 5.0, 15.0, 0.5), (10.0, 0.0, 0.0, 1.0), (8.0, 8.0, 0.0, 1.0),
+])
+def test_parts_never_exceed_the_call(call, calling, kernels, expected):
+    assert fitted(call, calling, kernels) == expected
+    assert fitted(call, calling, kernels) * (calling + kernels) <= call
+
+
+def test_forward_and_backward_apart():
+    f, args = small_step(256)
+    p = toile.profile(f, rounds=5)(*args)
+    rows = {r.name: r for r in p.table("module").rows}
+    for name in ("Net/Dense_0", "Net/Dense_1", "Net/LayerNorm_0"):
+        r = rows[name]
+        assert r.forward > 0 and r.backward > 0 and r.update == 0
+        assert r.forward + r.backward == pytest.approx(r.seconds)
+    assert rows["(no module)"].update > 0 and rows["(calling)"].forward == 0
+    for by in ("kernel", "module", "operation"):
+        for r in p.table(by).rows:
+            if r.name != "(calling)":
+                assert r.forward + r.backward + r.update == pytest.approx(r.seconds)
+    head = str(p.table("module")).splitlines()[0].split()
+    assert head[:5] == ["time", "share", "forward", "backward", "update"]
+    assert "backward" in p._repr_html_()
+    one = toile.profile(jnp.exp, rounds=3)(X)
+    assert "forward" not in str(one.table())  # no columns for a single pass
+
+
+def test_passes_of_loops():
+    def f(w, xs):
+        def turn(h, x):
+            h = jnp.tanh(h @ w + x)
+            return h, h
+
+        return (lax.scan(turn, xs[0], xs)[1] ** 2).sum()
+
+    p = toile.profile(toile.grad(f), rounds=3)(jnp.ones((300, 300)), jnp.ones((20, 300)))
+    rows = {r.name: r for r in p.table("operation").rows}
+    assert rows["dot_general"].forward > 0 and rows["dot_general"].backward > 0
+    assert rows["tanh"].backward == 0
+    scans = [r for r in p.table().rows if " scan" in r.name]
+    assert sorted((r.forward > 0, r.backward > 0) for r in scans) == [(False, True), (True, False)]
+
+
+def flops(module, *args, grad=False):
+    """The FLOPs of a module's products and convolutions, and of everything in it."""
+    variables = module.init(toile.random.key(0), *args)
+
+    def loss(v, *args):
+        return (module.apply(v, *args) ** 2).sum()
+
+    f = toile.grad(loss, argnums=(0, 1)) if grad else module.apply
+    p = toile.profile(f, rounds=3)(variables, *args)
+    by = {r.name: r.flops for r in p.table("operation").rows}
+    heavy = by.get("dot_general", 0) + by.get("conv_general_dilated", 0)
+    return heavy, sum(r.flops for r in p.table("module").rows if not r.name.startswith("("))
+
+
+def test_flops_are_the_closed_form():
+    n, i, o = 32, 64, 48
+    dense = 2 * n * i * o
+    assert flops(linen.Dense(o), jnp.ones((n, i))) == (dense, dense + n * o)  # and the bias
+    assert flops(linen.Dense(o), jnp.ones((n, i)), grad=True)[0] == 3 * dense
+    for padding, size in (("VALID", 10), ("SAME", 12)):
+        conv = 2 * 4 * size * size * 3 * 3 * 8 * 16
+        layer = linen.Conv(16, (3, 3), padding=padding)
+        assert flops(layer, jnp.ones((4, 12, 12, 8))) == (conv, conv + 4 * size * size * 16)
+        assert flops(layer, jnp.ones((4, 12, 12, 8)), grad=True)[0] == 3 * conv
+    conv = 2 * 4 * 6 * 6 * 3 * 3 * 8 * 16
+    layer = linen.Conv(16, (3, 3), strides=2)
+    assert flops(layer, jnp.ones((4, 12, 12, 8)))[0] == conv
+    assert flops(layer, jnp.ones((4, 12, 12, 8)), grad=True)[0] == 3 * conv
+    b, t, d = 2, 20, 32
+    layer = linen.MultiHeadDotProductAttention(4)
+    attention = 4 * 2 * b * t * d * d + 2 * 2 * b * t * t * d  # projections; scores and values
+    assert flops(layer, jnp.ones((b, t, d)))[0] == attention
+    assert flops(layer, jnp.ones((b, t, d)), grad=True)[0] == 3 * attention
+
+
+def checked_events(file):
+    """The events of a Chrome trace, which must have what its format asks for."""
+    content = json.loads(gzip.open(file).read() if file.suffix == ".gz" else file.read_text())
+    assert content["displayTimeUnit"] in ("ms", "ns")
+    for e in content["traceEvents"]:
+        assert isinstance(e["name"], str) and e["ph"] in ("X", "M")
+        assert isinstance(e["pid"], int) and isinstance(e["tid"], int)
+        assert isinstance(e.get("args", {}), dict)
+        if e["ph"] == "X":
+            assert e["ts"] >= 0 and e["dur"] >= 0 and isinstance(e["cat"], str)
+        else:
+            assert e["name"] in ("process_name", "thread_name", "thread_sort_index")
+    return content["traceEvents"]
+
+
+def check_nesting(spans):
+    """The spans of each track are apart or one is inside the other, as viewers require."""
+    for track in {e["tid"] for e in spans}:
+        open_ends = []
+        ends = lambda e: round(1000 * (e["ts"] + e["dur"]))
+        for e in sorted((e for e in spans if e["tid"] == track),
+                        key=lambda e: (e["ts"], -e["dur"])):
+            while open_ends and open_ends[-1] <= round(1000 * e["ts"]):
+                open_ends.pop()
+            assert not open_ends or ends(e) <= open_ends[-1]
+            open_ends.append(ends(e))
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_traces_open(name, tmp_path):
+    f, args = small_step(64)
+    p = toile.profile(f, rounds=3)(*args)
+    assert p.trace(tmp_path / name) == tmp_path / name
+    events = checked_events(tmp_path / name)
+    spans = [e for e in events if e["ph"] == "X"]
+    check_nesting(spans)
+    tracks = {e["args"]["name"]: e["tid"] for e in events if e["name"] == "thread_name"}
+    assert set(tracks) == {"kernels", "modules", "passes"}
+    by_track = {t: [e for e in spans if e["tid"] == tracks[t]] for t in tracks}
+    whole = by_track["kernels"][0]
+    assert (whole["name"], whole["dur"]) == ("step", pytest.approx(p.call * 1e6, abs=0.01))
+    kernels = [e for e in by_track["kernels"] if e["name"].startswith("[")]
+    assert len(kernels) == len(p.times) and "dot_general" in kernels[0]["args"]["operations"]
+    assert "test_inspection.py:" in kernels[0]["args"]["lines"]
+    assert {e["name"] for e in by_track["passes"]} == {"forward", "backward", "update"}
+    assert {"Net", "Dense_0", "LayerNorm_0"} <= {e["name"] for e in by_track["modules"]}
+    assert "Net/Dense_0" in {e["args"]["path"] for e in by_track["modules"]}
+    total = sum(e["dur"] for e in by_track["passes"]) / 1e6
+    assert total == pytest.approx(sum(s for _, s, _ in p.times), rel=0.01, abs=1e-8)
+
+
+def test_traces_of_loops(tmp_path):
+    def f(w, xs):
+        return lax.scan(lambda c, x: (jnp.tanh(c @ w + x), c.sum()), xs[0], xs)
+
+    p = toile.profile(f, rounds=3)(jnp.ones((300, 300)), jnp.ones((20, 300)))
+    spans = [e for e in checked_events(p.trace(tmp_path / "loop.json")) if e["ph"] == "X"]
+    check_nesting(spans)
+    assert any(e["args"].get("iterations") == 20 for e in spans)
+    assert len([e for e in spans if e["name"].startswith("[")]) > len(p.times)
 
 
 def test_rows_add_up_to_the_call():

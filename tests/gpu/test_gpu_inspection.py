@@ -1,7 +1,9 @@
 """What `explain` and `profile` say of Programs on a GPU, with the host in its place."""
 
 import gc
+import json
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from toile import lax
 from toile import linen as nn
 from toile.compiler.ir.operands import Ref
 from toile.engine.buffers import signature
-from toile.inspection import subjects
+from toile.inspection import profiles, subjects
 from toile.inspection.explain import Explanation
 from toile.inspection.kernels import all_kernels, kernels_of
 from toile.inspection.profiles import Profile, assigned
@@ -33,7 +35,7 @@ pytestmark = [pytest.mark.usefixtures("by_libraries"),
 def device(monkeypatch):
     monkeypatch.setattr(memory, "_arenas", {})
     with host_driver.host_gpu(monkeypatch) as (_, made):
-        monkeypatch.setattr(subjects, "_device", lambda *args: made)
+        monkeypatch.setattr(subjects, "device_of_arguments", lambda *args: made)
         yield made
 
 
@@ -187,6 +189,31 @@ def test_profile(quick):
     graphs = driver.driver().graphs
     assert len(graphs) == before + 2 and not any(graphs.values())  # made, and destroyed
     assert not any(driver.driver().times)  # events too
+
+
+def test_forward_and_backward_on_a_gpu(quick, tmp_path):
+    f, args = net()
+    p, _, _ = profiled(toile.grad(lambda v, x: (f(v, x) ** 2).sum()), args, quick)
+    rows = {r.name: r for r in p.table("module").rows}
+    assert rows["Net/Dense_0"].forward > 0 and rows["Net/Dense_0"].backward > 0
+    p.trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {"forward", "backward"} <= {e["name"] for e in events}
+    assert any(str(quick) in e["args"].get("name", "") for e in events if e["ph"] == "M")
+
+
+def test_rows_of_short_calls_add_up(quick, monkeypatch):
+    """A call that takes less than its parts do apart: all rows are scaled down."""
+    f, args = net()
+    of = subjects.subject(f, "profile", args, {})
+    again = SimpleNamespace(program=SimpleNamespace(memo={}), executable=of.executable,
+                            jitted=None)
+    monkeypatch.setattr(profiles, "timed", lambda call: 1e-5)
+    held = [np.ascontiguousarray(x) for x in toile.tree.leaves(args)]
+    monkeypatch.setattr(of.executable, "given", lambda x: SimpleNamespace(
+        data=SimpleNamespace(ptr=x.ctypes.data)))
+    p = profiles._profiled_elsewhere(of, again, quick, held, lambda: None, lambda: None, 3)
+    assert p.call == 1e-5 and p.covered == pytest.approx(1) and 0 < p.calling < 1e-5
 
 
 def test_measuring_computes_the_results(device):

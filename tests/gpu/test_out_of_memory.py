@@ -18,10 +18,11 @@ from toile.engine.arrays import DeviceArray
 from toile.engine.buffers import signature
 from toile.engine.platform_registry import registry
 from toile.engine.trees import flatten
+from toile.inspection import peak_memory
+from toile.platforms import largest_batch as batch
 from toile.platforms.gpu import devices as gpu
-from toile.platforms.gpu import largest_batch as batch
+from toile.platforms.gpu import kernel_reports, memory
 from toile.platforms.gpu import live_arrays as live
-from toile.platforms.gpu import memory
 from toile.platforms.gpu.exits import GpuExit
 from toile.platforms.gpu.live_arrays import Buffer, Made
 from toile.platforms.gpu.memory import OutOfMemoryError
@@ -129,6 +130,46 @@ def test_the_peak_of_another_batch(make, device, near=0.1):
 def test_programs_without_a_batch(device):
     program, _ = program_of(lambda: jnp.ones((300, 300)) * 2, [])
     assert batch.batch_that_fits(host_driver.compiled(program, device), 1000) is None
+
+
+# ---- predictions
+
+
+@pytest.mark.parametrize("make", [training, convolutions, recurrence])
+def test_prediction_is_what_the_device_holds(make, device):
+    """The most that is allocated on the device while a Program runs."""
+    fun, args = make(64)
+    p = toile.plan(fun, platform="gpu")(*args)
+    workspace = sum(b.nbytes for b in p.buffers if b.made.by == "NVIDIA's libraries")
+    held, most = [], [0]
+    for x in toile.tree.leaves(args):
+        memory_, _ = device.allocate(x.nbytes)
+        held.append(memory_)
+    allocate = device.allocate
+
+    def counted(nbytes):
+        found = allocate(nbytes)
+        most[0] = max(most[0], device.used)
+        return found
+
+    device.allocate = counted
+    program, leaves = program_of(fun, args)
+    executable = host_driver.compiled(program, device)
+    assert p.total == executable.peak_bytes + workspace
+    host_driver.run(executable, [x._data for x in leaves], device)
+    assert most[0] == pytest.approx(p.total - workspace, rel=0.05)
+
+
+def test_free_memory_of_a_device(device, monkeypatch):
+    """The batch that fits in what is free, and what the arguments hold already."""
+    fun, args = training(64)
+    device.limit = 40_000_000
+    device.platform = "gpu"
+    monkeypatch.setattr(peak_memory, "device_of_arguments", lambda *given: device)
+    p = toile.plan(fun)(*args)
+    assert p.platform == "gpu" and p.batch.now == 64
+    assert p.batch.memory == device.limit - device.used
+    assert kernel_reports.free_memory(device, 100) == device.limit - max(device.used - 100, 0)
 
 
 # ---- the report

@@ -16,12 +16,16 @@ from toile.compiler.plan.place import arena_layout
 from toile.engine.program import Program
 
 
+def plan_program(program: Program, target: Target) -> Any:
+    """The steps and buffers of a Program on a device."""
+    optimized = optimize(program, choose=target.choose)
+    return lower(fuse_groups(optimized, target), target, optimized)
+
+
 def compile_program(program: Program, target: Target) -> Any:
     """Compile a Program for a device."""
-    optimized = optimize(program, choose=target.choose)
-    fused = fuse_groups(optimized, target)
-    plan = lower(fused, target, optimized)
-    made = target.assemble(optimized, plan, *arena_layout(plan))
+    plan = plan_program(program, target)
+    made = target.assemble(plan.given, plan, *arena_layout(plan))
     if asked_for("verify"):
         target.verify(made)
     return made

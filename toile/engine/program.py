@@ -21,7 +21,7 @@ from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Operation, infer_list
 from toile.engine.platform_registry import run_program
-from toile.engine.source import Source, describe, here, variable_name
+from toile.engine.source import Source, describe, here, in_backward, variable_name
 from toile.engine.trace import (
     Trace,
     Tracer,
@@ -622,9 +622,10 @@ def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
     """Replay a Program through the current trace, operation by operation."""
     env: dict[Any, Any] = dict(zip(program.inputs, args, strict=True))
     previous_source, previous_scope = state.source, state.scope
+    backward = previous_source is not None and previous_source.backward
     try:
         for e in program.equations:
-            state.source = e.source
+            state.source = in_backward(e.source) if backward else e.source
             state.scope = previous_scope + e.scope
             ins = [a.value() if a.__class__ is Literal else env[a] for a in e.ins]
             outs = e.op(*ins)

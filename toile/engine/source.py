@@ -18,6 +18,7 @@ from typing import Any
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARY_FILES = (os.sep + "contextlib.py", os.sep + "functools.py")
 _NUMPY = os.path.join("", "site-packages", "numpy", "")
+_GENERATED = ("<frozen", "<toile ")  # the import machinery; code that toile writes
 _excluded: list[str] = [_PACKAGE]
 _internal: dict[str, bool] = {}  # by file name: hashing a code object reads all of it
 
@@ -33,7 +34,7 @@ def is_internal(code: CodeType) -> bool:
     name = code.co_filename
     known = _internal.get(name)
     if known is None:
-        known = name.startswith(tuple(_excluded)) or name.startswith("<frozen")
+        known = name.startswith(tuple(_excluded)) or name.startswith(_GENERATED)
         known = known or name.endswith(_LIBRARY_FILES) or _NUMPY in name
         _internal[name] = known
     return known
@@ -43,19 +44,27 @@ class Source:
     """One location: file, line and function, formatted lazily.
 
     The source of an operation that computes a derivative also has `of`, the line that is
-    differentiated. It is the same line, except in the rules that users write for `custom_vjp`."""
+    differentiated. It is the same line, except in the rules that users write for `custom_vjp`.
+    `backward`: whether a backward pass performs the operation."""
 
-    __slots__ = ("code", "offset", "of")
+    __slots__ = ("code", "offset", "of", "backward")
 
-    def __init__(self, code: CodeType, offset: int, of: Source | None = None):
-        self.code, self.offset, self.of = code, offset, of
+    def __init__(
+        self, code: CodeType, offset: int, of: Source | None = None, backward: bool = False
+    ):
+        self.code, self.offset, self.of, self.backward = code, offset, of, backward
 
     def derivative(self, of: Source | None = None) -> Source:
         """This location, as that of an operation in the derivative of the line `of` (by default,
         of this line)."""
         if self.of is not None:
             return self
-        return Source(self.code, self.offset, self if of is None else of.of or of)
+        line = self if of is None else of.of or of
+        return Source(self.code, self.offset, line, self.backward)
+
+    def in_backward(self) -> Source:
+        """The same location, for what the backward pass computes."""
+        return self if self.backward else Source(self.code, self.offset, self.of or self, True)
 
     @property
     def file(self) -> str:
@@ -78,6 +87,11 @@ class Source:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} ({self.function})"
+
+
+def in_backward(source: Source | None) -> Source | None:
+    """A location, if there is one, for what the backward pass computes."""
+    return None if source is None else source.in_backward()
 
 
 def user_source(depth: int = 1) -> Source | None:

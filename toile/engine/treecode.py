@@ -32,7 +32,7 @@ def worth_compiling(treedef: PyTreeDef) -> int:
 
 
 def _compile(source: str, scope: dict[str, Any]) -> Callable[[Any], Any]:
-    exec(compile(source, "<tree code>", "exec"), scope)
+    exec(compile(source, "<toile tree code>", "exec"), scope)
     return scope["run"]
 
 

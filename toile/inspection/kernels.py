@@ -18,7 +18,9 @@ from toile.compiler.ir.operands import VariableBuffer
 from toile.compiler.ir.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
 from toile.compiler.plan.control_flow import prepared
 from toile.compiler.plan.lower import Plan
+from toile.compiler.plan.phases import BACKWARD, FORWARD, Phases, is_backward
 from toile.engine.program import Equation, Var
+from toile.engine.source import in_backward
 from toile.inspection.borders import borders, made_of
 
 LOOPS: dict[type, str] = {ScanStep: "scan", WhileStep: "while", SwitchStep: "cond"}
@@ -48,6 +50,8 @@ class Kernel:
     chain: str = ""  # the kernels that it runs with, block by block
     linked: set[int] = field(default_factory=set)  # its launches in the chain, by id
     blocks: int = 0  # chunks of the chain that it leads
+    phases: Phases | None = None  # the passes that equations of the plan belong to
+    inner: str = ""  # of a whole loop: the pass that the loop belongs to
 
     @property
     def bytes(self) -> int:
@@ -65,6 +69,12 @@ class Kernel:
     def path_of(self, e: Equation) -> str:
         """Return the module path of an equation of this kernel."""
         return "/".join((*self.scope, *e.scope))
+
+    def phase_of(self, e: Equation) -> str:
+        """Return the pass that an equation of this kernel belongs to."""
+        if self.phases is None or is_backward(e):
+            return BACKWARD if is_backward(e) else FORWARD
+        return self.inner or self.phases.of(e)
 
     @property
     def sources(self) -> dict[tuple[str, int], list[Equation]]:
@@ -115,10 +125,14 @@ class _Numbers:
 
 
 def kernels_of(
-    plan: Plan, numbers: _Numbers | None = None, scope: tuple[str, ...] = ()
+    plan: Plan, numbers: _Numbers | None = None, scope: tuple[str, ...] = (),
+    around: str = FORWARD,
 ) -> list[Kernel]:
-    """List the kernels of a plan in the order in which they start; `scope` is its module path."""
+    """List the kernels of a plan in the order in which they start.
+
+    For the body of a loop, `scope` is the module path of the loop and `around` its pass."""
     numbers = numbers or _Numbers()
+    phases = Phases(plan.program, around)
     found: dict[Any, Kernel] = {}
     alone = {id(g.members[0].equation): g for g in plan.fused.groups if not g.fusible}
 
@@ -140,16 +154,17 @@ def kernels_of(
         elif hasattr(step, "call"):
             kernel(step, step.origin, i).calls.append(step.call)
         else:
-            _add_loop(kernel(step, step.origin, i), step, numbers, scope)
-    _describe(plan, found, scope)
+            _add_loop(kernel(step, step.origin, i), step, numbers, scope, phases)
+    for k in found.values():
+        k.scope, k.phases = scope, phases
+    _describe(plan, found)
     return list(found.values())
 
 
-def _describe(plan: Plan, found: dict[Any, Kernel], scope: tuple[str, ...]) -> None:
+def _describe(plan: Plan, found: dict[Any, Kernel]) -> None:
     """Set the kinds and chains of the kernels, and the reasons why fusion stopped."""
     _show_chains(plan, found)
     for k in found.values():
-        k.scope = scope
         _name(k)
         if not (k.python or k.bodies or len(k.equations) != 1):
             _show_loop(k)
@@ -217,10 +232,13 @@ def _reads(fused: Fused, equations: list[Equation]) -> dict[Var, int]:
     return {base: min(sum(parts.values()), base.aval.nbytes) for base, parts in seen.items()}
 
 
-def _add_loop(k: Kernel, step: Any, numbers: _Numbers, scope: tuple[str, ...]) -> None:
+def _add_loop(
+    k: Kernel, step: Any, numbers: _Numbers, scope: tuple[str, ...], phases: Phases
+) -> None:
     k.kind = LOOPS[type(step)]
-    inside = (*scope, *k.equations[0].scope)
-    k.bodies = [kernels_of(child, numbers, inside) for child in step.children]
+    (e,) = k.equations
+    inside, around = (*scope, *e.scope), phases.of(e)
+    k.bodies = [kernels_of(child, numbers, inside, around) for child in step.children]
     k.trips = step.trips if isinstance(step, ScanStep) else None
     inner = [k for body in k.bodies for k in body]
     times = k.trips or 1
@@ -232,6 +250,7 @@ def _show_loop(k: Kernel) -> None:
     """If a kernel is a whole loop, replace its equation by the equations of the loop's bodies."""
     (e,) = k.equations
     if e.op.carries_programs:
+        k.inner = k.phase_of(e)
         k.trips = getattr(e.op, "length", None)
         k.equations = list(_inside(e)) or k.equations
 
@@ -240,7 +259,10 @@ def _inside(e: Equation) -> Iterator[Equation]:
     """Iterate over the equations in a loop and its inner loops, with the loop's module path."""
     for program in e.op.programs():
         for x in prepared(program).equations:
-            inner = Equation(x.op, x.ins, x.outs, x.source or e.source, (*e.scope, *x.scope))
+            source = x.source or e.source
+            if e.source is not None and e.source.backward:
+                source = in_backward(source)
+            inner = Equation(x.op, x.ins, x.outs, source, (*e.scope, *x.scope))
             if x.op.carries_programs:
                 yield from _inside(inner)
             else:

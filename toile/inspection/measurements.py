@@ -1,7 +1,9 @@
 """Measure a plan: its steps run one by one in the native runner, and each is timed separately.
 
-Steps run in order on the buffers of one call, so caches are in the same state as in a real call. A
-region of several kernels is timed as a whole. In other rounds, its kernels are timed separately to
+Steps run in order on the buffers of one call, so caches are in the same state as in a real call.
+Starting and ending each step separately costs time, so all steps are also timed together: that time
+is divided among the steps as their separate times are. A region of several kernels is timed as a
+whole. In other rounds, its kernels are timed separately to
 find how the time is divided. For a chain of kernels, the first kernel is timed, then the first two
 together, and so on. One iteration of each loop is timed step by step in the same way. Times are in
 seconds.
@@ -31,6 +33,7 @@ from toile.targets.llvm import thread_count as threads
 
 BEST = 3  # the fastest round of this many counts: other work only slows rounds down
 INNER_ROUNDS, LONG = 3, 0.2  # fewer rounds for calls that take longer than this
+SHORT = 0.005  # of two calls that take less, the second is timed
 
 
 class Part(NamedTuple):
@@ -80,6 +83,7 @@ class Bench:
         self.threads = threads.current()
         self.empty = runner.Table()
         self.floor = 0.0  # time of an empty table
+        self.together: list[float] = []  # times of all steps, run as in a call
 
     # ---- tables
     def _table(self, steps: Sequence[Any]) -> runner.Table:
@@ -144,10 +148,12 @@ class Bench:
         self.floor = min(self.run(self.empty) for _ in range(rounds))
 
     def whole_round(self) -> None:
-        """Time all steps, each as a whole."""
+        """Time all steps, each as a whole, and then all of them together."""
         self.begin()
         for t in self.steps:
             t.times.append(self.run(t.table))
+        self.begin()
+        self.together.append(self.run(self.executable.table))
 
     def inner_round(self) -> None:
         """Run all steps, and time the kernels of regions and the steps of one loop iteration."""
@@ -173,6 +179,17 @@ class Bench:
         kept = sorted(rounds, key=totals.__getitem__)[: -(-len(rounds) // BEST)]
         for t in self.steps:
             t.times = [t.times[r] for r in kept]
+
+    @property
+    def seconds(self) -> float:
+        """The time of all steps together."""
+        return best(self.together)
+
+    @property
+    def scale(self) -> float:
+        """The factor that makes the times of the steps add up to their time together."""
+        apart = sum(t.seconds for t in self.steps)
+        return self.seconds / apart if apart else 1.0
 
     # ---- loops
     def _iteration(self, t: Timed) -> None:
@@ -230,11 +247,14 @@ def measure(
         bench.whole_round()  # touches the memory for the first time
         for t in bench.steps:
             t.times.clear()
+        short = bench.together.pop() < SHORT  # caches still hold what the steps used
         for _ in range(rounds):
             bench.whole_round()
             leave()
-            calls.append(timed(call))
-            idle_calls.append(timed(idle_call))
+            for times, f in ((calls, call), (idle_calls, idle_call)):
+                if short:
+                    f()
+                times.append(timed(f))
             enter()
         for _ in range(INNER_ROUNDS if min(calls) < LONG else 1):
             bench.inner_round()

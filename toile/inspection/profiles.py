@@ -2,17 +2,23 @@
 
 On the CPU, the steps of the compiled plan run one by one in the native runner (measurements.py). On
 a GPU, events between the steps measure their times (platforms/gpu/step_times.py). The overhead of
-the call has a separate row. If a kernel contains operations of several modules, its time is divided
-among the modules in proportion to their estimated work.
+the call, measured with a call that runs no step, has a separate row. If a kernel contains
+operations of several modules or passes, its time is divided among them in proportion to their
+estimated work. Rows never add up to more than the call: what is measured apart takes a little
+longer than as part of a call, which matters if a call takes microseconds, so all rows are scaled
+down.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from toile.compiler.plan.phases import PHASES
 from toile.displays.markup import box, escaped, fold, paragraph, table
 from toile.engine.conversion import raw_operand
 from toile.engine.program import Equation
@@ -22,6 +28,7 @@ from toile.inspection.kernels import Kernel, kernels_of
 from toile.inspection.measurements import best, measure, timed, without_steps
 from toile.inspection.subjects import Subject, inspection_of, subject
 from toile.inspection.tables import aligned, counted, duration
+from toile.inspection.trace_files import write_trace
 
 BUDGET = 1.5  # seconds to spend on rounds
 FEWEST, MOST = 3, 60
@@ -44,6 +51,9 @@ class Row:
         bytes: number of bytes read and written.
         operations: names of the operations.
         inner: rows of the kernels inside a loop; empty for other kernels.
+        forward: part of `seconds` that the forward pass takes.
+        backward: part of `seconds` that the backward pass takes.
+        update: part of `seconds` that is spent after the backward pass, such as in an optimizer.
     """
 
     name: str
@@ -52,6 +62,13 @@ class Row:
     bytes: float = 0.0
     operations: str = ""
     inner: list[Row] = field(default_factory=list)  # of a loop: its kernels
+    forward: float = 0.0
+    backward: float = 0.0
+    update: float = 0.0
+
+    def add(self, phase: str, seconds: float) -> None:
+        """Add time of a pass ("forward", "backward" or "update") to it."""
+        setattr(self, phase, getattr(self, phase) + seconds)
 
 
 class Table:
@@ -62,11 +79,18 @@ class Table:
         call: time of the whole call, in seconds.
     """
 
-    HEAD = ("time", "share", "GFLOP/s", "GB/s", "", "operations")
-
     def __init__(self, rows: list[Row], call: float):
         self.rows = sorted(rows, key=lambda r: -r.seconds)
         self.call = call
+        # One pass alone needs no columns of its own.
+        self.passes = [p for p in PHASES if any(getattr(r, p) for r in rows)]
+        self.passes = self.passes if len(self.passes) > 1 else []
+
+    def _head(self) -> tuple[str, ...]:
+        return ("time", "share", *self.passes, "GFLOP/s", "GB/s", "", "operations")
+
+    def _left(self) -> tuple[int, int]:
+        return 4 + len(self.passes), 5 + len(self.passes)
 
     def _cells(self) -> list[tuple[str, ...]]:
         cells: list[tuple[str, ...]] = []
@@ -76,6 +100,7 @@ class Table:
                 cells.append((
                     duration(r.seconds),
                     f"{100 * r.seconds / self.call:.1f}%",
+                    *(duration(getattr(r, p)) if getattr(r, p) else "" for p in self.passes),
                     _rate(r.flops, r.seconds),
                     _rate(r.bytes, r.seconds),
                     indent + r.name,
@@ -87,7 +112,7 @@ class Table:
         return cells
 
     def __str__(self) -> str:
-        return aligned(self.HEAD, self._cells(), left=(4, 5))
+        return aligned(self._head(), self._cells(), left=self._left())
 
     __repr__ = __str__
 
@@ -95,7 +120,7 @@ class Table:
         return box(self._html())
 
     def _html(self) -> str:
-        return table(self.HEAD, self._cells(), left=(4, 5))
+        return table(self._head(), self._cells(), left=self._left())
 
 
 class Profile:
@@ -163,6 +188,7 @@ class Profile:
                     name = key(k, e)
                     row = rows.setdefault(name, Row(name, 0.0))
                     row.seconds += seconds * share
+                    row.add(k.phase_of(e), seconds * share)
                     if not inner:
                         row.bytes += turns * k.bytes * share
                         row.flops += turns * (k.trips or 1) * e.op.flops(*(a.aval for a in e.ins))
@@ -175,7 +201,8 @@ class Profile:
         where = threads if self.device is None else f"on {self.device}"
         return (
             f"{self.name}: {duration(self.call)} per call, {where}, best of {self.rounds} rounds; "
-            f"the rows add up to {100 * self.covered:.1f}% of it"
+            f"the rows add up to {100 * self.covered:.1f}% of it, and calling it takes "
+            f"{100 * self.calling / self.call:.1f}%"
         )
 
     def __str__(self) -> str:
@@ -185,6 +212,21 @@ class Profile:
         return "\n".join(parts)
 
     __repr__ = __str__
+
+    def trace(self, file: str | os.PathLike[str]) -> Path:
+        """Write the profile as a Chrome trace, which https://ui.perfetto.dev can display.
+
+        The trace shows one call: its kernels one after the other, and below them the modules and
+        the passes that they belong to. A kernel inside a loop is shown once, with the time of all
+        its iterations.
+
+        Args:
+            file: path of the file. If it ends in `.gz`, the file is compressed.
+
+        Returns:
+            The path of the file.
+        """
+        return write_trace(Path(file), self)
 
     def _repr_html_(self) -> str:
         kernels, modules = self.table("kernel"), self.table("module")
@@ -206,8 +248,11 @@ def _kernel_row(k: Kernel, seconds: float, inner: list[Any], turns: int = 1) -> 
     more = f" +{len(modules) - 1}" if len(modules) > 1 else ""
     n = turns * (k.trips or 1)
     rows = sorted((_kernel_row(x, s, below, n) for x, s, below in inner), key=lambda r: -r.seconds)
-    return Row(f"[{k.number}] {k.kind}{where}{more}", seconds, turns * k.flops, turns * k.bytes,
-               counted(k.operations), rows)
+    row = Row(f"[{k.number}] {k.kind}{where}{more}", seconds, turns * k.flops, turns * k.bytes,
+              counted(k.operations), rows)
+    for e, share in k.shares():
+        row.add(k.phase_of(e), seconds * share)
+    return row
 
 
 # -------------------------------------------------------------------------- times by kernel
@@ -271,8 +316,14 @@ def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[s
     if rounds is None:
         rounds = min(max(int(BUDGET / (3 * timed(call))), FEWEST), MOST)
     bench, took, idle = measure(of.executable, raws, call, idle_call, rounds)
-    times = assigned(kernels_of(of.plan), bench.steps, 1.0)
-    return Profile(of.name, took, idle, rounds, times, bench.threads)
+    fit = fitted(took, idle, bench.seconds)
+    times = assigned(kernels_of(of.plan), bench.steps, bench.scale * fit)
+    return Profile(of.name, took, idle * fit, rounds, times, bench.threads)
+
+
+def fitted(call: float, calling: float, kernels: float) -> float:
+    """Return the factor by which the parts of a call must be scaled to be at most the call."""
+    return min(call / (calling + kernels), 1.0) if calling + kernels else 1.0
 
 
 def _profiled_elsewhere(
@@ -300,9 +351,10 @@ def _profiled_elsewhere(
         rooms = [exe.room(n) for n in exe.out_bytes]
     pointers = [*(x.data.ptr for x in held), *(start for _, start in rooms)]
     steps, _, scale = timing.measure(exe, pointers, rounds)
-    times = assigned(kernels_of(of.plan), steps, scale)
     took, idle = (best(list(x)) for x in zip(*calls, strict=True))
-    return Profile(of.name, took, idle, rounds, times, 1, device)
+    fit = fitted(took, idle, scale * sum(t.seconds for t in steps))
+    times = assigned(kernels_of(of.plan), steps, scale * fit)
+    return Profile(of.name, took, idle * fit, rounds, times, 1, device)
 
 
 def profile(f: Callable[..., Any], *, rounds: int | None = None) -> Callable[..., Profile]:

@@ -86,7 +86,7 @@ def subject(
     traced = jitted.trace(*args, **kwargs).traced
     program = traced.program
     divided = _divided(f, traced, jitted, args, kwargs) if divides else None
-    device = None if divided is not None else _device(traced, args, kwargs)
+    device = None if divided is not None else device_of_arguments(traced, args, kwargs)
     middle = time.perf_counter()
     if device is not None:
         executable, fresh = inspection_of(device).compiled_anew(program, device)
@@ -104,7 +104,9 @@ def subject(
                    middle - started, ended - middle, fresh, divided)
 
 
-def _device(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Device | None:
+def device_of_arguments(
+    traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Device | None:
     """Return the device that a call with these arguments runs on, or None for the CPU."""
     if not registry.active:
         return None

@@ -89,5 +89,5 @@ def written(text: str, what: str, scope: dict[str, Any], name: str) -> Any:
     """The function that a text defines.
 
     It is removed from its scope: a function and a scope that hold each other are freed late."""
-    exec(compile(text, f"<{what}>", "exec"), scope)
+    exec(compile(text, f"<toile {what}>", "exec"), scope)
     return scope.pop(name)

@@ -154,9 +154,13 @@ class ConvGeneralDilated(Bilinear):
         return out.transpose(inverse(spec.out_spec))
 
     def flops(self, *avals: Aval) -> int:
-        outs = self.dimension_numbers.rhs_spec[0]
-        taps = math.prod(n for d, n in enumerate(avals[1].shape) if d != outs)
-        return 2 * self.infer(*avals).size * taps
+        # Positions of the window, or elements of the operand where these are fewer: the gradient
+        # of a convolution multiplies zeros, which are not counted.
+        spec, (lhs, rhs), out = self.dimension_numbers, avals, self.infer(*avals)
+        taps = math.prod(n for d, n in enumerate(rhs.shape) if d != spec.rhs_spec[0])
+        places = math.prod(map(min, self._spatial(lhs, spec.lhs_spec),
+                               self._spatial(out, spec.out_spec)))
+        return 2 * places * taps * math.prod(out.shape[d] for d in spec.out_spec[:2])
 
     # ---- derivatives
     def transpose(self, ct: Any, lhs: Any, rhs: Any) -> Any:

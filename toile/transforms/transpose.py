@@ -49,7 +49,7 @@ def _send(e: Entry, env: list[Any], trace: Any) -> None:
     if ct is None:
         return
     if e.source is not None:
-        state.source, state.scope = e.source.derivative(), e.scope
+        state.source, state.scope = e.source.in_backward(), e.scope
     operands: list[Any] = []
     linear: list[Any] = []  # None for other operands
     for a in e.args:

@@ -14,6 +14,7 @@ from typing import Any
 from toile.compiler.passes.constants import fold_constants
 from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite, splice
 from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
+from toile.engine.source import in_backward
 
 # Given an attention equation and those before it, the Program of its operands that replaces it.
 Choice = Callable[[Equation, Sequence[Equation]], Program]
@@ -51,10 +52,11 @@ def _branch(new: Rewriter, e: Equation) -> Replacement:
 
 
 def _inline(program: Program, env: dict[Atom, Atom], equations: list[Equation],
-            scope: tuple[str, ...], choose: Choice, fresh: bool) -> bool:
+            scope: tuple[str, ...], choose: Choice, fresh: bool, backward: bool = False) -> bool:
     """Append the equations of a Program whose inputs `env` maps; `fresh`: use new variables.
 
-    Returns whether an attention was found, since some of its results may be unused."""
+    `backward`: a backward pass calls the Program, for example to recompute a forward pass. Returns
+    whether an attention was found, since some of its results may be unused."""
     attends = False
     for e in program.equations:
         ins = [env.get(a, a) for a in e.ins]
@@ -64,12 +66,14 @@ def _inline(program: Program, env: dict[Atom, Atom], equations: list[Equation],
                 attends = True
                 called = choose(Equation(e.op, ins, e.outs, e.source, e.scope), equations)
             inner: dict[Atom, Atom] = dict(zip(called.inputs, ins, strict=True))
-            attends |= _inline(called, inner, equations, scope + e.scope, choose, fresh=True)
+            again = backward or e.source is not None and e.source.backward
+            attends |= _inline(called, inner, equations, scope + e.scope, choose, True, again)
             env.update(zip(e.outs, [inner.get(o, o) for o in called.outputs], strict=True))
             continue
         outs = e.outs
         if fresh:
             outs = [Var(o.aval) for o in e.outs]
             env.update(zip(e.outs, outs, strict=True))
-        equations.append(Equation(e.op, ins, outs, e.source, scope + e.scope))
+        source = in_backward(e.source) if backward else e.source
+        equations.append(Equation(e.op, ins, outs, source, scope + e.scope))
     return attends

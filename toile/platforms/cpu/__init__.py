@@ -11,8 +11,15 @@ from toile.engine.lazy import names_of as _names_of
 
 if _typing.TYPE_CHECKING:
     from toile.platforms.cpu.compilation import compiled, planned, run
+    from toile.platforms.cpu.memory import allocated_again, available
+    from toile.platforms.cpu.new_plans import drafted, room_for_results
 
-_FROM = {"toile.platforms.cpu.compilation": "compiled planned run"}
+_FROM = {
+    "toile.platforms.cpu.compilation": "compiled planned run",
+    "toile.platforms.cpu.memory": "allocated_again available",
+    "toile.platforms.cpu.new_plans": "drafted room_for_results",
+}
 __getattr__, __dir__ = _attach(__name__, _names_of(_FROM), __path__[0])
 
-__all__ = ["compiled", "planned", "run"]
+__all__ = ["allocated_again", "available", "compiled", "drafted", "planned", "room_for_results",
+           "run"]

@@ -49,7 +49,7 @@ class PlannedExecutable(Executable):
         for v in program.inputs:
             self.slots.of(v)
         assert len(self.slots) == len(program.inputs), "a Program's inputs are distinct"
-        blocks, places = _shared_blocks([o.aval.nbytes for o in program.outputs])
+        blocks, places = shared_blocks([o.aval.nbytes for o in program.outputs])
         self.described = Description(self.slots.of)
         commands = self._places_of_results(len(program.inputs), blocks, places)
         commands += self.described.commands(plan.steps)
@@ -101,7 +101,7 @@ class PlannedExecutable(Executable):
                 tuple(s * size for s in x.strides))
 
 
-def _shared_blocks(sizes: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
+def shared_blocks(sizes: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
     """The sizes of the blocks for results of these sizes, and (block, offset) of each result."""
     blocks: list[int] = []
     places: list[tuple[int, int]] = []

@@ -25,6 +25,7 @@ from toile.engine.operation import Operation
 from toile.engine.program import Program
 from toile.engine.records import dataclass
 from toile.kernels.contraction import cpu_blas as blas
+from toile.platforms import cpu
 from toile.platforms.code_memory import Shelf
 from toile.platforms.cpu import runner
 from toile.platforms.cpu.tables import Assembly, Command
@@ -90,7 +91,10 @@ class Executable:
     def __call__(self, raws: Sequence[Any]) -> list[Any]:
         """The results for given buffers, each in its own memory."""
         held = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in raws]
-        memory = [allocate(n) for n in self.blocks]
+        try:
+            memory = [allocate(n) for n in self.blocks]
+        except MemoryError:
+            memory = cpu.allocated_again(self, self.blocks)
         context = self.context()
         self.pack(context.pointers, 0, *[x.ctypes.data for x in held], *[p for _, p in memory])
         self.run(context)
@@ -138,7 +142,10 @@ class Executable:
         """Run with the pointers of a context."""
         arena = None
         if self.arena_bytes > OWN_ARENA:
-            arena = _arena(self.arena_bytes)
+            try:
+                arena = _arena(self.arena_bytes)
+            except MemoryError:
+                (arena,) = cpu.allocated_again(self, [self.arena_bytes + 64])
             context.place(self, arena)
         token = ignore_errors() if self.in_python else None
         if self.guard:

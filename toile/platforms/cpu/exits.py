@@ -18,6 +18,7 @@ import numpy as np
 from toile.engine.arrays import DeviceArray
 from toile.engine.buffers import Block, Placement, Signature, allocate, recycled, taken
 from toile.engine.treedefs import PyTreeDef
+from toile.platforms import cpu
 from toile.platforms.call_exits import (
     MAX_LEAVES,
     MISS,
@@ -83,11 +84,12 @@ class Exit:
             "pack": struct.Struct(f"{given + len(program.blocks)}Q").pack_into,
             "packing_error": struct.error, "allocate": allocate, "recycled": recycled,
             "taken": taken, "fresh": partial(_fresh, program, self.consts), "free": self.free,
-            "run": program.run,
+            "run": program.run, "again": partial(cpu.allocated_again, program, program.blocks),
             "native": runner.function(), "threads": threads.current, "failure": failure,
             "build": out_tree.unflatten,
         }
         lines = ["try: context = free.pop()", "except IndexError: context = fresh()"]
+        rooms = []
         for i, nbytes in enumerate(program.blocks):
             if i in shared:
                 found = f"recycled(context.spare[{i}], {nbytes})"
@@ -98,7 +100,11 @@ class Exit:
                 found = f"recycled(context.spare[{i}], {nbytes})"
             else:
                 found = f"allocate({nbytes})"
-            lines += [f"m{i} = {found}", f"p{i} = m{i}[1]"]
+            rooms += [f"m{i} = {found}", f"p{i} = m{i}[1]"]
+        if rooms:
+            blocks = "".join(f"m{i}, " for i in range(len(program.blocks)))
+            lines += ["try:", *(f"    {line}" for line in rooms), "except MemoryError:",
+                      f"    {blocks}= again()", *(f"    {line}" for line in rooms[1::2])]
         starts = "".join(f", p{i}" for i in range(len(program.blocks)))
         lines += [
             f"try: pack(context.pointers, {8 * len(self.consts)}, *pointers{starts})",

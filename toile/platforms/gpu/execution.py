@@ -49,6 +49,33 @@ BYTES_PER_NODE = 32 << 10
 _uses = itertools.count(1)  # counts the calls of all executables
 
 
+def overwritten(program: Program, plan: MadePlan, donated: Sequence[int]) -> dict[int, int]:
+    """For each result (by number), the donated input that it may overwrite.
+
+    The results of one training step are the inputs of the next, in order: of those with equal
+    shape and dtype, the n-th result overwrites the n-th input, or none. Otherwise addresses
+    would rotate with every call, and graphs need fixed ones. Further results take what is left.
+    """
+    found: dict[int, int] = {}
+    given: dict[Any, list[int]] = {}
+    for j in donated:
+        aval = program.inputs[j].aval
+        if aval.size:
+            given.setdefault((aval.shape, aval.dtype), []).append(j)
+    may = plan.may_overwrite()
+    taken: dict[Any, int] = {}  # how many results of this shape and dtype came before
+    for i, (o, ref) in enumerate(zip(program.outputs, plan.outputs, strict=True)):
+        form = o.aval.shape, o.aval.dtype
+        alike, number = given.get(form, []), taken.get(form, 0)
+        taken[form] = number + 1
+        left = (j for j in alike if j not in found.values())
+        for j in alike[number : number + 1] or left:
+            if may(program.inputs[j], ref.buffer):
+                found[i] = j
+                break
+    return found
+
+
 class Executable:
     """A compiled Program on a device; `original`: the Program, if its plan came from disk."""
 
@@ -110,29 +137,8 @@ class Executable:
         return where
 
     def overwritten(self, donated: Sequence[int]) -> dict[int, int]:
-        """For each result (by number), the donated input that it may overwrite.
-
-        The results of one training step are the inputs of the next, in order: of those with equal
-        shape and dtype, the n-th result overwrites the n-th input, or none. Otherwise addresses
-        would rotate with every call, and graphs need fixed ones. Further results take what is left.
-        """
-        found: dict[int, int] = {}
-        given: dict[Any, list[int]] = {}
-        for j in donated:
-            aval = self.program.inputs[j].aval
-            if aval.size:
-                given.setdefault((aval.shape, aval.dtype), []).append(j)
-        may = self.plan.may_overwrite()
-        taken: dict[Any, int] = {}  # how many results of this shape and dtype came before
-        for i, (o, ref) in enumerate(zip(self.program.outputs, self.plan.outputs, strict=True)):
-            form = o.aval.shape, o.aval.dtype
-            alike, number = given.get(form, []), taken.get(form, 0)
-            taken[form] = number + 1
-            left = (j for j in alike if j not in found.values())
-            for j in alike[number : number + 1] or left:
-                if may(self.program.inputs[j], ref.buffer):
-                    found[i] = j
-                    break
+        """For each result (by number), the donated input that it may overwrite."""
+        found = overwritten(self.program, self.plan, donated)
         self._verify(found)
         return found
 
@@ -471,10 +477,14 @@ class Executable:
         with self.device.current():
             plan = planned(self.original)
         return SimpleNamespace(program=plan.given, plan=plan, arena_bytes=self.arena_bytes,
-                               kept=self.kept, peak_bytes=self.peak_bytes)
+                               constant_bytes=self.constant_bytes, peak_bytes=self.peak_bytes)
+
+    @property
+    def constant_bytes(self) -> int:
+        """What the constants need."""
+        return sum(c.array.nbytes for c in self.constants)
 
     @property
     def peak_bytes(self) -> int:
         """What a run needs: inputs, results, constants and temporaries."""
-        constants = sum(c.array.nbytes for c in self.constants)
-        return sum(self.sizes) + constants + self.arena_bytes
+        return sum(self.sizes) + self.constant_bytes + self.arena_bytes

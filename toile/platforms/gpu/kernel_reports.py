@@ -5,15 +5,16 @@ May import platforms.gpu, targets and the engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from toile.engine.program import Program
-from toile.platforms.gpu import executables, step_times
-from toile.targets.cuda import modules, precision
+from toile.platforms.gpu import executables, memory, plans_on_disk, step_times
+from toile.platforms.gpu.execution import overwritten
+from toile.targets.cuda import cublas, modules, precision
 
-__all__ = ["compile_seconds", "compiled_anew", "issued", "kernels_of", "launches_of",
-           "note_precision", "step_times"]
+__all__ = ["compile_seconds", "compiled_anew", "drafted", "free_memory", "issued", "kernels_of",
+           "launches_of", "note_precision", "overwriting", "step_times", "workspace"]
 
 
 def compiled_anew(program: Program, device: Any) -> tuple[Any, set[Any]]:
@@ -52,3 +53,28 @@ def launches_of(executable: Any) -> int:
 def issued(executable: Any) -> str:
     """How calls are issued, in words."""
     return executable.way
+
+
+# ---- plans of Programs that need no GPU
+
+
+def drafted(program: Program) -> Any:
+    """The plan of a Program; its kernels are not compiled."""
+    return plans_on_disk.planned(program)
+
+
+def overwriting(plan: Any, donated: Sequence[int]) -> set[int]:
+    """The numbers of the results that overwrite donated inputs."""
+    return set(overwritten(plan.given, plan, donated))
+
+
+def workspace(plan: Any) -> int:
+    """The bytes that cuBLAS keeps on a device, if a plan calls it."""
+    calls = any(isinstance(getattr(s, "call", None), cublas.Gemm) for s in plan.all_steps())
+    return cublas.WORKSPACE if calls else 0
+
+
+def free_memory(device: Any, held: int) -> int:
+    """The bytes that a call may use, of which its arguments hold some already."""
+    stats = device.memory_stats()
+    return memory.room_beside(stats, memory.arena_of(device).nbytes + held)

@@ -15,57 +15,9 @@ from typing import Any, NamedTuple
 from toile.engine import source
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval
-from toile.engine.program import Equation, Program, Var
 from toile.engine.sharded import Sharded, held
-from toile.engine.source import Source
 from toile.platforms.gpu.devices import LARGE, DeviceMemory, is_gpu_data, uploads
-
-
-class Made(NamedTuple):
-    """Where an array comes from."""
-
-    by: str  # the operation, or another description
-    program: str = ""
-    source: Source | None = None
-    scope: str = ""  # the path of the module
-
-    def __str__(self) -> str:
-        where = [f"by {self.by}" + (f" of {self.program}" if self.program else "")]
-        if self.scope:
-            where.append(f"in {self.scope}")
-        if self.source is not None:
-            line, text = f"at {self.source.file}:{self.source.line}", self.source.text()
-            where.append(f"{line}: {text}" if text else line)
-        return " ".join(where)
-
-
-def results_of(program: Program) -> list[Made]:
-    """The `Made` of each result of a Program."""
-    makers: dict[Any, Equation] = {o: e for e in program.equations for o in e.outs}
-    found = []
-    for o in program.outputs:
-        e = makers.get(o) if isinstance(o, Var) else None
-        if e is None:
-            found.append(Made("an argument that is returned", program.name))
-            continue
-        named = e if e.source is not None else _nearest(e, makers)
-        name = "" if program.name == e.op.name else program.name
-        found.append(Made(e.op.name, name, named.source, "/".join(e.scope or named.scope)))
-    return found
-
-
-def _nearest(e: Equation, makers: dict[Any, Equation]) -> Equation:
-    """The nearest earlier equation with a source line: those that passes add have none."""
-    seen = {id(e)}
-    level = [e]
-    while level:
-        before = [makers[a] for x in level for a in x.ins if a in makers]
-        level = [x for x in before if id(x) not in seen]
-        for x in level:
-            if x.source is not None:
-                return x
-            seen.add(id(x))
-    return e
+from toile.platforms.origins import Made, results_of
 
 
 def noted(made: Made, nbytes: int) -> Made:
@@ -119,3 +71,6 @@ def constants_of(executables: Sequence[Any]) -> list[Buffer]:
             what = f"{array.dtype}[{','.join(map(str, array.shape))}]"
             found.append(Buffer(array.nbytes, what, Made("a constant", x.program.name)))
     return found
+
+
+__all__ = ["Buffer", "Made", "constants_of", "live_arrays", "noted", "results_of"]

@@ -18,17 +18,14 @@ from toile.engine.program import Program
 from toile.platforms.code_memory import Shelf
 from toile.platforms.gpu import devices as gpu
 from toile.platforms.gpu.devices import GpuDevice, cupy
-from toile.platforms.gpu.largest_batch import Fit, batch_that_fits
 from toile.platforms.gpu.live_arrays import Buffer, Made, constants_of, live_arrays
+from toile.platforms.largest_batch import Fit, batch_that_fits
+from toile.platforms.memory_reports import SAVINGS, OutOfMemoryError, largest, size
 from toile.targets.cuda import modules as kernels
 
 SHOWN = 10  # largest buffers in the report
 LARGE = 64 << 20  # bytes of an arena that the pool should not keep
 T = TypeVar("T")
-
-
-class OutOfMemoryError(MemoryError, RuntimeError):
-    """A GPU does not have the memory that a program needs."""
 
 
 class Arena:
@@ -180,11 +177,16 @@ def out_of_memory(
 
 def room_for(executable: Any, stats: dict[str, Any], arena: int) -> int:
     """The most memory that a Program may use: what is free, and what it has already."""
+    inputs = sum(v.aval.nbytes for v in executable.program.inputs)
+    return room_beside(stats, arena + inputs + executable.constant_bytes)
+
+
+def room_beside(stats: dict[str, Any], held: int) -> int:
+    """The memory of a device that nothing else uses; `held` is in use by the Program in question.
+    """
     limit = stats.get("bytes_limit", 0)
     total = min(stats.get("bytes_free", limit) + stats.get("pool_bytes", 0), limit)
-    inputs = sum(v.aval.nbytes for v in executable.program.inputs)
-    constants = sum(array.nbytes for _, array in executable.kept)
-    others = max(stats.get("bytes_in_use", 0) - arena - inputs - constants, 0)
+    others = max(stats.get("bytes_in_use", 0) - held, 0)
     return max(total - others, 0)
 
 
@@ -203,19 +205,8 @@ def report(
                  f"{size(stats.get('bytes_limit', 0))}")
     if buffers:
         lines.append("  largest live buffers:")
-        for b in sorted(buffers, key=lambda b: -b.nbytes)[:SHOWN]:
-            lines.append(f"    {size(b.nbytes):>10}  {b.what}  {b.made}")
+        lines += largest(buffers, SHOWN)
     if fit is not None:
         lines += [f"  {line}" for line in fit.lines(size)]
-    lines.append("  (these save memory: smaller batches, toile.checkpoint on layers, "
-                 "donate_argnums for the state, bfloat16)")
+    lines.append(f"  (these save memory: {SAVINGS}; toile.plan shows the whole plan)")
     return "\n".join(lines)
-
-
-def size(nbytes: float) -> str:
-    """Bytes in a readable unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1024 or unit == "GiB":
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    raise AssertionError

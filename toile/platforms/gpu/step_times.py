@@ -10,6 +10,7 @@ their time is divided among the steps inside is measured outside the graph. Time
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
@@ -87,6 +88,7 @@ class Stopwatch(Issuer):
         self.begun: set[int] = set()
         self.ends = self.empty = (0, 0)
         self.captured = False
+        self.floor = math.inf  # least time between two events with nothing in between
 
     def _prepare(self, plan: Any) -> list[Timed]:
         found = []
@@ -136,10 +138,16 @@ class Stopwatch(Issuer):
     def read(self, known: Collection[int] = ()) -> None:
         """Add the times of issued work that has finished, except of parts in `known` (ids)."""
         elapsed = driver().elapsed
-        floor = elapsed(*self.empty)
+        self.floor = min(self.floor, elapsed(*self.empty))
         for part, first, second in self.marks:
             if id(part) not in known:
-                part.times.append(max(elapsed(first, second) - floor, 0.0))
+                part.times.append(max(elapsed(first, second) - self.floor, 0.0))
+
+    def clear(self) -> None:
+        """Remove all times."""
+        for t in self.by_step.values():
+            for p in t.measured:
+                p.times.clear()
 
     def forget(self) -> None:
         """Prepare for the next issue."""
@@ -205,8 +213,10 @@ def measure(
                     else:
                         issuer.issue(dict(addresses), stream)
                     driver().synchronize(stream)
-                if turn:  # the first round loads code and touches memory
-                    watch.read()
+                watch.read()
+                if not turn:  # loads code and touches memory
+                    watch.clear()
+                else:
                     taken.append(driver().elapsed(*whole.ends))
             watch.keep_best()
             if graphs[0] and executable.issuer.decides:

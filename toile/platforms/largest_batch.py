@@ -158,7 +158,7 @@ def batch_that_fits(executable: Any, room: int) -> Fit | None:
     outside = [*program.inputs, *executable.plan.program.outputs]
     given = sum(v.aval.nbytes for v in outside if v in axes)
     rest = sum(v.aval.nbytes for v in outside if v not in axes)
-    rest += sum(array.nbytes for _, array in executable.kept)
+    rest += executable.constant_bytes
 
     def peak(batch: float) -> float:
         return rest + batch / n * given + packing * growth.peak(batch / n)
@@ -175,14 +175,15 @@ def batch_that_fits(executable: Any, room: int) -> Fit | None:
 
 def _chosen(executable: Any) -> tuple[int, list[Var], Axes, Growth] | None:
     """The leading axis of inputs that most of the temporaries depend on."""
-    program, plan = executable.program, executable.plan
-    inputs = [v for v in program.inputs if v.aval.shape and v.aval.shape[0] > 1]
-    made = Counter((o.aval.shape, o.aval.dtype) for o in program.outputs)
-    state = [v for v in inputs if (v.aval.shape, v.aval.dtype) in made]
-    if len(made) > 1 and len(state) >= len(program.outputs) / 2:  # a step: new state for old
-        inputs = [v for v in inputs if v not in state] or inputs
+    return next(iter(leading_axes(executable)), None)
+
+
+def leading_axes(executable: Any) -> list[tuple[int, list[Var], Axes, Growth]]:
+    """The leading axes of inputs that may be the batch, the most probable one first."""
+    plan = executable.plan
+    inputs = _data(executable.program)
     extents = list(dict.fromkeys(v.aval.shape[0] for v in inputs))[:MOST_CANDIDATES]
-    best: tuple[float, Any] = (0.0, None)
+    found: list[tuple[float, Any]] = []
     for n in extents:
         seeds = [v for v in inputs if v.aval.shape[0] == n]
         axes = grown(plan.program, n, seeds)
@@ -190,6 +191,16 @@ def _chosen(executable: Any) -> tuple[int, list[Var], Axes, Growth] | None:
         bound = sum(o.aval.nbytes for o in plan.program.outputs if axes.get(o) == 0)
         score = growth.peak(1.0) - growth.peak(0.0) + growth.leading + bound
         score += sum(v.aval.nbytes for v in seeds) / 1024  # break ties by the larger data
-        if score > best[0]:
-            best = score, (n, seeds, axes, growth)
-    return best[1]
+        if score > 0:
+            found.append((score, (n, seeds, axes, growth)))
+    return [x for _, x in sorted(found, key=lambda x: -x[0])]
+
+
+def _data(program: Program) -> list[Var]:
+    """The inputs that may have a batch axis: not those that a training step returns changed."""
+    inputs = [v for v in program.inputs if v.aval.shape and v.aval.shape[0] > 1]
+    made = Counter((o.aval.shape, o.aval.dtype) for o in program.outputs)
+    state = [v for v in inputs if (v.aval.shape, v.aval.dtype) in made]
+    if len(made) > 1 and len(state) >= len(program.outputs) / 2:  # a step: new state for old
+        return [v for v in inputs if v not in state] or inputs
+    return inputs

@@ -1,0 +1,30 @@
+"""What all devices report when memory runs out: the error, sizes as text, what saves memory.
+
+May import the engine and platforms.origins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+SAVINGS = "smaller batches, toile.checkpoint on layers, donate_argnums for the state, bfloat16"
+
+
+class OutOfMemoryError(MemoryError, RuntimeError):
+    """A device does not have the memory that a program needs."""
+
+
+def size(nbytes: float) -> str:
+    """Bytes in a readable unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024 or unit == "GiB":
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    raise AssertionError
+
+
+def largest(buffers: Iterable[Any], most: int) -> list[str]:
+    """The lines for the largest buffers: size, dtype and shape, where they come from."""
+    found = sorted(buffers, key=lambda b: -b.nbytes)[:most]
+    return [f"    {size(b.nbytes):>10}  {b.what}  {b.made}" for b in found]
