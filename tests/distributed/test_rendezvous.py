@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -91,6 +92,29 @@ def test_who_is_missing(tmp_path):
         watcher.missing([0, 2], 4, 2))
     assert "2 of 3 have arrived" in watcher.missing([0, 2], 6, 3)
     assert "not all have joined" in watcher.missing([0, 1], 2, 2)
+
+
+def test_the_missing_are_named_early(tmp_path, monkeypatch, capfd):
+    """Long before the time limit, which is JAX's."""
+    folder = str(tmp_path / "job")
+    watcher.mark(folder, "1", "1234")
+    reading, writing = os.pipe()
+    monkeypatch.setattr(watcher, "NOTICE", 0.1)
+    monkeypatch.setattr(watcher.select, "select", _on(reading, watcher.select.select))
+    timer = threading.Timer(0.5, lambda: os.write(writing, b"done\n"))
+    timer.start()
+    with os.fdopen(reading) as pipe:
+        monkeypatch.setattr(watcher.sys, "stdin", pipe)
+        assert watcher.wait_for_all(folder, "", 1, 3, 3, 60.0) == "done\n"
+    timer.join()
+    os.close(writing)
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1 and "rank 1 of 3 has waited 0.1 s" in said
+    assert "waits for 60 s; missing: ranks 0, 2" in said
+
+
+def _on(descriptor, select):
+    return lambda reads, writes, errors, seconds: select([descriptor], writes, errors, seconds)
 
 
 def test_a_death_before_the_watch_begins_is_the_first():

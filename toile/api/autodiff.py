@@ -15,6 +15,7 @@ from toile.engine import dtypes
 from toile.engine.annotations import PyTree
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import aval_of
+from toile.engine.broadcasts import any_suspects, begin_loss, end_loss
 from toile.engine.conversion import as_array
 from toile.engine.keypaths import keystr
 from toile.engine.source import describe, here
@@ -27,6 +28,7 @@ from toile.parallel.varying_values import shared
 from toile.primitives.elementwise import convert
 from toile.primitives.families import instantiate, scalar
 from toile.staging.flat_functions import argnums_of, given_argnums, is_index, name_of
+from toile.transforms.loss_shapes import check_loss
 from toile.transforms.remembered import grad_tape
 from toile.transforms.transpose import backward
 
@@ -189,7 +191,7 @@ def value_and_grad(
 
         leaves = [as_array(x) for x in leaves]
         moving = [dtypes.is_inexact(x.dtype) for x in leaves]
-        results, tape = grad_tape(shared(flat, leaves), leaves, moving)
+        results, tape = _loss_tape(shared(flat, leaves), leaves, moving)
         value = results[0] if isinstance(results[0], Array) else as_array(results[0])
         _check_output("grad", fun, value, holomorphic)
         seed = scalar(1, aval_of(value).dtype)
@@ -207,6 +209,18 @@ def value_and_grad(
         return value, g
 
     return value_and_grad_f
+
+
+def _loss_tape(fun: Callable[..., Any], leaves: Sequence[Any], moving: Sequence[bool]) -> Any:
+    """The results and the tape of a loss, which is checked for operands of the wrong shape."""
+    before = begin_loss()
+    try:
+        results, tape = grad_tape(fun, leaves, moving)
+        if any_suspects():
+            check_loss(tape)
+    finally:
+        end_loss(before)
+    return results, tape
 
 
 def weakened(g: Any, weak: bool) -> Any:

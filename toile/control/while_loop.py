@@ -16,7 +16,7 @@ from toile.control.call import LoopCarrier, leading, map_where, move_mapped
 from toile.engine import dtypes
 from toile.engine import program_keys as key_uses
 from toile.engine.avals import Aval
-from toile.engine.config import flags
+from toile.engine.check_switch import keys_checked
 from toile.engine.key_uses import reads
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, derive, evaluate, execute, rearranged
@@ -162,7 +162,7 @@ class While(LoopCarrier):
 
 def _again(x: Any) -> Any:
     """A carry that more than one step reads; keys are cloned if their uses are counted."""
-    return random_clone(x) if flags.debug_key_reuse and dtypes.is_extended(x.dtype) else x
+    return random_clone(x) if keys_checked() and dtypes.is_extended(x.dtype) else x
 
 
 def _advanced(going: Any, new: Any, old: Any) -> Any:

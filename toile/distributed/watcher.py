@@ -19,6 +19,7 @@ import time
 from typing import Any
 
 LOOK = 0.05  # seconds between polls if the system cannot notify us
+NOTICE = 30.0  # seconds of waiting for the other processes before the missing ones are named
 PATIENCE = 2.0  # seconds for a launcher to end all processes after one has failed
 
 
@@ -105,14 +106,22 @@ def wait_for_all(
     folder: str, shared: str, rank: int, size: int, local: int, limit: float
 ) -> str:
     """Return the command that comes when all have joined; kill the parent if none comes in time."""
-    end = time.monotonic() + limit
+    begin = time.monotonic()
+    end, notice = begin + limit, begin + NOTICE
     while True:
-        ready, _, _ = select.select([0], [], [], max(0.0, end - time.monotonic()))
+        until = min(end, notice)
+        ready, _, _ = select.select([0], [], [], max(0.0, until - time.monotonic()))
         if ready:
             return sys.stdin.readline()
-        if time.monotonic() < end:
+        if time.monotonic() < until:
             continue
         here = arrived([folder, shared] if shared else [folder], size, limit)
+        if until < end:
+            notice = end
+            if here[:1] in ([rank], []):
+                say(f"rank {rank} of {size} has waited {NOTICE:g} s for the other processes, and "
+                    f"waits for {limit:g} s; {missing(here, size, local)}")
+            continue
         if here[:1] in ([rank], []) or not read(folder, "failed"):
             say(f"rank {rank} of {size} waited {limit:g} s for the other processes; "
                 f"{missing(here, size, local)} (initialization_timeout={limit:g})")

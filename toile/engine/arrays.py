@@ -386,9 +386,10 @@ def _restore(data: Any, weak: bool) -> DeviceArray:
 class KeyArray(ConcreteArray):
     """An array of random keys; the buffer has the key's words as its last axis."""
 
-    __slots__ = ("_dtype", "_spent")
+    __slots__ = ("_dtype", "_spent", "_of_words")
     weak_type = False
-    _spent: Any  # which keys are used, and where first; set while `debug_key_reuse` is on
+    _spent: Any  # which keys are used, and where first; set while uses are checked
+    _of_words: bool  # whether it was made from words, which are followed; set by `checks("keys")`
 
     def __init__(self, data: Any, dtype: Any):
         self._data = data

@@ -73,3 +73,8 @@ class checks:
 def enabled(name: str) -> bool:
     """Whether a check is on in this thread."""
     return name in flags.checks  # no name is a part of another one
+
+
+def keys_checked() -> bool:
+    """Whether random keys that are used twice raise an error in this thread."""
+    return flags.debug_key_reuse or "keys" in flags.checks

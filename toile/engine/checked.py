@@ -13,6 +13,7 @@ from typing import Any
 
 from toile.engine import config
 from toile.engine.avals import aval_of
+from toile.engine.check_switch import keys_checked
 from toile.engine.key_reuse import run as run_noting_keys
 from toile.engine.operation import Operation, run_eager
 from toile.engine.source import Source, here
@@ -41,7 +42,7 @@ class CheckedTrace(Trace):
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
         op.infer(*[aval_of(a) for a in args])  # public functions leave checking operands to traces
         derivative = computes_derivative(op)
-        if config.flags.debug_key_reuse:
+        if keys_checked():
             result = run_noting_keys(op, args)
         elif op.turns is not None:
             with current(None):  # compiled as a whole

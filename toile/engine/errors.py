@@ -218,7 +218,7 @@ class ShapeError(ToileError, TypeError, ValueError):
 class KeyReuseError(JAXTypeError):
     """A random key was used twice, so the same random numbers would be drawn twice.
 
-    Keys are checked only while the option `debug_key_reuse` is on.
+    Keys are checked only while `toile.checks("keys")` or the option `debug_key_reuse` is on.
 
     Broken::
 
@@ -248,6 +248,40 @@ class RetraceWarning(UserWarning):
         total = toile.jit(lambda x: x.sum())
         for n in range(1, 5):
             total(jnp.where(jnp.arange(4) < n, 1.0, 0.0))
+    """
+
+
+class BroadcastWarning(UserWarning):
+    """Predictions and targets of a loss have different ranks and were broadcast against each other.
+
+    Broken::
+
+        predictions, targets = jnp.ones((4, 1)), jnp.ones(4)
+        toile.grad(lambda p: jnp.mean((p - targets) ** 2))(predictions)
+
+    Repaired::
+
+        predictions, targets = jnp.ones((4, 1)), jnp.ones(4)
+        toile.grad(lambda p: jnp.mean((p.squeeze(-1) - targets) ** 2))(predictions)
+    """
+
+
+class StaleValueWarning(UserWarning):
+    """A variable that a jitted function reads has another value than when the function was traced.
+
+    Broken::
+
+        scale = 1.0
+        scaled = toile.jit(lambda x: scale * x)
+        scaled(2.0)
+        scale = 3.0
+        scaled(2.0)
+
+    Repaired::
+
+        scaled = toile.jit(lambda x, scale: scale * x)
+        scaled(2.0, 1.0)
+        scaled(2.0, 3.0)
     """
 
 

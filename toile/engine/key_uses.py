@@ -15,6 +15,7 @@ import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.avals import Aval
+from toile.engine.config import flags
 
 Mask = Any  # which keys of an array: True for all of them, or an array of booleans
 Places = Any  # the operand's element behind each element of a result; None: unknown
@@ -27,6 +28,7 @@ class KeyUse(NamedTuple):
     sources: frozenset[int] = frozenset()  # results that are new keys
     forwards: dict[int, tuple[int, Places]] = {}  # results that are an operand's keys
     branches: bool = False  # whether the uses belong to branches, of which one runs
+    words: bool = False  # whether the operand contains the words of the resulting keys
 
 
 def is_key(aval: Aval) -> bool:
@@ -61,6 +63,11 @@ def reads(op: Any, avals: Sequence[Aval]) -> KeyUse:
 def makes_keys(op: Any, avals: Sequence[Aval]) -> KeyUse:
     """An operation whose result is new keys."""
     return KeyUse(sources=frozenset({0}))
+
+
+def wraps(op: Any, avals: Sequence[Aval]) -> KeyUse:
+    """An operation that makes keys of their words; `checks("keys")` follows the words."""
+    return KeyUse(sources=frozenset({0}), words="keys" in flags.checks)
 
 
 def keeps(op: Any, avals: Sequence[Aval]) -> KeyUse:

@@ -17,6 +17,7 @@ import numpy as np
 from toile.engine import key_uses
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, aval_of
+from toile.engine.check_switch import keys_checked
 from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Operation, infer_list
@@ -509,7 +510,7 @@ def finish(trace: ProgramTrace, outputs: Sequence[Atom]) -> tuple[Program, list[
     consts = [var for var, _ in trace.consts]
     program = Program([*consts, *trace.inputs], trace.equations, outputs, trace.name)
     # Key uses count in dead code too; the result is stored with the Program.
-    spent = hooks.keys_used(program) if flags.debug_key_reuse and trace.kind else ()
+    spent = hooks.keys_used(program) if keys_checked() and trace.kind else ()
     if trace.labels:
         program.memo[LABELS] = [label for label, _ in trace.labels]
     memo, program = program.memo, without_dead_code(program)

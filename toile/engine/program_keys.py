@@ -16,6 +16,7 @@ from toile.engine.avals import Aval
 from toile.engine.errors import KeyReuseError
 from toile.engine.key_uses import KeyUse, Mask, Places, compact, is_key, numbers, uses_all
 from toile.engine.program import Equation, Program, Var, hooks
+from toile.engine.raw_keys import key_shape, may_be_words, words_root
 from toile.engine.source import here
 
 # ------------------------------------------------------------------------- operations with Programs
@@ -102,11 +103,12 @@ def _in_loop(what: str, why: str) -> KeyReuseError:
 class _Origin:
     """Keys of one origin: which of them are consumed, and where the first use was."""
 
-    __slots__ = ("var", "used", "unknown", "parts", "source")
+    __slots__ = ("var", "shape", "used", "unknown", "parts", "source")
 
     def __init__(self, var: Var):
         self.var = var
-        self.used = np.zeros(math.prod(var.aval.shape), bool)
+        self.shape = key_shape(var.aval)
+        self.used = np.zeros(math.prod(self.shape), bool)
         self.unknown = False  # whether an unknown subset was consumed
         self.parts: dict[Var, Any] = {}  # uses of views at unknown positions
         self.source: Any = None
@@ -117,6 +119,11 @@ class _View(NamedTuple):
 
     origin: _Origin
     places: Places
+
+    def is_used(self) -> bool:
+        """Whether one of the keys was consumed."""
+        used = self.origin.used
+        return bool((used if self.places is None else used[self.places]).any())
 
     def use(self, var: Var, mask: Mask) -> bool:
         """Consume some of the keys; returns whether one of them was consumed before."""
@@ -146,7 +153,32 @@ class _Uses(NamedTuple):
 def _new(var: Var, used: bool = False) -> _View:
     made = _Origin(var)
     made.used[:] = used
-    return _View(made, numbers(var.aval.shape))
+    return _View(made, numbers(made.shape))
+
+
+class _Views(dict[Any, _View]):
+    """The views of variables; those of variables that contain the words of keys are made here."""
+
+    def __init__(self, program: Program):
+        super().__init__({v: _new(v) for v in program.inputs if is_key(v.aval)})
+        self.program = program
+
+    def of_words(self, var: Any) -> _View | None:
+        """The keys whose words a variable contains; None if it does not come from such a value."""
+        if not isinstance(var, Var) or not may_be_words(var.aval):
+            return None
+        root, places = words_root(self.program, var)
+        if places is None:
+            return None
+        if root not in self:
+            self[root] = _new(root)
+        view = self[root]
+        known = view.places is not None
+        return _View(view.origin, view.places.ravel()[places] if known else None)
+
+    def consumed(self, var: Any) -> _View | None:
+        """The keys of an operand that an equation consumes."""
+        return self.get(var) if is_key(var.aval) else self.of_words(var)
 
 
 def program_use(program: Program) -> KeyUse:
@@ -177,36 +209,37 @@ def _uses(program: Program) -> _Uses:
 
 
 def _counted(program: Program) -> _Uses:
-    views: dict[Any, _View] = {v: _new(v) for v in program.inputs if is_key(v.aval)}
-    inputs = {id(view.origin) for view in views.values()}
+    views = _Views(program)
     for e in program.equations:
         if any(is_key(a.aval) for a in (*e.ins, *e.outs)) or e.op.carries_programs:
             _count(e, views)
-    origins = [view.origin for v, view in views.items() if id(view.origin) in inputs]
+    given = {id(views[v].origin) for v in program.inputs if v in views}
+    origins = [views[v].origin for v in program.inputs if v in views]
     sinks = {o.var: _used_up(o) for o in origins if o.used.any() or o.unknown}
     sources, forwards = set(), {}
     for j, out in enumerate(program.outputs):
-        view = views.get(out)
+        view = views.consumed(out)
         if view is None:
-            continue
-        if id(view.origin) in inputs:
+            if may_be_words(out.aval):  # of unknown origin: not an error
+                sources.add(j)
+        elif id(view.origin) in given:
             forwards[j] = view.origin.var, view.places
-        elif not view.origin.used.any():
+        elif not view.is_used():
             sources.add(j)
     return _Uses(sinks, frozenset(sources), forwards)
 
 
 def _used_up(origin: _Origin) -> Mask:
     """The consumed keys of an input; all of them if it is not known which."""
-    return True if origin.unknown else compact(origin.used.reshape(origin.var.aval.shape))
+    return True if origin.unknown else compact(origin.used.reshape(origin.shape))
 
 
-def _count(e: Equation, views: dict[Any, _View]) -> None:
+def _count(e: Equation, views: _Views) -> None:
     """Record what an equation does to keys."""
     found = e.op.key_use([a.aval for a in e.ins])
     sinks = [(i, e.ins[i], m) for i, m in found.sinks.items()]
     for i, var, mask in _by_variable(sinks) if found.branches else sinks:
-        view = views.get(var)
+        view = views.consumed(var)
         if not isinstance(var, Var) or view is None:
             continue
         if view.use(var, mask):
@@ -215,15 +248,21 @@ def _count(e: Equation, views: dict[Any, _View]) -> None:
             ))
         view.origin.source = view.origin.source or e.source
     for j, out in enumerate(e.outs):
-        if not is_key(out.aval):
-            continue
-        i, places = found.forwards.get(j, (-1, None))
-        given = None if i < 0 else views.get(e.ins[i])
-        if given is not None:
-            known = given.places is not None and places is not None
-            views[out] = _View(given.origin, given.places.ravel()[places] if known else None)
-        else:
-            views[out] = _new(out, used=j not in found.sources)
+        if is_key(out.aval):
+            views[out] = _result_view(e, j, found, views)
+
+
+def _result_view(e: Equation, j: int, found: KeyUse, views: _Views) -> _View:
+    """The keys of a result: those of an operand, or new ones."""
+    words = views.of_words(e.ins[0]) if found.words else None
+    if words is not None:
+        return words
+    i, places = found.forwards.get(j, (-1, None))
+    given = None if i < 0 else views.get(e.ins[i])
+    if given is None:
+        return _new(e.outs[j], used=j not in found.sources)
+    known = given.places is not None and places is not None
+    return _View(given.origin, given.places.ravel()[places] if known else None)
 
 
 def _by_variable(sinks: Sequence[tuple[int, Any, Mask]]) -> Iterable[tuple[int, Any, Mask]]:

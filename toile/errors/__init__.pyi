@@ -1,6 +1,7 @@
 """The public names of this package: loaded when they are first used, and known to type checkers."""
 
 from toile.engine.errors import (
+    BroadcastWarning as BroadcastWarning,
     CacheWarning as CacheWarning,
     ConcretizationTypeError as ConcretizationTypeError,
     JAXIndexError as JAXIndexError,
@@ -11,6 +12,7 @@ from toile.engine.errors import (
     NonHashableStaticArgumentError as NonHashableStaticArgumentError,
     RetraceWarning as RetraceWarning,
     ShapeError as ShapeError,
+    StaleValueWarning as StaleValueWarning,
     ToileError as ToileError,
     TracerArrayConversionError as TracerArrayConversionError,
     TracerBoolConversionError as TracerBoolConversionError,

@@ -34,6 +34,7 @@ from toile.lax._traced_functions import (
     stage,
     with_avals,
 )
+from toile.lax.loop_progress import reporting
 from toile.primitives.bits import lt
 from toile.primitives.cumulative import Cumprod
 from toile.primitives.elementwise import convert
@@ -47,7 +48,8 @@ __all__ = ["associative_scan", "fori_loop", "map", "scan", "while_loop"]
 
 def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = None,
          length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
-         _split_transpose: bool = False) -> tuple[PyTree, PyTree]:
+         _split_transpose: bool = False, *,
+         progress: bool | str | Callable[[int, int], None] = False) -> tuple[PyTree, PyTree]:
     """Loop over the leading axis of arrays, passing a value (the carry) from step to step.
 
     `scan` is equivalent to the following Python function, except that it traces `f` only once, so
@@ -76,6 +78,12 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
             stored at the position of that slice in either case.
         unroll: number of steps to run in each iteration of the compiled loop; True for all steps.
             With larger numbers, the loop may run faster, but it takes longer to compile.
+        progress: whether to show how many steps are done, on the standard error stream; or a label
+            to show; or a function `f(done, total)` that is called instead, at most 100 times. It
+            works under `jit`; under `grad`, the forward pass is shown.
+
+    Differences:
+        JAX does not have `progress`.
 
     Returns:
         A pair of the last carry and the `y` values of all steps, stacked along a new leading axis.
@@ -108,6 +116,9 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     carry, init_tree = flat_arrays(init)
     rows, xs_tree = flat_arrays(xs)
     n = _scan_length(rows, xs_tree, length)
+    if progress:
+        carry, xs = scan(reporting(f, n, progress), (np.int32(0), init), xs, n, reverse, unroll)
+        return carry[1], xs
     if config.flags.disable_jit and (n or state.stepper is None):
         if n == 0:
             raise ValueError("zero-length scan is not supported in disable_jit() mode because "

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from toile import lax
+from toile.engine import broadcasts
 from toile.engine.annotations import Array
 from toile.engine.arrays import DeviceArray
 from toile.engine.config import flags
@@ -131,6 +132,8 @@ def promote_shapes(name: str, *args: Any) -> list[Array]:
         return list(args)
     check_rank_promotion(name, full)
     shape = broadcast_shapes(*full, name=name)
+    if state.trace is not None:
+        broadcasts.note(name, full, shape)
     return [broadcast_to(x, shape) if s else x for x, s in zip(args, shapes)]
 
 

@@ -180,7 +180,8 @@ def _from_host(values: Any, original: Any, dtype: Any) -> Any:
                         "numbers instead)." + here())
     if values.dtype == dtypes.float0:
         return wrap(values) if dtype is None else zeros(values.shape, dtype)
-    if dtype is not None and values.dtype != dtype:
+    # `from_numpy` narrows 64-bit values, and `dtype` has 64 bits only where that is allowed.
+    if dtype is not None and (values.dtype != dtype or narrowed(dtype) != dtype):
         return new_array(np.asarray(values).astype(dtype))
     return from_numpy(np.asarray(values))
 

@@ -17,8 +17,10 @@ from toile import lax
 from toile.engine import dtypes
 from toile.engine.annotations import Array, ArrayLike, AxisLike, DTypeLike
 from toile.engine.arrays import DeviceArray
+from toile.engine.broadcasts import note as note_broadcast
 from toile.engine.platform_registry import array_platforms
 from toile.engine.source import here
+from toile.engine.trace import state
 from toile.numpy._axes import canonicalize_axes, canonicalize_axis, size_along
 from toile.numpy._dtypes import (
     BOOL,
@@ -114,6 +116,8 @@ def checked_where(name: str, where: Any) -> Any:
 def _masked(kind: _Kind, a: Any, where: Any) -> Any:
     where = checked_where(kind.name, where)
     shape = broadcast_shapes(a.shape, where.shape)
+    if state.trace is not None:
+        note_broadcast(kind.name, (a.shape, where.shape), shape)
     return select(broadcast_to(where, shape), broadcast_to(a, shape), kind.identity(a.dtype))
 
 

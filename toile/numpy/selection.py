@@ -15,7 +15,9 @@ import numpy as np
 
 from toile import lax
 from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
+from toile.engine.broadcasts import note as note_broadcast
 from toile.engine.source import here
+from toile.engine.trace import state
 from toile.numpy import _helpers as h
 from toile.numpy import index_read, index_update, manipulation, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import arr, as_array, canonical_axis, check, promote, raw_buffer
@@ -108,6 +110,8 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
     condition = as_condition(condition)
     x, y = promote(x, y)
     shape = manipulation.broadcast_shapes(condition.shape, x.shape, y.shape)
+    if state.trace is not None:
+        note_broadcast("where", (condition.shape, x.shape, y.shape), shape)
     if condition.shape:
         condition = h.broadcast_to(condition, shape)
     return lax.select(condition, h.broadcast_to(x, shape), h.broadcast_to(y, shape))

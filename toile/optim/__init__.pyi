@@ -162,6 +162,7 @@ from toile.optim.combining import (
     named_chain as named_chain,
     partition as partition,
     selective_transform as selective_transform,
+    stop_gradients as stop_gradients,
 )
 from toile.optim.conditions import (
     ApplyIfFiniteState as ApplyIfFiniteState,

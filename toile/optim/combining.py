@@ -6,14 +6,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from toile import lax
 from toile import tree as trees
 from toile.optim import base, paths
 from toile.optim.masking import masked, resolved
+from toile.optim.recorded_hyperparams import merge
 from toile.optim.tree.states import ParamsPlaceholder
 
 __all__ = [
     "MultiTransformState", "PartitionState", "chain", "freeze", "multi_transform", "named_chain",
-    "partition", "selective_transform",
+    "partition", "selective_transform", "stop_gradients",
 ]  # fmt: skip
 
 
@@ -54,6 +56,7 @@ def chain(*args: base.GradientTransformation) -> base.GradientTransformationExtr
             new_state.append(inner)
         return updates, tuple(new_state)
 
+    merge(update_fn, args)
     return base.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
@@ -208,6 +211,47 @@ def freeze(
     {'encoder': {'w': Array([0.], dtype=float32)}, 'head': {'w': Array([-0.5], dtype=float32)}}
     """
     return masked(base.set_to_zero(), mask)
+
+
+def stop_gradients(
+    params: base.PyTree,
+    mask: base.PyTree | str | Sequence[str] | Callable[[base.Params], base.PyTree]
+) -> base.PyTree:
+    """Freeze parameters inside a loss, so that no gradients are computed for them.
+
+    Call this function in the loss: `loss(params) = f(stop_gradients(params, "encoder/**"))`. The
+    gradients of frozen parameters are zeros for which no backward pass is run, so `global_norm` of
+    the gradients is the norm over the trained parameters, and logging it costs nothing more. To
+    keep no optimizer state for these parameters, and to exempt them from weight decay, use
+    `selective_transform` with the same mask.
+
+    Args:
+        params: tree of parameters.
+        mask: the parameters to freeze, given as a tree of bools with the structure of the
+            parameters or a prefix of that structure, as a function that returns such a tree for the
+            parameters, or as one or more globs, such as `"encoder/**"`, that match parameter paths.
+
+    Returns:
+        The parameters, with `lax.stop_gradient` applied to those that are frozen.
+
+    Raises:
+        ValueError: a glob matches no parameter.
+
+    Differences:
+        Optax does not have this function.
+
+    >>> from toile import optim
+    >>> params = {"encoder": {"w": jnp.ones(1)}, "head": {"w": jnp.ones(1)}}
+    >>> def loss(params):
+    ...     params = optim.stop_gradients(params, "encoder/**")
+    ...     return jnp.sum(params["encoder"]["w"] * params["head"]["w"])
+    >>> toile.grad(loss)(params)
+    {'encoder': {'w': Array([0.], dtype=float32)}, 'head': {'w': Array([1.], dtype=float32)}}
+    """
+    frozen = resolved(mask, params, "stop_gradients")
+    return trees.map(
+        lambda m, part: trees.map(lax.stop_gradient, part) if m else part, frozen, params
+    )
 
 
 def selective_transform(

@@ -12,6 +12,7 @@ from toile.optim.adding import add_noise, key_or_seed
 from toile.optim.base import ArrayLike, GradientTransformationExtraArgs, ScalarOrSchedule
 from toile.optim.combining import chain
 from toile.optim.quasi_newton import scale_by_lbfgs
+from toile.optim.recorded_hyperparams import recording
 from toile.optim.scaling import (
     scale,
     scale_by_learning_rate,
@@ -302,3 +303,7 @@ def lbfgs(
     rate = scale(-1.0) if learning_rate is None else scale_by_learning_rate(learning_rate)
     search = base.identity() if linesearch is None else linesearch
     return chain(scale_by_lbfgs(memory_size, scale_init_precond), rate, search)
+
+
+for _name in ("optimistic_gradient_descent", "rprop", "sgd", "sign_sgd", "signum"):
+    globals()[_name] = recording(globals()[_name])  # `get_hyperparams` reads their arguments

@@ -18,10 +18,13 @@ import numpy as np
 from toile import dtypes
 from toile import numpy as jnp
 from toile import tree as trees
+from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
 from toile.optim.numerics import safe_increment
+from toile.optim.recorded_hyperparams import recorded
+from toile.optim.scaling import ScaleByScheduleState
 from toile.typing import DTypeLike
 
 __all__ = [
@@ -268,15 +271,22 @@ def _nested(state: Any) -> list[Any]:
     return found
 
 
-def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
-    """Return the hyperparameters that a state contains.
+def get_hyperparams(
+    state: base.OptState, tx: base.GradientTransformation | None = None
+) -> dict[str, ArrayLike]:
+    """Return the hyperparameters of an optimizer, such as the current learning rate.
 
     Args:
-        state: state of any optimizer. Only the parts created by `inject_hyperparams` are read.
+        state: state of any optimizer, or a `TrainState`, which contains the optimizer as well. The
+            parts created by `inject_hyperparams` contain hyperparameters.
+        tx: the optimizer. If it is given, the result also contains the numbers that `adam` and the
+            other optimizers were created with, and the values that their schedules have in the next
+            step. These are part of the optimizer, not of its state, which has Optax's structure; to
+            change them during training, create the optimizer with `inject_hyperparams`.
 
     Returns:
-        A dict from names to values. If a name occurs more than once, the dict contains the
-        outermost value.
+        A dict from names to values. If a name occurs more than once in the state, the dict contains
+        the outermost value; if it occurs more than once in a chain, the last one.
 
     Differences:
         Optax does not have this function.
@@ -285,11 +295,30 @@ def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
     >>> tx = optim.chain(optim.clip(1.0), optim.inject_hyperparams(optim.sgd)(learning_rate=0.5))
     >>> optim.get_hyperparams(tx.init(jnp.zeros(1)))
     {'learning_rate': Array(0.5, dtype=float32)}
+    >>> tx = optim.sgd(optim.linear_schedule(1.0, 0.0, transition_steps=4))
+    >>> updates, state = tx.update(jnp.ones(1), tx.init(jnp.zeros(1)))
+    >>> optim.get_hyperparams(state, tx)
+    {'learning_rate': Array(0.75, dtype=float32)}
     """
+    if tx is None and hasattr(state, "opt_state") and hasattr(state, "tx"):
+        state, tx = state.opt_state, state.tx
     values: dict[str, ArrayLike] = {}
     for node in _nested(state):
         values = {**node.hyperparams, **values}
+    if tx is not None:
+        for name, value in recorded(tx).items():
+            if callable(value):
+                value = value(_count(state))
+            values.setdefault(name, jnp.asarray(value))
     return values
+
+
+def _count(state: Any) -> Any:
+    """The number of steps that a schedule has seen; 0 if the state does not contain it."""
+    has_count = lambda x: "count" in getattr(x, "_fields", ())
+    found = [x for x in trees.leaves(state, is_leaf=has_count) if has_count(x)]
+    scheduled = [x for x in found if isinstance(x, ScaleByScheduleState)]
+    return (scheduled or found)[0].count if found else 0
 
 
 def set_hyperparams(state: base.OptState, **values: ArrayLike) -> base.OptState:
@@ -320,7 +349,9 @@ def set_hyperparams(state: base.OptState, **values: ArrayLike) -> base.OptState:
     known = get_hyperparams(state)
     unknown = sorted(values.keys() - known.keys())
     if unknown:
-        raise KeyError(f"set_hyperparams: needed names among {sorted(known)}, got {unknown}")
+        raise KeyError(f"set_hyperparams: needed names among {sorted(known)}, got {unknown} (only "
+                       "optimizers made with inject_hyperparams, such as inject_hyperparams(adam)"
+                       f"(learning_rate=1e-3), have hyperparameters in their state){here()}")
 
     def changed(node):
         if not _injected(node):

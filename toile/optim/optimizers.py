@@ -18,6 +18,7 @@ from toile.optim.clipping import clip_by_block_rms
 from toile.optim.combining import chain
 from toile.optim.factored import scale_by_factored_rms
 from toile.optim.masking import MaskOrFn, masked
+from toile.optim.recorded_hyperparams import recording
 from toile.optim.scaling import scale, scale_by_learning_rate, scale_by_trust_ratio
 from toile.typing import DTypeLike
 
@@ -856,7 +857,7 @@ def optimistic_adam(
     Array([-0.147,  0.147], dtype=float32)
     """
     text = "optimistic_adam is deprecated: use `optimistic_adam_v2` instead"
-    warnings.warn(text, DeprecationWarning, stacklevel=2)
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
     if callable(learning_rate):
         raise ValueError(
             "optimistic_adam: needed a constant learning_rate, got a schedule "
@@ -906,3 +907,7 @@ def optimistic_adam_v2(
     """
     scaled = moments.scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov)
     return _descent(learning_rate, scaled, scaling.scale_by_optimistic_gradient(alpha, beta))
+
+
+for _name in __all__:  # `get_hyperparams` reads their arguments
+    globals()[_name] = recording(globals()[_name])

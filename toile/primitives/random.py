@@ -128,7 +128,7 @@ class RandomWrap(_Random):
     """Keys from their words, the last axis."""
 
     makes_weak = True  # a key array from plain operands: wrapped with the inferred aval
-    key_use = key_uses.makes_keys
+    key_use = key_uses.wraps
     retypes_keys = True
 
     dtype: Any

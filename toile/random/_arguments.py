@@ -23,6 +23,7 @@ from toile import numpy as jnp
 from toile.engine import dtypes
 from toile.engine import trace as tracing
 from toile.engine.arrays import Array, DeviceArray, KeyArray
+from toile.engine.check_switch import keys_checked
 from toile.engine.config import flags
 from toile.engine.conversion import wrap
 from toile.engine.fp_errors import ignore_errors, restore_errors
@@ -102,7 +103,7 @@ def split_key(key, num=2):
 
 def reused(keys):
     """Typed keys that may be used again; under `debug_key_reuse`, they are clones."""
-    return random_clone(keys) if flags.debug_key_reuse else keys
+    return random_clone(keys) if keys_checked() else keys
 
 
 def renewed_where(which, new, keys):
@@ -279,7 +280,7 @@ def compiled_if_many(fun, only=()):
     def draw(key, shape, *rest):
         if math.prod(shape) > MANY and concrete_words(key) is not None:
             same = not only or rest[0].name in only
-            if same and not flags.debug_key_reuse and all(map(_is_fixed, rest)):
+            if same and not keys_checked() and all(map(_is_fixed, rest)):
                 return jitted(key, shape, *rest)
         return fun(key, shape, *rest)
 

@@ -15,7 +15,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import vmap
-from toile.engine.config import flags
+from toile.engine.check_switch import keys_checked
 from toile.engine.source import here
 from toile.lax.raw_bits import RandomAlgorithm, drawn, philox2x32, philox4x32, threefry4x32
 from toile.primitives import random as fry
@@ -72,7 +72,7 @@ def random_bits(keys, bit_width, shape):
 
 def _spent_words(keys):
     """The words of keys; marks the keys as used, because the reuse check cannot follow words."""
-    return random_unwrap(random_consume(keys) if flags.debug_key_reuse else keys)
+    return random_unwrap(random_consume(keys) if keys_checked() else keys)
 
 
 def _each(rank, f):

@@ -35,18 +35,20 @@ class Statics:
 class Entrance:
     """The fast path for arguments of one structure.
 
-    `others` are the leaves that were not arrays, and `donated` are the leaves whose memory is
-    donated. There is one table of Exits for each configuration that has occurred."""
+    `others` are the leaves that were not arrays, `donated` are the leaves whose memory is donated,
+    and `conditions` are variables that must have the same values as during tracing. There is one
+    table of Exits for each configuration that has occurred."""
 
     __slots__ = ("enter", "others", "tables", "current")
 
     def __init__(
-        self, in_tree: PyTreeDef, statics: Statics, others: frozenset[int], donated: Sequence[int]
+        self, in_tree: PyTreeDef, statics: Statics, others: frozenset[int], donated: Sequence[int],
+        conditions: Sequence[tuple[str, Any, Any]] = (),
     ):
         self.others = others
         self.tables: dict[Any, dict[Any, Any]] = {}
         self.current: tuple[Any, dict[Any, Any]] = ((None, ()), {})
-        self.enter = _Unpacker(in_tree, statics).function(self, donated)
+        self.enter = _Unpacker(in_tree, statics, conditions).function(self, donated)
 
     def renew(self) -> dict[Any, Any]:
         """The table for this thread's configuration; an empty table under `no_execution`."""
@@ -85,7 +87,8 @@ def _row(items: Sequence[str]) -> str:
 class _Unpacker:
     """The source of a function that unpacks arguments."""
 
-    def __init__(self, in_tree: PyTreeDef, statics: Statics):
+    def __init__(self, in_tree: PyTreeDef, statics: Statics,
+                 conditions: Sequence[tuple[str, Any, Any]] = ()):
         self.scope: dict[str, Any] = {
             "MISS": MISS, "state": state, "flags": config.flags, "config": config,
             "adopted": adopted, "give_back": give_back,
@@ -93,14 +96,17 @@ class _Unpacker:
         self.lines: list[str] = []
         self.leaves: list[str] = []
         self.made = 0
+        for text, place, value in conditions:  # a change takes the general path, which reports it
+            self._check(f"{text.format(self._object(place))} is not {self._object(value)}")
         args, kwargs = in_tree._children
         self.static: list[str] = []
         self._arguments(args, statics.numbers)
         self._keywords(kwargs, statics.names)
 
     def _constant(self, value: Any) -> str:
-        if type(value) is str:
-            return repr(value)
+        return repr(value) if type(value) is str else self._object(value)
+
+    def _object(self, value: Any) -> str:
         name = f"k{len(self.scope)}"
         self.scope[name] = value
         return name

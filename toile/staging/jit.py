@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from toile.control.call import Call
-from toile.engine import config, errors
+from toile.engine import config
 from toile.engine.annotations import PyTree
 from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.avals import aval_of
@@ -34,6 +34,7 @@ from toile.engine.trace import state
 from toile.engine.trees import flatten
 from toile.platforms.call_exits import MAX_LEAVES, MISS, hosted_leaves
 from toile.staging.callpath import Entrance, Statics
+from toile.staging.captured_values import Captured
 from toile.staging.causes import (
     FIRST,
     REPEATED,
@@ -54,6 +55,7 @@ from toile.staging.options import (
     named_arguments,
 )
 from toile.staging.stages import Lowered, Traced, TracedStage, operand, run_in_python
+from toile.staging.static_arguments import Static
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -75,7 +77,7 @@ class Cache:
 
     __slots__ = (
         "entries", "lock", "history", "causes", "traces", "equations", "reasons", "warned",
-        "entrances", "paths",
+        "entrances", "paths", "captured",
     )
 
     def __init__(self) -> None:
@@ -88,6 +90,19 @@ class Cache:
         self.warned = False
         self.entrances: dict[Any, Entrance] = {}
         self.paths: tuple[Callable[[Any, Any], Any], ...] = ()
+        self.captured: Captured | None = None  # the variables that the function reads
+
+    def watch(self, fun: Any) -> None:
+        """After a trace: remember the values of the variables that the function reads."""
+        if self.captured is None:
+            self.captured = Captured(fun, name_of(fun))
+        elif self.captured.traced_again():
+            self.renew_paths()
+
+    def renew_paths(self) -> None:
+        """Let the next calls take the general path, and make new fast paths."""
+        self.entrances = {}
+        self.paths = ()
 
     def clear(self) -> None:
         """Drop all traced forms; their code is freed as soon as no call runs it."""
@@ -97,8 +112,7 @@ class Cache:
             traced.exits.clear()
         self.entries.clear()
         self.equations = 0
-        self.entrances = {}
-        self.paths = ()
+        self.renew_paths()
 
     def add(self, key: Any, traced: Traced) -> None:
         """Keep a traced form. When an old form is evicted, all fast paths are reset, so that the
@@ -155,39 +169,6 @@ def _signature(leaf: Any) -> Any:
         return data.shape, data.dtype, leaf.weak_type
     aval = aval_of(leaf)
     return aval.shape, aval.dtype, aval.weak_type
-
-
-class Static:
-    """A static argument in a cache key: two are equal only if their types and values are equal."""
-
-    __slots__ = ("value", "hash")
-
-    def __init__(self, value: Any, where: str, fun: str):
-        self.value = value
-        try:
-            self.hash = hash(value)
-        except TypeError as e:
-            raise errors.NonHashableStaticArgumentError(
-                "Non-hashable static arguments are not supported. An error occurred while trying "
-                f"to hash an object of type {type(value)}, {str(value)[:80]}. The error was:\n"
-                f"TypeError: {e}\njit: needed a hashable static argument, got {where} of {fun} "
-                "(pass a tuple instead of a list, or give the class __hash__ and __eq__; or do "
-                f"not mark it static){here()}"
-            ) from e
-
-    def __hash__(self) -> int:
-        return self.hash
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Static) or type(self.value) is not type(other.value):
-            return False
-        try:
-            return bool(self.value == other.value)
-        except Exception as e:
-            raise ValueError(
-                f"static arguments should be comparable using __eq__. Comparing two objects of "
-                f"type {type(self.value)} raised {type(e).__name__}: {e}{here()}"
-            ) from e
 
 
 class _Signature:
@@ -258,8 +239,8 @@ class PjitFunction(Generic[P, R]):
         traced = self.cache.entries.get(key)
         if traced is None or (traced.raw_consts is None and traced.stale()):
             traced = self._trace(key, args_in, kwargs_in, leaves)
-        elif len(self.cache.entries) >= MIN_TRACES:
-            self._touch(key)
+        else:
+            self._used_again(key)
         if state.trace is None:
             if config.flags.no_execution:
                 raise RuntimeError(
@@ -335,7 +316,12 @@ class PjitFunction(Generic[P, R]):
     def _placed(self, out: Any) -> Any:
         return out
 
-    def _touch(self, key: Any) -> None:
+    def _used_again(self, key: Any) -> None:
+        """A call has found a traced form."""
+        if self.cache.captured is not None and self.cache.captured.check():
+            self.cache.renew_paths()
+        if len(self.cache.entries) < MIN_TRACES:
+            return
         with self.cache.lock:
             if key in self.cache.entries:
                 self.cache.entries.move_to_end(key)
@@ -403,7 +389,9 @@ class PjitFunction(Generic[P, R]):
         fixed = Statics(tuple([w for w in where if isinstance(w, int)]),
                         tuple([w for w in where if isinstance(w, str)]))
         wider = others | found.others if found else others
-        made = Entrance(in_tree, fixed, frozenset(wider), given_up)
+        captured = cache.captured
+        conditions = () if captured is None else captured.conditions()
+        made = Entrance(in_tree, fixed, frozenset(wider), given_up, conditions)
         if found is not None:
             made.tables = found.tables
             cache.paths = tuple([p for p in cache.paths if p is not found.enter])
@@ -480,6 +468,7 @@ class PjitFunction(Generic[P, R]):
             self.cache.history.append((key, labels))
             self.cache.causes.append(cause)
             self.cache.traces += 1
+            self.cache.watch(self.fun)
             warn = self.max_traces is None and self._is_retraced_repeatedly(cause)
         if warn:
             warn_of_retraces(name_of(self.fun), cause)

@@ -58,9 +58,11 @@ class Policy:
     converted back to `param_dtype`. float16 also needs a scaled loss; see `loss_scale`.
 
     Args:
-        param_dtype: dtype in which parameters are stored.
-        compute_dtype: dtype in which the model computes.
-        output_dtype: dtype of the model's result.
+        param_dtype: dtype in which parameters are stored. If it is a half-precision dtype and the
+            only one given, as in `Policy("bf16")`, it is the dtype of the computation instead, and
+            parameters and results stay in float32.
+        compute_dtype: dtype in which the model computes; None for float32.
+        output_dtype: dtype of the model's result; None for float32.
         overrides: a dict from path patterns to dtypes, or a sequence of pairs (pattern, dtype). A
             module or parameter whose path matches a pattern uses that dtype instead of
             `compute_dtype`: a module's inputs are converted to that dtype, and its result is
@@ -74,15 +76,23 @@ class Policy:
     """
 
     param_dtype: DTypeLike = np.dtype("float32")
-    compute_dtype: DTypeLike = np.dtype("float32")
-    output_dtype: DTypeLike = np.dtype("float32")
+    compute_dtype: DTypeLike | None = None
+    output_dtype: DTypeLike | None = None
     overrides: Any = ()
 
     def __post_init__(self) -> None:
+        given = _dtype(self.param_dtype)
+        if self.compute_dtype is None and self.output_dtype is None and given.itemsize < 4:
+            # Updates would be lost in half-precision parameters: these need all three dtypes.
+            object.__setattr__(self, "param_dtype", np.dtype("float32"))
+            object.__setattr__(self, "compute_dtype", given)
+        for name in ("compute_dtype", "output_dtype"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.dtype("float32"))
         for name in ("param_dtype", "compute_dtype", "output_dtype"):
             object.__setattr__(self, name, _dtype(getattr(self, name)))
-        given = self.overrides
-        items = given.items() if isinstance(given, Mapping) else given
+        globs = self.overrides
+        items = globs.items() if isinstance(globs, Mapping) else globs
         object.__setattr__(self, "overrides", tuple((glob, _dtype(d)) for glob, d in items))
 
     @classmethod
@@ -106,7 +116,8 @@ class Policy:
                     f"Policy.parse: needed params=, compute= or output=, got {unknown}{here()}"
                 )
             named = {_FIELDS[name.strip()]: dtype for name, dtype in parts.items()}
-            return cls(**named, overrides=overrides)
+            wide: dict[str, Any] = {"compute_dtype": np.float32, "output_dtype": np.float32}
+            return cls(**{**wide, **named}, overrides=overrides)
         kind = text.strip()
         if kind.startswith("mixed_"):
             return cls(compute_dtype=kind.removeprefix("mixed_"), overrides=overrides)
@@ -158,7 +169,7 @@ class Policy:
         """
         return DynamicScale(**options) if self.compute_dtype == np.float16 else NoScale()
 
-    def _dtype_of(self, path: str) -> DTypeLike:
+    def _dtype_of(self, path: str) -> DTypeLike | None:
         """The dtype in which the module at a path computes."""
         for glob, dtype in self.overrides:
             if path and paths.matches(glob, path):

@@ -51,6 +51,8 @@ class Derivative(NamedTuple):
     program: Program  # what `backward` does
     arriving: tuple[int, ...]  # the operands that `backward` returns cotangents for
     tangent: Aval
+    op: Operation
+    operand: tuple[int, ...]  # the shape of the first differentiated operand
 
 
 class Remembered:
@@ -179,7 +181,9 @@ def _made(op: Operation, key: tuple[Any, ...]) -> Derivative | None:
     tangent = split.linear.outputs[0].aval
     if tangent.weak_type or not places:
         return None
-    return Derivative(_forward(split), _function(back, "backward"), back, tuple(places), tangent)
+    operand = avals[moving.index(True)].shape
+    functions = _forward(split), _function(back, "backward")
+    return Derivative(*functions, back, tuple(places), tangent, op, operand)
 
 
 def _is_plain(op: Operation) -> bool:

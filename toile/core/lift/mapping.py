@@ -8,7 +8,7 @@ from typing import Any
 
 from toile import api
 from toile.core import axes_scan, meta
-from toile.core.filters import CollectionFilter, PRNGSequenceFilter
+from toile.core.filters import CollectionFilter, DenyList, PRNGSequenceFilter
 from toile.core.lift.axes import (
     InOutAxis,
     InOutScanAxis,
@@ -103,8 +103,8 @@ def scan(
     """Call a function of a scope in a loop that passes a carry from step to step.
 
     The function has the form `(scope, carry, *xs) -> (carry, ys)`. Each step gets a slice of `xs`,
-    and the results `ys` are stacked. Variable collections and random streams that are not listed
-    are not visible inside the transform.
+    and the results `ys` are stacked. Variable collections that are not listed, and the random
+    stream "params" unless it is listed, are not visible inside the transform.
 
     Args:
         fn: function `f(scope, carry, *xs)`.
@@ -114,7 +114,8 @@ def scan(
         variable_carry: filter that selects the collections that each step may change and pass on to
             the next step.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
-            to False if all steps get the same key.
+            to False if all steps get the same key. Streams that are not listed, other than
+            "params", are split.
         in_axes: axis to loop over in each of `xs`: one int for all of them, or a tuple with an
             entry or a tree of entries for each of them. The entry `broadcast` passes the same value
             to every step.
@@ -129,12 +130,15 @@ def scan(
         check_constancy_invariants: whether to raise an error if variables selected by
             `variable_broadcast` depend on the step.
 
+    Differences:
+        In Flax, streams that are not listed are not visible.
+
     Returns:
         A function `f(scope, carry, *xs)` that returns the pair `(last carry, stacked ys)`.
     """
     (in_groups, var_in), (out_groups, var_out) = in_and_out(variable_axes)
     assert all(isinstance(axis, int) for axis in (*var_in, *var_out))
-    rng_groups, splits = unzipped(split_rngs.items())
+    rng_groups, splits = unzipped([*split_rngs.items(), (DenyList("params"), True)])
     rng_axes = tuple(0 if split else axes_scan.broadcast for split in splits)
 
     def inner(packed: Packed, init: Any, *args: Any) -> Any:

@@ -245,7 +245,8 @@ def scan(
     and the variables along an axis, and stacks the results `ys`. If a deep stack of identical
     layers is written as such a loop, the layer is traced and compiled only once. Variable
     collections that none of `variable_axes`, `variable_broadcast` and `variable_carry` selects, and
-    random streams that are not listed in `split_rngs`, are not visible inside the transform.
+    the random stream "params" unless it is listed in `split_rngs`, are not visible inside the
+    transform.
 
     Args:
         target: a module class, in which case its `methods` are transformed, or a function whose
@@ -256,7 +257,8 @@ def scan(
         variable_carry: filter that selects the collections that each step may change and pass on to
             the next step.
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
-            to False if all steps get the same key.
+            to False if all steps get the same key. Streams that are not listed, other than
+            "params", are split, so that each step has its own dropout mask.
         in_axes: axis to loop over in each of `xs`: one int for all of them, or a tuple with an
             entry or a tree of entries for each of them. The entry `nn.broadcast` passes the same
             value to every step.
@@ -276,6 +278,9 @@ def scan(
     Returns:
         A class if `target` is a class; otherwise, a function with the arguments of `target`. A call
         returns the pair `(last carry, stacked ys)`.
+
+    Differences:
+        In Flax, streams that are not listed in `split_rngs` are not visible.
 
     >>> import toile.linen as nn
     >>> class Block(nn.Module):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import toile.numpy as jnp
+from toile.engine.broadcasts import check_pair
 
-__all__ = ["check_dtype", "check_floating", "check_rank", "check_same_shape"]
+__all__ = ["check_broadcast", "check_dtype", "check_floating", "check_rank", "check_same_shape"]
 
 Axes = int | tuple[int, ...] | None
 
@@ -31,6 +32,11 @@ def check_same_shape(name: str, **arrays: Any) -> None:
     shapes = {argument: jnp.shape(x) for argument, x in arrays.items()}
     if len(set(shapes.values())) > 1:
         raise ValueError(f"{name}: shape mismatch: needed equal shapes, got {shapes}")
+
+
+def check_broadcast(name: str, **arrays: Any) -> None:
+    """Warn if two arrays of different rank are both broadcast, such as (N, 1) against (N,)."""
+    check_pair(name, **{argument: jnp.shape(x) for argument, x in arrays.items()})
 
 
 def check_rank(name: str, rank: int, **arrays: Any) -> None:

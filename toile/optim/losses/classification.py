@@ -12,7 +12,7 @@ import toile.numpy as jnp
 from toile import nn
 from toile.api import custom_jvp
 from toile.optim.base import Array, ArrayLike
-from toile.optim.losses.checks import Axes, check_dtype, check_floating
+from toile.optim.losses.checks import Axes, check_broadcast, check_dtype, check_floating
 
 __all__ = [
     "poly_loss_cross_entropy", "safe_softmax_cross_entropy", "sigmoid_binary_cross_entropy",
@@ -43,6 +43,7 @@ def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
     Array([0.693, 0.007], dtype=float32)
     """
     check_floating("sigmoid_binary_cross_entropy", logits=logits)
+    check_broadcast("sigmoid_binary_cross_entropy", logits=logits, labels=labels)
     labels = jnp.astype(labels, logits.dtype)
     # log(1 - sigmoid(x)) is log_sigmoid(-x), which keeps its digits
     return -labels * nn.log_sigmoid(logits) - (1.0 - labels) * nn.log_sigmoid(-logits)
@@ -77,6 +78,7 @@ def sigmoid_focal_loss(
     Array([0.   , 3.875], dtype=float32)
     """
     check_floating("sigmoid_focal_loss", logits=logits)
+    check_broadcast("sigmoid_focal_loss", logits=logits, labels=labels)
     labels = jnp.astype(labels, logits.dtype)
     entropy = sigmoid_binary_cross_entropy(logits, labels)
     # 1 - p = p1 (1 - y) + p0 y, in logarithms
@@ -115,6 +117,7 @@ def softmax_cross_entropy(
     Array([0.408], dtype=float32)
     """
     check_floating("softmax_cross_entropy", logits=logits)
+    check_broadcast("softmax_cross_entropy", logits=logits, labels=labels)
     where = _with_classes(where, logits, axis)
     return -(labels * nn.log_softmax(logits, axis, where)).sum(axis, where=where)
 
@@ -239,6 +242,7 @@ def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
     Array(0.693, dtype=float32)
     """
     check_floating("safe_softmax_cross_entropy", logits=logits)
+    check_broadcast("safe_softmax_cross_entropy", logits=logits, labels=labels)
     return -jnp.sum(weighted_logsoftmax(logits, labels), axis=-1)
 
 
@@ -271,6 +275,7 @@ def poly_loss_cross_entropy(
     Array(1.693, dtype=float32)
     """
     check_floating("poly_loss_cross_entropy", logits=logits, labels=labels)
+    check_broadcast("poly_loss_cross_entropy", logits=logits, labels=labels)
     missing = labels * (1 - nn.softmax(logits, axis=axis, where=where))
     entropy = softmax_cross_entropy(logits, labels, axis=axis, where=where)
     return entropy + epsilon * jnp.sum(missing, axis=axis, where=where)

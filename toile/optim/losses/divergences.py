@@ -10,7 +10,7 @@ import warnings
 
 import toile.numpy as jnp
 from toile.optim.base import Array, ArrayLike
-from toile.optim.losses.checks import Axes, check_floating
+from toile.optim.losses.checks import Axes, check_broadcast, check_floating
 
 __all__ = [
     "convex_kl_divergence", "generalized_kl_divergence", "kl_divergence",
@@ -45,6 +45,7 @@ def kl_divergence(
     Array(0.693, dtype=float32)
     """
     check_floating("kl_divergence", log_predictions=log_predictions, targets=targets)
+    check_broadcast("kl_divergence", log_predictions=log_predictions, targets=targets)
     log_targets = jnp.where(targets == 0, 0, jnp.log(targets))
     return jnp.sum(targets * (log_targets - log_predictions), axis=axis, where=where)
 
@@ -77,6 +78,9 @@ def kl_divergence_with_log_targets(
     Array(0.131, dtype=float32)
     """
     check_floating(
+        "kl_divergence_with_log_targets", log_predictions=log_predictions, log_targets=log_targets
+    )
+    check_broadcast(
         "kl_divergence_with_log_targets", log_predictions=log_predictions, log_targets=log_targets
     )
     terms = jnp.exp(log_targets) * (log_targets - log_predictions)

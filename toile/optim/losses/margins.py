@@ -12,7 +12,7 @@ import toile.numpy as jnp
 from toile import nn
 from toile.api import vmap
 from toile.optim.base import Array, ArrayLike
-from toile.optim.losses.checks import check_same_shape
+from toile.optim.losses.checks import check_broadcast, check_same_shape
 from toile.optim.projections import projection_simplex
 
 __all__ = [
@@ -38,6 +38,7 @@ def hinge_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
     >>> optim.hinge_loss(jnp.array([0.5, 2.0, -1.0]), jnp.array([1.0, 1.0, 1.0]))
     Array([0.5, 0. , 2. ], dtype=float32)
     """
+    check_broadcast("hinge_loss", predictor_outputs=predictor_outputs, targets=targets)
     return jnp.maximum(0, 1 - predictor_outputs * targets)
 
 
@@ -79,7 +80,14 @@ def sparsemax_loss(logits: ArrayLike, labels: ArrayLike) -> Array:
     >>> optim.sparsemax_loss(jnp.array([0.0, 2.0, 2.0]), jnp.array([1, 1, 0]))
     Array([0.25, 0.  , 2.  ], dtype=float32)
     """
+    check_broadcast("sparsemax_loss", logits=logits, labels=labels)
     return nn.sparse_plus(jnp.where(labels, -logits, logits))
+
+
+def _one_hot(name: str, scores: Any, labels: Any) -> Any:
+    one_hot = nn.one_hot(labels, scores.shape[-1])
+    check_broadcast(name, scores=scores, one_hot_labels=one_hot)
+    return one_hot
 
 
 def _score_of(scores: Any, one_hot: Any) -> Any:
@@ -104,7 +112,7 @@ def multiclass_hinge_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
     >>> optim.multiclass_hinge_loss(jnp.array([[1.0, 1.5, 0.0]]), jnp.array([0]))
     Array([1.5], dtype=float32)
     """
-    one_hot = nn.one_hot(labels, scores.shape[-1])
+    one_hot = _one_hot("multiclass_hinge_loss", scores, labels)
     return jnp.max(scores + 1.0 - one_hot, axis=-1) - _score_of(scores, one_hot)
 
 
@@ -122,7 +130,7 @@ def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
     >>> optim.multiclass_perceptron_loss(jnp.array([[1.0, 1.5, 0.0]]), jnp.array([0]))
     Array([0.5], dtype=float32)
     """
-    one_hot = nn.one_hot(labels, scores.shape[-1])
+    one_hot = _one_hot("multiclass_perceptron_loss", scores, labels)
     return jnp.max(scores, axis=-1) - _score_of(scores, one_hot)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import toile.numpy as jnp
 from toile import nn
 from toile.optim.base import Array, ArrayLike
-from toile.optim.losses.checks import check_floating
+from toile.optim.losses.checks import check_broadcast, check_floating
 
 __all__ = ["ranking_softmax_loss"]
 
@@ -44,6 +44,7 @@ def ranking_softmax_loss(
     Array(1.408, dtype=float32)
     """
     check_floating("ranking_softmax_loss", logits=logits)
+    check_broadcast("ranking_softmax_loss", logits=logits, labels=labels)
     labels = labels.astype(logits.dtype)
     if where is not None:
         labels = jnp.where(where, labels, jnp.zeros_like(labels))

@@ -9,7 +9,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile.optim.base import Array, ArrayLike
-from toile.optim.losses.checks import Axes, check_floating, check_same_shape
+from toile.optim.losses.checks import Axes, check_broadcast, check_floating, check_same_shape
 
 __all__ = [
     "cosine_distance", "cosine_similarity", "huber_loss", "l2_loss", "log_cosh", "squared_error",
@@ -18,6 +18,11 @@ __all__ = [
 
 def _errors(predictions: Any, targets: Any) -> Any:
     return predictions if targets is None else predictions - targets
+
+
+def _check_targets(name: str, predictions: Any, targets: Any) -> None:
+    if targets is not None:
+        check_broadcast(name, predictions=predictions, targets=targets)
 
 
 def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
@@ -93,6 +98,7 @@ def huber_loss(
     Array([0.125, 2.5  ], dtype=float32)
     """
     check_floating("huber_loss", predictions=predictions)
+    _check_targets("huber_loss", predictions, targets)
     size = jnp.abs(_errors(predictions, targets))
     within = jnp.minimum(size, delta)
     # size - within is max(size - delta, 0), whose gradient at delta would count twice
@@ -120,6 +126,7 @@ def log_cosh(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
     Array([0.   , 9.307], dtype=float32)
     """
     check_floating("log_cosh", predictions=predictions)
+    _check_targets("log_cosh", predictions, targets)
     errors = _errors(predictions, targets)
     return jnp.logaddexp(errors, -errors) - jnp.log(2.0).astype(errors.dtype)
 
@@ -153,6 +160,7 @@ def cosine_similarity(
     Array([ 1.,  0., -1.], dtype=float32)
     """
     check_floating("cosine_similarity", predictions=predictions, targets=targets)
+    _check_targets("cosine_similarity", predictions, targets)
 
     def unit(x: Any) -> Any:
         squares = jnp.square(x).sum(axis=axis, where=where, keepdims=True)

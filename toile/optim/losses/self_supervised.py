@@ -7,7 +7,7 @@ from typing import Any
 import toile.numpy as jnp
 from toile import lax
 from toile.optim.base import Array, ArrayLike
-from toile.optim.losses.checks import check_floating
+from toile.optim.losses.checks import check_broadcast, check_floating
 from toile.optim.losses.regression import cosine_similarity
 
 __all__ = ["ntxent", "triplet_margin_loss"]
@@ -93,6 +93,9 @@ def triplet_margin_loss(
     check_floating(
         "triplet_margin_loss", anchors=anchors, positives=positives, negatives=negatives
     )
+
+    check_broadcast("triplet_margin_loss", anchors=anchors, positives=positives)
+    check_broadcast("triplet_margin_loss", anchors=anchors, negatives=negatives)
 
     def distance(others: Any) -> Any:
         powers = jnp.power(anchors - others, norm_degree).sum(axis)

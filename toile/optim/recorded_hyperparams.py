@@ -1,0 +1,86 @@
+"""The arguments that optimizers were created with, kept beside their `update` functions.
+
+The state of an optimizer has the structure that Optax gives it, so it has no place for them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from toile.engine.trace import Array
+from toile.optim import base
+
+__all__ = ["merge", "recorded", "recording"]
+
+_NAME = "hyperparams"
+
+
+def recording(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """Let an optimizer remember its numbers and schedules.
+
+    Args:
+        factory: function that returns an optimizer whose `update` function is a new object.
+
+    Returns:
+        The same function, which also records its arguments.
+
+    >>> from toile import optim
+    >>> from toile.optim.recorded_hyperparams import recorded
+    >>> recorded(optim.sgd(0.5))
+    {'learning_rate': 0.5}
+    """
+    signature = inspect.signature(factory)
+    schedules = {p.name for p in signature.parameters.values() if "Schedule" in str(p.annotation)}
+
+    @functools.wraps(factory)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        tx = factory(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = {name: x for name, x in bound.arguments.items()
+                  if _is_number(x) or (callable(x) and name in schedules)}
+        setattr(tx.update, _NAME, values)
+        return tx
+
+    return made
+
+
+def _is_number(x: Any) -> bool:
+    numbers = (int, float, Array, np.ndarray, np.number)
+    return isinstance(x, numbers) and not isinstance(x, bool)
+
+
+def recorded(tx: base.GradientTransformation) -> dict[str, Any]:
+    """Return the numbers and schedules that an optimizer was created with.
+
+    Args:
+        tx: the optimizer, or a chain that contains it.
+
+    Returns:
+        A dict from names to numbers and schedules; empty if nothing was recorded.
+
+    >>> from toile import optim
+    >>> from toile.optim.recorded_hyperparams import recorded
+    >>> recorded(optim.chain(optim.clip(1.0), optim.adam(0.1)))["learning_rate"]
+    0.1
+    """
+    return dict(getattr(tx.update, _NAME, {}))
+
+
+def merge(update_fn: Any, transformations: Any) -> None:
+    """Let a chain remember what its members remember; the last of several values counts.
+
+    Args:
+        update_fn: the chain's `update` function.
+        transformations: the members.
+    """
+    values: dict[str, Any] = {}
+    for tx in transformations:
+        values.update(recorded(tx))
+    if values:
+        setattr(update_fn, _NAME, values)
