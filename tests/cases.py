@@ -103,9 +103,8 @@ class Row:
     moving: Sequence[int] | None = None
     # Operands in which the operation is jointly linear, hence can be transposed.
     linear: Sequence[int] = ()
-    # Whether forward and reverse mode are defined, and smooth enough for a second derivative.
+    # Whether forward mode is defined, and results are smooth enough for a second derivative.
     forward: bool = True
-    reverse: bool = True
     second: bool = True
     # Operands that vmap may map (None: all).
     mapped: Sequence[int] | None = None

@@ -193,7 +193,7 @@ CARRIERS = [
     *(Row(scan.Scan, run, (V, V, X(3, 4)), oracle, label=f"reverse{int(back)}-unroll{unroll}")
       for back, unroll in [(False, 1), (True, 1), (False, 2), (True, 3)]
       for run, oracle in [scanned(back, unroll)]),
-    Row(while_loop.While, repeated, (I(high=4), V, V), repeated_numpy, reverse=False),
+    Row(while_loop.While, repeated, (I(high=4), V, V), repeated_numpy),
     Row(cond.Cond, lambda i, x, y: lax.switch(i, BRANCHES, x, y), (I(low=-1, high=3), V, V),
         branches_numpy),
     Row(cond.Cond, lambda i, x, y: lax.cond(i > 0, *BRANCHES[:2], x, y), (I(low=-1, high=2), V, V),
@@ -224,7 +224,9 @@ INTERNAL = {
     "AllReduceEnd": "its second half",
     "Captured": "a value a derived Program closes over; every row that stages meets it",
     "Forward": "an identity inside linear Programs; reverse mode of scan and cond meets it",
-    "LinearWhile": "the linear part of While, which only refuses to be transposed",
+    "LinearWhile": "the linear part of While, made by its reverse mode",
+    "ReverseLoop": "the backward pass of While, made by its reverse mode; its own tests are in "
+                   "tests/test_reverse_while.py",
     "AttentionTangent": "the linear part of Attention, made by its forward mode",
     "AttentionGradient": "the cotangents of Attention, made by its reverse mode",
     "FusedAttention": "cuDNN's attention, made by the compiler; its tests are in "

@@ -277,10 +277,6 @@ def check_first(row, f, xs, ds, chosen, rng):
         want = got
         staged = toile.jit(lambda xs, ts: toile.jvp(part, xs, ts)[1])(tuple(args), tuple(tangents))
         equal(staged, got, "jit of jvp")
-    if not row.reverse:
-        with pytest.raises(Exception, match="while|reverse"):
-            toile.vjp(part, *args)[1]([jnp.ones_like(w) for w in want])
-        return
     outs, pull = toile.vjp(part, *args)
     cts = [jnp.asarray(direction(rng, np.asarray(o))) for o in outs]
     back = pull(cts)

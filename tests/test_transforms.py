@@ -160,7 +160,7 @@ REVERSIBLE = [
     plain, scanned, scanned_back, looped, branched, nested_jit, rematted, saved_dots, remat_scan,
     custom_forward, custom_in_scan, custom_backward, custom_backward_in_scan, solved, stopped,
 ]
-FORWARD_ONLY = [whiled]
+FORWARD_ONLY = [whiled]  # in JAX; tests/test_reverse_while.py has the reverse mode
 NO_FORWARD = {"custom_backward", "custom_backward_in_scan"}
 
 BATCHED = np.stack([X, 2 * X, X - 1])
@@ -333,11 +333,6 @@ def test_vjp_function_is_a_pytree():
     (got,) = pullback(toile.numpy.ones_like(out))
     np.testing.assert_allclose(got, np.cos(X) * X + np.sin(X), rtol=1e-6)
     assert toile.tree.leaves(pullback)
-
-
-def test_while_has_no_reverse_mode():
-    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
-        toile.grad(lambda x: whiled(TOILE, toile.numpy.asarray(W), x))(toile.numpy.asarray(X))
 
 
 def test_custom_vjp_has_no_forward_mode():

@@ -149,9 +149,6 @@ def test_scan(name, dtype, as_steps):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", [*STEPS, *REAL])
 def test_gradient(name, dtype, as_steps):
-    if name == "inner while":
-        pytest.skip("no reverse mode of while")
-
     def loss(run):
         def f(w, c, xs):
             c, ys = run(w, c, xs)

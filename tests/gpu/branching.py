@@ -65,6 +65,15 @@ def written(n, x):
     return lax.while_loop(lambda c: c[0] < n, body, (0, x, 0.0))
 
 
+def gradient(checkpoints):
+    """The gradient of a loop, which runs it again and visits its turns in reverse."""
+    def loss(x, n):
+        body = lambda c: (c[0] + 1, jnp.sin(c[1]) * 1.25 + x * 0.5)
+        return lax.while_loop(lambda c: c[0] < n, body, (0, x), checkpoints=checkpoints)[1].sum()
+
+    return lambda n, x: toile.grad(loss)(x, n)
+
+
 def chosen(i, x):
     return lax.switch(i, [jnp.sin, jnp.cos, lambda x: x, lambda x: x[::-1] + 1], x)
 
@@ -129,5 +138,7 @@ FUNCTIONS = {
     "branches that compute nothing": (unmoved, _with(COUNTS[:5], normal(9))),
     "many carries": (many, _with(COUNTS[:4], [normal(2 + i % 3) for i in range(130)])),
     "derivatives through counted turns": (through_turns, _with(COUNTS[:5], normal(9))),
+    "gradient of a while": (gradient(64), _with(COUNTS, normal(9))),
+    "gradient of a while that is repeated": (gradient(2), _with(COUNTS, normal(9))),
     "products": (products, _with(COUNTS[:5], 0.3 * normal(8, 8))),
 }

@@ -527,12 +527,21 @@ def fori_carry():
     lax.fori_loop(0, 3, lambda i, c: c + ones(2), 0.0)  # wrong
 
 
-@wrong(ValueError, "Reverse-mode differentiation does not work for lax.while_loop", fix="scan")
-def reverse_while():
-    def f(x):
-        return lax.while_loop(lambda c: c < 10, lambda c: c * 2, x)
+@wrong(ValueError, "while_loop", "1", fix="leave it out")
+def while_checkpoints():
+    lax.while_loop(lambda c: c < 3, lambda c: c + 1, 0, checkpoints=1)  # wrong
 
-    toile.grad(f)(1.0)  # wrong
+
+@wrong(NotImplementedError, "while_loop", fix="toile.debug.callback")
+def reverse_while_io():
+    def step(c):
+        toile.experimental.io_callback(print, None, 1)
+        return c * 2
+
+    def f(x):
+        return lax.while_loop(lambda c: c < 10, step, x)  # wrong
+
+    toile.grad(f)(1.0)
 
 
 @wrong(TypeError, "can't apply forward-mode autodiff (jvp) to a custom_vjp",

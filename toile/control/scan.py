@@ -176,7 +176,7 @@ class Scan(LoopCarrier):
         k_carry = pick(avals[self.consts : self.consts + c], z_carry)
         program = self.program.memoized(
             ("scan_transpose", self.consts, c, *linear, *z_carry, *z_ys),
-            lambda: _backward_body(back, len(known_consts), pick(avals[: self.consts], m_consts),
+            lambda: backward_body(back, len(known_consts), pick(avals[: self.consts], m_consts),
                                    k_carry, len(known_xs), pick(m_carry, z_carry)))
         ct_consts = [zeros(a) for a in pick(avals[: self.consts], m_consts)]
         ct_carry = [instantiate(v) for v in pick(ct[:c], z_carry)]
@@ -226,7 +226,7 @@ class Scan(LoopCarrier):
         return self.length * program_flops(self.program)
 
 
-def _backward_body(back: Program, known_consts: int, consts: Sequence[Aval], carry: Sequence[Aval],
+def backward_body(back: Program, known_consts: int, consts: Sequence[Aval], carry: Sequence[Aval],
                    known_xs: int, returned: Sequence[bool]) -> Program:
     """(known consts, ct_consts, ct_carry, known xs, ct_ys) -> (ct_consts, ct_carry, ct_xs).
 

@@ -1,8 +1,8 @@
 """while: a loop that runs as long as a condition, a Program of its carry, holds.
 
 Inputs are the condition's constants, the body's constants and the carry. In forward mode, the
-tangents are part of the carry. Reverse mode raises an error, because the number of steps is not
-known in advance. May import control.call and below.
+tangents are part of the carry. Reverse mode runs the loop again from its inputs, see
+`control.reverse_loop`. May import control.reverse_loop and below.
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.control import division
-from toile.control.call import LoopCarrier, leading, map_where, move_mapped
-from toile.engine import dtypes
+from toile.control.call import Carrier, LoopCarrier, leading, map_where, move_mapped
+from toile.control.loop_bodies import advanced, again, narrowed, widened
+from toile.control.reverse_loop import check_effects, reverse_loop, transposed
 from toile.engine import program_keys as key_uses
 from toile.engine.avals import Aval
-from toile.engine.check_switch import keys_checked
 from toile.engine.key_uses import reads
-from toile.engine.operation import Axis, Dim, Operation
-from toile.engine.program import Program, derive, evaluate, execute, rearranged
+from toile.engine.operation import Axis, Dim
+from toile.engine.program import (
+    Program,
+    derive,
+    evaluate,
+    execute,
+    rearranged,
+    without_dead_code,
+)
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.primitives.elementwise import select
-from toile.primitives.families import broadcast_in_dim, instantiate
-from toile.primitives.random import random_clone
+from toile.primitives.families import instantiate, zeros
 from toile.primitives.reductions import ReduceOr
 from toile.primitives.rules import frame_rule
 from toile.transforms.jvp import jvp_program
@@ -41,6 +46,8 @@ class While(LoopCarrier):
     body: Program
     cond_consts: int
     body_consts: int
+    # How many carries the backward pass keeps at each distance; None: as many as fit some memory.
+    checkpoints: int | None = None
     kernel_family = "control.while"
     divide = division.while_loop
     key_use = key_uses.while_loop
@@ -59,6 +66,9 @@ class While(LoopCarrier):
     def _parts(self, xs: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
         a, b = self.cond_consts, self.cond_consts + self.body_consts
         return list(xs[:a]), list(xs[a:b]), list(xs[b:])
+
+    def _with(self, cond: Program, body: Program, cond_consts: int, body_consts: int) -> While:
+        return While(cond, body, cond_consts, body_consts, self.checkpoints)
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return self.body.out_avals
@@ -81,33 +91,38 @@ class While(LoopCarrier):
         body = rearranged(program, ins, range(len(program.outputs)))
         d_avals = [a.to_tangent_aval() for a in pick(self.body.in_avals[k:], z_carry)]
         cond = widened(self.cond, d_avals)
-        op = While(cond, body, self.cond_consts, k + d)
+        op = self._with(cond, body, self.cond_consts, k + d)
         outs = op(*c_consts, *b_consts, *pick(t_consts, z_consts), *carry,
                   *map(instantiate, pick(t_carry, z_carry)))
         m = len(carry)
         return outs[:m], spread(outs[m:], z_carry, outs[:m])
 
-    def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """Run the carries that do not depend on linear inputs now; the loop runs again for the
-        others, as one operation that can be applied but not transposed."""
-        _, l_consts, l_carry = self._parts(linear)
+    # ---- reverse mode
+    def parts(self, l_consts: list[bool], l_carry: list[bool]) -> tuple[list[bool], Split]:
+        """The carries that depend on linear inputs, and the body split by them."""
+        passing = [False] * len(l_consts) + [True] * len(l_carry)
 
         def step(held: list[bool]) -> tuple[Split, list[bool]]:
-            made = split_program(self.body, l_consts + held, held)
+            made = split_program(self.body, l_consts + held, held, passing)
             return made, made.is_linear
 
-        l_carry, parts = fixed_point(l_carry, step)
+        return fixed_point(l_carry, step)
+
+    def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Run the carries that do not depend on linear inputs now; the others are one linear
+        operation of all inputs."""
+        check_effects(self.effects)
+        _, l_consts, l_carry = self._parts(linear)
+        l_carry, parts = self.parts(l_consts, l_carry)
         c_consts, b_consts, carry = self._parts(args)
         keep = [not z for z in l_carry]
-        known_body = Program(parts.known.inputs, parts.known.equations,
-                             parts.known.outputs[: sum(keep)], self.body.name)
+        known_body = without_dead_code(Program(
+            parts.known.inputs, parts.known.equations, parts.known.outputs[: sum(keep)],
+            self.body.name))
         known_cond = narrowed(self.cond, [True] * self.cond_consts + keep)
-        op = While(known_cond, known_body, self.cond_consts, l_consts.count(False))
+        op = self._with(known_cond, known_body, self.cond_consts, l_consts.count(False))
         outs = op(*c_consts, *pick(b_consts, l_consts, False), *pick(carry, keep))
         return fill(outs, keep), LinearWhile(self, tuple(l_carry)), list(args)
-
-    def transpose(self, ct: Any, *xs: Any) -> Any:
-        raise reverse_mode_error()
 
     def vmap(self, axis: Axis, args: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         m_cond, m_body, m_carry = self._parts([d is not None for d in dims])
@@ -132,7 +147,7 @@ class While(LoopCarrier):
         c_consts, b_consts = (move_mapped(parts[i], part_dims[i], axis[1]) for i in (0, 1))
         carry = map_where(parts[2], part_dims[2], axis[1], m_carry)
         if pred_dim is None:
-            op = While(cond, body, self.cond_consts, self.body_consts)
+            op = self._with(cond, body, self.cond_consts, self.body_consts)
             return op(*c_consts, *b_consts, *carry), leading(m_carry)
         op = self._with_mapped_condition(cond, body)
         return op(*c_consts, *c_consts, *b_consts, *carry), leading(m_carry)
@@ -147,64 +162,44 @@ class While(LoopCarrier):
 
         def masked(*xs: Any) -> list[Any]:
             c_consts, b_consts, carry = self._parts(xs)
-            (pred,) = evaluate(cond, [*c_consts, *map(_again, carry)])
+            (pred,) = evaluate(cond, [*c_consts, *map(again, carry)])
             outs = evaluate(body, [*b_consts, *carry])
             return [
-                _advanced(broadcast_in_dim(pred, new.shape, (0,)), new, old)
+                advanced(pred, new, old)
                 for new, old in zip(outs, carry, strict=True)
             ]
 
         c_avals = cond.in_avals[:k]
         new_cond = derive(any_cond, cond.in_avals, "while_cond")
         new_body = derive(masked, [*c_avals, *body.in_avals], "while_body")
-        return While(new_cond, new_body, k, k + self.body_consts)
-
-
-def _again(x: Any) -> Any:
-    """A carry that more than one step reads; keys are cloned if their uses are counted."""
-    return random_clone(x) if keys_checked() and dtypes.is_extended(x.dtype) else x
-
-
-def _advanced(going: Any, new: Any, old: Any) -> Any:
-    """The new carry for examples that continue, the old one for the others."""
-    return _again(select(going, new, _again(old)))
-
-
-def reverse_mode_error() -> Exception:
-    return ValueError(
-        "Reverse-mode differentiation does not work for lax.while_loop or lax.fori_loop with "
-        "dynamic start/stop values: needed a number of steps that is known while tracing, got a "
-        "condition on the carry (use lax.scan, or fori_loop with Python integer bounds, or "
-        f"forward mode: jvp, jacfwd){here()}"
-    )
-
-
-def widened(program: Program, extra: Sequence[Aval]) -> Program:
-    """The Program with more inputs at the end, which it ignores."""
-    n = len(program.inputs)
-    return derive(lambda *xs: evaluate(program, xs[:n]), [*program.in_avals, *extra], program.name)
-
-
-def narrowed(program: Program, keep: Sequence[bool]) -> Program:
-    """The Program without some inputs, which it must not read."""
-    return Program(pick(program.inputs, keep), program.equations, program.outputs, program.name)
+        return self._with(new_cond, new_body, k, k + self.body_consts)
 
 
 @dataclass(frozen=True)
-class LinearWhile(Operation):
+class LinearWhile(Carrier):
     """The results of a while loop that depend on linear inputs."""
 
     loop: While
     keep: tuple[bool, ...]
-    multiple = True
-    interned = False
+
+    name = "while_linear"
+    is_inlined = True
     key_use = reads  # the forward pass has already counted the uses
+
+    def programs(self) -> Sequence[Program]:
+        loop = self.loop
+        avals = [*loop.cond.in_avals[: loop.cond_consts], *loop.body.in_avals]
+        run = lambda *xs: pick(loop(*xs), self.keep)
+        return (loop.body.memoized(("linear", self), lambda: derive(run, avals, "while_linear")),)
+
+    def called_program(self) -> Program:
+        return self.programs()[0]
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return pick(self.loop.infer(*avals), self.keep)
 
     def eager(self, xp: Any, *xs: Any) -> Any:
-        return pick(self.loop.eager(xp, *xs), self.keep)
+        return execute(self.called_program(), xs)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         outs, douts = self.loop.jvp(primals, tangents)
@@ -215,4 +210,21 @@ class LinearWhile(Operation):
         return pick(outs, self.keep), pick(out_dims, self.keep)
 
     def transpose(self, ct: Any, *xs: Any) -> Any:
-        raise reverse_mode_error()
+        loop = self.loop
+        c_consts, b_consts, carry = loop._parts(xs)
+        l_consts = [type(v) is Aval for v in b_consts]
+        l_carry, parts = loop.parts(l_consts, list(self.keep))
+        keep = [not z for z in l_carry]
+        cond = narrowed(loop.cond, [True] * loop.cond_consts + keep)
+        visits, fixed, m_consts, m_carry = transposed(
+            While, loop.checkpoints, cond, parts, l_consts, l_carry, nonzero_mask(ct))
+        known = pick(b_consts, l_consts, False)
+        state = [zeros(a.strip_weak_type()) for a in pick(pick(b_consts, l_consts), m_consts)]
+        state += [instantiate(c) for c in pick(ct, m_carry)]
+        found = reverse_loop(visits)(*c_consts, *known, *[known[i] for i in fixed],
+                                     *pick(carry, keep), *state)
+        rest = iter(fill(found, m_consts + m_carry))
+        back = [next(rest) if z else None for z in [*l_consts, *l_carry]]
+        # A linear carry may start from a known value: the zeros of an instantiated tangent.
+        return tuple(r if type(v) is Aval else None
+                     for r, v in zip([None] * len(c_consts) + back, xs, strict=True))

@@ -311,7 +311,7 @@ class Checks:
         made_body = derive(
             new_body, [*c_avals[:k], *b_avals[: op.body_consts], *extra, *carried], body.name
         )
-        loop = While(made_cond, made_body, k, b)
+        loop = While(made_cond, made_body, k, b, op.checkpoints)
         outs = loop(*ins[:k], *ins[:b], *found.empty(), *ins[b:])
         last = evaluate(cond, [*ins[:k], *outs[q:]])[1:]
         self.ledger.merge(found, _merged(found, outs[:q], last))

@@ -252,7 +252,7 @@ def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -
 
 
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
-               init_val: PyTree) -> PyTree:
+               init_val: PyTree, *, checkpoints: int | None = None) -> PyTree:
     """Repeatedly apply a function to a value while a condition holds.
 
     `while_loop` is equivalent to the following Python function, except that it traces `cond_fun`
@@ -269,6 +269,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
         body_fun: a function `body_fun(val)` that returns the next value, which must have the
             structure, shapes and dtypes of `val`.
         init_val: the first value: an array or number, or a tree of arrays and numbers.
+        checkpoints: how many values reverse mode (`toile.grad`) keeps at once, at least 2; it is
+            rounded down to a power of 2. If it is None, toile chooses a number between 8 and 256,
+            depending on the size of the value. JAX does not have this argument.
 
     Returns:
         The first value for which `cond_fun` returns False.
@@ -276,14 +279,25 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
     Raises:
         TypeError: `cond_fun` does not return a bool scalar, or `body_fun` changes the structure,
             shapes or dtypes of the value.
-        ValueError: the loop is differentiated in reverse mode (`toile.grad`), which requires a
-            known number of steps. Use `scan` or `fori_loop` instead. Forward mode (`toile.jvp`)
-            works.
+        ValueError: `checkpoints` is not an integer, or less than 2.
+        NotImplementedError: the loop is differentiated in reverse mode, and `cond_fun` or
+            `body_fun` calls `io_callback`, which must not run twice.
+
+    The loop can be differentiated in forward and reverse mode. The derivative does not take into
+    account that a change of the operands may change the number of steps. Reverse mode runs the loop
+    again: it keeps some of the values, and computes those in between once more. Its memory does not
+    depend on the number of steps, which must be less than 2**31.
 
     Find the first power of 2 above 100, and its exponent:
 
     >>> lax.while_loop(lambda v: v[0] <= 100, lambda v: (2 * v[0], v[1] + 1), (1, 0))
     (Array(128, dtype=int32, weak_type=True), Array(7, dtype=int32, weak_type=True))
+
+    Double a number until it exceeds 100, and compute the derivative, here the product of 6 factors:
+
+    >>> f = lambda x: lax.while_loop(lambda y: y <= 100, lambda y: 2 * y, x)
+    >>> toile.value_and_grad(f)(3.0)
+    (Array(192., dtype=float32, weak_type=True), Array(64., dtype=float32, weak_type=True))
     """
     if not (callable(cond_fun) and callable(body_fun)):
         raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be "
@@ -306,9 +320,19 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
             body, body_consts, out_tree = stage(body_fun, in_tree, avals, carry, "while_body")
     _check_condition(cond, cond_tree, cond_fun)
     check_carry("while_loop", body_fun, tree, avals, out_tree, body.out_avals)
-    op = While(cond, body, len(cond_consts), len(body_consts))
+    op = While(cond, body, len(cond_consts), len(body_consts), _checkpoints(checkpoints))
     outs = op(*cond_consts, *body_consts, *with_avals(carry, avals))
     return unflatten(tree, outs)
+
+
+def _checkpoints(count: Any) -> int | None:
+    if count is None:
+        return None
+    if isinstance(count, bool) or not hasattr(count, "__index__") or operator.index(count) < 2:
+        raise ValueError("lax.while_loop: needed checkpoints as an integer >= 2, the number of "
+                         f"values to keep for the backward pass, got {describe(count)} (leave it "
+                         f"out to let toile choose){here()}")
+    return operator.index(count)
 
 
 def _while_in_python(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
@@ -332,7 +356,8 @@ def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
 
 
 def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any], Any],
-              init_val: PyTree, *, unroll: int | bool | None = None) -> PyTree:
+              init_val: PyTree, *, unroll: int | bool | None = None,
+              checkpoints: int | None = None) -> PyTree:
     """Run a function for each integer in a range, passing a value from step to step.
 
     `fori_loop` is equivalent to the following Python function, except that it traces `body_fun`
@@ -353,13 +378,15 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
         init_val: the first value: an array or number, or a tree of arrays and numbers.
         unroll: number of steps to run in each iteration of the compiled loop; True for all steps.
             If `unroll` is given, the bounds must not be traced.
+        checkpoints: for traced bounds, the number of values that reverse mode keeps at once, as in
+            `while_loop`. JAX does not have this argument.
 
     Returns:
         The last value.
 
     Raises:
-        ValueError: a bound is traced, but the loop is differentiated in reverse mode
-            (`toile.grad`) or `unroll` is given.
+        ValueError: a bound is traced, but `unroll` is given; or `checkpoints` is not an integer, or
+            less than 2.
 
     >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0)
     Array(10, dtype=int32, weak_type=True)
@@ -400,7 +427,7 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
         i, stop, value = carry
         return add(i, full_like(i, 1)), stop, body_fun(i, value)
 
-    return while_loop(continues, body, (low, high, init_val))[2]
+    return while_loop(continues, body, (low, high, init_val), checkpoints=checkpoints)[2]
 
 
 def _bounds_dtype(lower: Aval, upper: Aval) -> Any:
