@@ -312,18 +312,18 @@ ERRORS = {
     "while_pred_tree": (lambda lib: lib.lax.while_loop(lambda c: (1.0, 1.0), lambda c: c, 0.0),
                         r"boolean scalar, but got pytree PyTreeDef\(\(\*, \*\)\)\."),
     "while_tree": (lambda lib: lib.lax.while_loop(lambda c: True, lambda c: (1.0, 1.0), 0.0),
-                   r"pytree structure, but they differ:\n\nThe input carry c is a"),
+                   r"pytree structure, but they differ:\s+The input carry c is a"),
     "while_types": (lambda lib: lib.lax.while_loop(lambda c: True, lambda c: (True, True),
                                                    (np.bool_(True), FLOAT)),
-                    r"must have equal types, but they differ:\n\nThe input carry component c\[1\] "
+                    r"must have equal types, but they differ:\s+The input carry component c\[1\] "
                     r"has type float32\[\] but the corresponding output carry component has type "
                     r"bool\[\], so the dtypes do not match\."),
     "scan_trees": (lambda lib: lib.lax.scan(lambda c, x: (((0, 1), [2]), x), ((1,), (2,)), V),
-                   r"they differ:\n\n  \* the input carry component c\[0\] is a tuple of length 1 "
+                   r"they differ:[\s*]+[Tt]he input carry component c\[0\] is a tuple of length 1 "
                    "but the corresponding component of the carry output is a tuple of length 2, so "
-                   r"the lengths do not match;\n  \* the input carry component c\[1\]"),
+                   r"the lengths do not match[;.][\s*]+[Tt]he input carry component c\[1\]"),
     "scan_types": (lambda lib: lib.lax.scan(lambda c, x: (np.int32(0), x), FLOAT, V),
-                   r"equal types, but they differ:\n\nThe input carry c has type float32\[\]"),
+                   r"equal types, but they differ:\s+The input carry c has type float32\[\]"),
     "scan_pair": (lambda lib: lib.lax.scan(lambda c, x: FLOAT, 0, V),
                   r"scan body output must be a pair, got float32\[\]\."),
     "scan_lengths": (lambda lib: lib.lax.scan(lambda c, x: (c, x), 0, (V, V[:2])),

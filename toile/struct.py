@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast, dataclass_transform, overload
 
 from toile.engine import records
+from toile.engine.source import describe, here
 from toile.tree_util import register_dataclass
 
 __all__ = ["PyTreeNode", "dataclass", "field"]
@@ -89,10 +90,27 @@ def dataclass(clz: _T | None = None, **kwargs: object) -> _T | Callable[[_T], _T
     for each in dataclasses.fields(made):
         (data if each.metadata.get("pytree_node", True) else meta).append(each.name)
     made.replace = _replace
+    if options["frozen"]:
+        made.__setattr__ = _with_advice(made.__setattr__)
     register_dataclass(made, data, meta)
     made._toile_dataclass_fields = tuple(data)
     made._flax_dataclass = True
     return made
+
+
+def _with_advice(assign: Callable[..., None]) -> Callable[..., None]:
+    """The `__setattr__` of a frozen dataclass, whose error names `replace`."""
+
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        try:
+            assign(self, name, value)
+        except dataclasses.FrozenInstanceError:
+            raise dataclasses.FrozenInstanceError(
+                f"cannot assign to field {name!r}: needed a new {type(self).__name__}, got an "
+                f"assignment of {describe(value)} (write x = x.replace({name}=...)){here()}"
+            ) from None
+
+    return __setattr__
 
 
 def _replace(self: Any, **updates: Any) -> Any:

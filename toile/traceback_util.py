@@ -1,9 +1,10 @@
 """Tracebacks without the library's frames.
 
-`api_boundary` wraps a function. The tracebacks of exceptions that leave this function do not
-contain frames of toile or of registered files. `hide_flax_in_tracebacks` and
-`show_flax_in_tracebacks` choose whether the frames of module code are removed too; the option
-`flax_filter_frames` sets the default. The option `traceback_filtering` controls all other frames.
+The option `jax_traceback_filtering` chooses what happens to toile's own frames in tracebacks: by
+default they are removed (`toile.engine.tracebacks`), and "off" keeps them. `api_boundary` does the
+same for a function of yours, whatever raises the error.
+`hide_flax_in_tracebacks` and `show_flax_in_tracebacks` choose whether the frames of module code are
+removed too; the option `flax_filter_frames` sets the default.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from toile.configurations import config
-from toile.engine import source
+from toile.engine import source, tracebacks
 
 __all__ = [
     "UnfilteredStackTrace", "api_boundary", "hide_flax_in_tracebacks", "register_exclusion",
@@ -26,15 +27,8 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_NOTE = (
-    "--------------------\nFor simplicity, toile has removed its internal frames from the "
-    "traceback of the following exception. Set JAX_TRACEBACK_FILTERING=off to include these."
-)
-
-
-_PACKAGE = _HERE + os.sep
-_flax_exclusions = {os.path.join(_HERE, part) + os.sep for part in ("linen", "core")}
-_exclude_paths = [_PACKAGE]  # removed paths, including those of modules while they are hidden
+_NOTE = "The traceback of the following exception contains all frames."
+_module_folders = {os.path.join(_HERE, part) + os.sep for part in ("linen", "core")}
 
 
 class UnfilteredStackTrace(Exception):
@@ -43,44 +37,30 @@ class UnfilteredStackTrace(Exception):
 
 def register_exclusion(path: str) -> None:
     """Treat the files under `path` as module code, which is hidden from tracebacks."""
-    hidden = _modules_hidden()
-    _flax_exclusions.add(path)
-    source.register_exclusion(path)
-    if hidden:
-        hide_flax_in_tracebacks()
+    shown = bool(tracebacks.shown_folders)
+    _module_folders.add(path)
+    tracebacks.register_exclusion(path)
+    if shown:
+        show_flax_in_tracebacks()
 
 
 def hide_flax_in_tracebacks() -> None:
     """Hide the code of modules in tracebacks."""
-    _exclude_paths[:] = [_PACKAGE, *sorted(_flax_exclusions)]
+    tracebacks.shown_folders.clear()
 
 
 def show_flax_in_tracebacks() -> None:
     """Show the code of modules in tracebacks."""
-    _exclude_paths[:] = [_PACKAGE]
+    tracebacks.shown_folders.update(_module_folders)
 
 
-def _modules_hidden() -> bool:
-    return len(_exclude_paths) > 1
-
-
-def _shown(frame: Any) -> bool:
-    if frame.f_code.co_filename.startswith(tuple(_flax_exclusions)):
-        return not _modules_hidden()
-    return not source.is_internal(frame.f_code)
-
-
-if config.flax_filter_frames:
-    hide_flax_in_tracebacks()
+if not config.flax_filter_frames:
+    show_flax_in_tracebacks()
 
 
 def filter_traceback(tb: TracebackType | None) -> TracebackType | None:
     """The traceback without hidden frames."""
-    out = None
-    for frame, line in reversed(list(traceback.walk_tb(tb))):
-        if _shown(frame):
-            out = TracebackType(out, frame, frame.f_lasti, line)
-    return out
+    return tracebacks.users_frames(tb)
 
 
 def _under_boundary(frame: Any) -> bool:
@@ -112,7 +92,7 @@ def api_boundary(
                 raise
             if mode == "tracebackhide":
                 for frame, _ in traceback.walk_tb(e.__traceback__):
-                    if not _shown(frame):
+                    if tracebacks.is_hidden(frame.f_code):
                         frame.f_locals["__tracebackhide__"] = True
                 raise
             if mode == "remove_frames":
@@ -120,8 +100,9 @@ def api_boundary(
                 whole.__cause__, whole.__context__ = e.__cause__, e.__context__
                 whole.__suppress_context__ = e.__suppress_context__
                 e.__cause__ = whole
-            elif _NOTE not in getattr(e, "__notes__", ()):
-                e.add_note(_NOTE)
+            else:
+                tracebacks.expect_error()
+                tracebacks.tidy_causes(e)
             e.with_traceback(filter_traceback(e.__traceback__))
             raise
 

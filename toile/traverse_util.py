@@ -184,13 +184,17 @@ class Traversal(abc.ABC):
 
         def following(_: Any) -> Any:
             if not left:
-                raise ValueError(f"Traversal.set: Not enough values provided, got {len(values)}")
+                raise ValueError(
+                    f"Traversal.set: Not enough values provided, got {len(values)}{here()}"
+                )
             return left.pop(0)
 
         out = self.update(following, inputs)
         if left:
             used = len(values) - len(left)
-            raise ValueError(f"Traversal.set: Too many values provided, {len(values)} for {used}")
+            raise ValueError(
+                f"Traversal.set: Too many values provided, {len(values)} for {used}{here()}"
+            )
         return out
 
     def compose(self, other: Traversal) -> Traversal:

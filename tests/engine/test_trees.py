@@ -389,10 +389,10 @@ def test_alternating_structures():
 
 
 def test_mismatch_messages_name_the_path():
-    where = r"different types at key path\n *tree_map tree\['a'\]\[1\]"
+    where = r"different types at key path tree_map tree\['a'\]\[1\]"
     with pytest.raises(ValueError, match=where):
         tu.tree_map(lambda *xs: xs, {"a": [1, (2,)]}, {"a": [1, [2]]})
-    with pytest.raises(ValueError, match="list of length 2.*\n.*\n.*list of length 3") as caught:
+    with pytest.raises(ValueError, match="needed list of length 2, got list of length 3") as caught:
         tu.tree_map(lambda *xs: xs, {"a": [1, 2], "b": (1,)}, {"a": [1, 2, 3], "b": [1]})
     assert "More differences:\n  - at tree_map tree['b']" in str(caught.value)
     with pytest.raises(ValueError, match="only in the first: .'c'.; only in the second: .'d'."):

@@ -6,6 +6,7 @@ torch makes new ones from another seed and takes back what changed here.
 
 import functools
 import pathlib
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -246,3 +247,39 @@ def test_live_against_a_resnet_18_of_full_width():
     out = np.asarray(model.apply(variables, x))
     np.testing.assert_allclose(out, record["outputs"].numpy(), rtol=1e-5, atol=1e-5)
     assert_same_bytes(torch_weights.export(variables, names, like=state), state)
+
+
+class Flattening(nn.Module):
+    """A convolution, then a dense layer on the flattened image or on the means of the channels."""
+
+    pooled: bool
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Conv(3, (2, 2), padding="VALID", name="conv")(x)
+        x = x.mean((1, 2)) if self.pooled else x.reshape(x.shape[0], -1)
+        return nn.Dense(2, name="out")(nn.relu(nn.Dense(6, name="fc")(x)))
+
+
+def flattening(pooled):
+    shapes = toile.eval_shape(Flattening(pooled).init, toile.random.key(0), jnp.ones((1, 3, 3, 1)))
+    inputs = 3 if pooled else 12
+    state = {"conv.weight": np.ones((3, 1, 2, 2)), "conv.bias": np.ones(3),
+             "fc.weight": np.ones((6, inputs)), "fc.bias": np.ones(6),
+             "out.weight": np.ones((2, 6)), "out.bias": np.ones(2)}
+    return shapes, state
+
+
+def test_a_flattened_image_without_its_shape_is_told():
+    """Otherwise the weights would load silently in another order."""
+    names = {"conv": "conv", "out": "out"}
+    for fc in (None, "fc"):
+        shapes, state = flattening(pooled=False)
+        with pytest.warns(UserWarning, match=r"'fc' follows .* 3 channels and has 12 = 3 \* 4"):
+            torch_weights.load(shapes, state, names | {"fc": fc} if fc else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for image in ((3, 2, 2), (12,)):
+            fc = torch_weights.Dense("fc", flattened=image)
+            torch_weights.load(shapes, state, names | {"fc": fc})
+        torch_weights.load(*flattening(pooled=True))

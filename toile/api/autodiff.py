@@ -260,7 +260,8 @@ def check_callable(what: str, fun: Any) -> None:
     if not callable(fun):
         raise TypeError(
             f"Expected a callable value, got {fun!r}: {what} needed a function, got an object "
-            f"of type {type(fun).__name__}{here()}"
+            f"of type {type(fun).__name__} (pass the function without calling it: {what}(f), not "
+            f"{what}(f(x))){here()}"
         )
 
 

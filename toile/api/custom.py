@@ -28,6 +28,7 @@ from toile.engine.keypaths import keystr
 from toile.engine.program import Program, trace_program
 from toile.engine.source import describe, here, message
 from toile.engine.trace import Tracer, state
+from toile.engine.tracebacks import expect_error
 from toile.engine.treedefs import node_type
 from toile.engine.trees import flatten, flatten_with_path, structure, tree_map, unflatten
 from toile.primitives.barriers import stop_gradient
@@ -584,7 +585,11 @@ class custom_vjp(_Custom[P, R]):
             (tree, places), rest = kept, iter(residuals)
             leaves = [next(rest) if x is _MOVING else x for x in places]
             assert self.bwd is not None
-            found = self.bwd(*call.fixed, unflatten(tree, leaves), ct)
+            try:
+                found = self.bwd(*call.fixed, unflatten(tree, leaves), ct)
+            except Exception:
+                expect_error()
+                raise
             return self._checked(found, call.tree, avals)
 
         return call.run(CustomVJP(call.flat, fwd, bwd, name_of(self.fun), self.symbolic_zeros))
@@ -651,7 +656,8 @@ def _other_structure(rule: str, name: str, got: Any, needed: Any, more: str = ""
         "the args tuple of the primal function, and in particular must produce a tuple of length "
         "equal to the number of arguments to the primal function, but got bwd output structure "
         f"{got} for primal input structure {needed} from the rule {rule} for function "
-        f"{name}.{more}{here()}"
+        f"{name}.{more} (return a tuple with one cotangent for each argument: needed "
+        f"{needed.num_leaves} leaves, got {got.num_leaves}){here()}"
     )
 
 

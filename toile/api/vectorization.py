@@ -106,8 +106,8 @@ def vmap(
             raise ValueError(
                 "vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
                 "positional arguments passed to the function, but got "
-                f"len(in_axes)={len(in_axes)}, "
-                f"len(args)={len(args)}{here()}"
+                f"len(in_axes)={len(in_axes)}, len(args)={len(args)}: in_axes={in_axes} (give one "
+                f"entry for each positional argument){here()}"
             )
         leaves, in_tree = flatten((args, kwargs))
         if not leaves and axis_size is None:

@@ -18,7 +18,8 @@ from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import JaxRuntimeError
 from toile.engine.operation import Axis, Dim, Operation
-from toile.engine.source import here
+from toile.engine.source import here, user_source
+from toile.engine.tracebacks import expect_error
 from toile.primitives.families import bdim_at, reshape
 from toile.primitives.shapes import concatenate_all, slice_axis
 
@@ -68,6 +69,7 @@ class Callback(ByIdentity, Operation):
                  vmap_method: str | None = None, label: str = "callback"):
         self.function, self.avals = function, tuple(avals)
         self.vmap_method, self.label = vmap_method, label
+        self.place = user_source()  # errors may come up much later, where the program runs
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return list(self.avals)
@@ -76,14 +78,19 @@ class Callback(ByIdentity, Operation):
         try:
             outs = self.function(*[DeviceArray(x) for x in xs])
         except Exception as error:
-            raise _as_runtime_error(error) from error
+            expect_error()
+            raise _as_runtime_error(error) from None
         if len(outs) != len(self.avals):
             raise JaxRuntimeError(
                 f"{self.name}: Mismatched number of outputs from callback: needed "
                 f"{len(self.avals)} results from {self.label}, got {len(outs)} (return one array "
-                f"for each leaf of result_shape_dtypes){here()}"
+                f"for each leaf of result_shape_dtypes){self._called()}{here()}"
             )
         return [self._checked(i, o, self.avals[i]) for i, o in enumerate(outs)]
+
+    def _called(self) -> str:
+        """For errors: where the callback was put into the program."""
+        return f"\n  called at {self.place}" if self.place else ""
 
     def _checked(self, i: int, out: Any, aval: Aval) -> Any:
         """A result as an array of its aval; 64-bit dtypes become 32-bit dtypes unless x64 is on."""
@@ -92,14 +99,14 @@ class Callback(ByIdentity, Operation):
             raise JaxRuntimeError(
                 f"{self.name}: Incorrect output shape for return value #{i}: needed "
                 f"{aval.str_short()} from {self.label}, got shape {value.shape} (return that "
-                f"shape, or declare this one in result_shape_dtypes){here()}"
+                f"shape, or declare this one in result_shape_dtypes){self._called()}{here()}"
             )
         found = dtypes.canonicalize_dtype(value.dtype)
         if found != aval.dtype:
             raise JaxRuntimeError(
                 f"{self.name}: Incorrect output dtype for return value #{i}: needed "
                 f"{aval.str_short()} from {self.label}, got {found} (convert it with "
-                f".astype, or declare {found} in result_shape_dtypes){here()}"
+                f".astype, or declare {found} in result_shape_dtypes){self._called()}{here()}"
             )
         return value.astype(found, copy=False)
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from toile.engine import trees
 from toile.engine.keypaths import DictKey
+from toile.engine.source import here
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -73,11 +74,11 @@ class FrozenDict(Mapping[K, V]):
     def __setitem__(self, key: K, value: V) -> None:
         raise ValueError(
             f"FrozenDict is immutable. Setting {key!r} needs a new one: use"
-            f" .copy({{{key!r}: ...}}), or .unfreeze() for a dict that can be changed"
+            f" .copy({{{key!r}: ...}}), or .unfreeze() for a dict that can be changed{here()}"
         )
 
     def __delitem__(self, key: K) -> None:
-        raise ValueError(f"FrozenDict is immutable. Use rest, value = x.pop({key!r})")
+        raise ValueError(f"FrozenDict is immutable. Use rest, value = x.pop({key!r}){here()}")
 
     def __contains__(self, key: object) -> bool:
         return key in self._dict
@@ -306,7 +307,7 @@ def pop(
 def _plain_copy(name: str, x: Any) -> dict[Any, Any]:
     """A copy of a dict in which every container is copied too."""
     if not isinstance(x, dict):
-        raise TypeError(f"{name}: Expected FrozenDict or dict, got {type(x)}")
+        raise TypeError(f"{name}: Expected FrozenDict or dict, got {type(x)}{here()}")
     leaves, treedef = trees.flatten(x)
     return treedef.unflatten(leaves)
 

@@ -17,6 +17,7 @@ import numpy as np
 from toile import dtypes, random
 from toile.configurations import config
 from toile.core.frozen_dict import FrozenDict
+from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.tree_util import GetAttrKey, register_pytree_with_keys
 
@@ -33,7 +34,7 @@ def _digest(data: tuple[Any, ...], separated: bool) -> np.uint32:
         elif isinstance(x, int):
             text.update(x.to_bytes((x.bit_length() + 7) // 8, byteorder="big"))
         else:
-            raise ValueError(f"Expected int or string, got: {x}")
+            raise ValueError(f"Expected int or string, got: {x}{here()}")
     return np.uint32(int.from_bytes(text.digest()[:4], byteorder="big"))
 
 

@@ -24,7 +24,7 @@ from toile.core.frozen_dict import FrozenDict, freeze
 from toile.core.rng import LazyRng, fold_in_static
 from toile.core.variables import Variable
 from toile.engine import trees
-from toile.engine.source import here
+from toile.engine.source import here, modules
 from toile.engine.trace import Array, named_scope, state
 
 _EMPTY: FrozenDict = FrozenDict()
@@ -358,15 +358,28 @@ class Scope:
         """Return whether there is a random stream `name`."""
         return name in self.rngs
 
+    def _missing_stream(self, name: str) -> errors.InvalidRngError:
+        """The error for a random stream that this scope does not have."""
+        callers = [module.scope for module in modules.stack if module is not None]
+        outside = {stream for scope in callers if scope is not None for stream in scope.rngs}
+        if name in outside:
+            return errors.InvalidRngError(
+                f'{self.name} needs PRNG for "{name}": needed it at {self.path_text}, got only the '
+                f"streams {sorted(self.rngs)} ({sorted(outside)} were given, but a transformation "
+                "such as nn.scan or nn.vmap does not pass this one on)",
+                f"name it in the transformation: split_rngs={{..., '{name}': True}} gives each "
+                "step its own key, False the same key",
+            )
+        return errors.InvalidRngError(
+            f'{self.name} needs PRNG for "{name}": pass rngs={{"{name}": key}} to init or '
+            f"apply (at {self.path_text}, streams given: {sorted(self.rngs)})"
+        )
+
     def make_rng(self, name: str = "params") -> Any:
         """Return the next key of a random stream. If the stream is missing, `params` is used."""
         if name not in self.rngs:
             if "params" not in self.rngs:
-                raise errors.InvalidRngError(
-                    f'{self.name} needs PRNG for "{name}": pass rngs={{"{name}": key}} to init or '
-                    f"apply (at {self.path_text}, streams given: "
-                    f"{sorted(self.rngs)})"
-                )
+                raise self._missing_stream(name)
             name = "params"
         self._check_valid()
         self._check_writable(f"draws a key of the stream '{name}'")

@@ -18,11 +18,13 @@ import numpy as np
 from toile.engine import devices, dtypes
 from toile.engine.avals import Aval
 from toile.engine.buffers import LATE, Signature
+from toile.engine.foreign_names import method_instead
 from toile.engine.fp_errors import quiet_runner
 from toile.engine.nan_notices import notice_read, notices
 from toile.engine.shardings import SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.trace import Array, state
+from toile.engine.tracebacks import expect_error
 
 ndarray = np.ndarray
 
@@ -82,6 +84,10 @@ class ConcreteArray(Array):
             text = f"{kind!r} object has no attribute {name!r}"
             if name == "__cuda_array_interface__":
                 text = f"{name} is only defined for GPU buffers."
+            hint = method_instead(name)
+            if hint:
+                text += hint
+                expect_error()
             raise AttributeError(text, name=name, obj=self)
         return fill(self)
 
@@ -366,7 +372,10 @@ class DeviceArray(ConcreteArray):
 
     def __iter__(self) -> Iterator[Any]:
         if not self._data.ndim:
-            raise TypeError("iteration over a 0-d array" + here())
+            raise TypeError(
+                "iteration over a 0-d array (needed at least one axis, got shape (): read the "
+                f"value with x.item(), or write x.reshape(1)){here()}"
+            )
         if state.trace is not None:
             return iter([self[i] for i in range(self._data.shape[0])])
         weak = self.weak_type
@@ -465,6 +474,27 @@ _FLOAT32 = np.dtype(np.float32)
 _quiet = quiet_runner()  # shared by threads; if it is busy, a thread uses its own `state.quiet`
 
 
+def _with_number(
+    ufunc: Any, swap: bool, slow: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    """The part of an operator for operands that are numbers of Python; others take `slow`."""
+
+    def rest(self: Any, other: Any) -> Any:
+        kind = other.__class__
+        if state.trace is not None or not (kind is float or kind is int):
+            return slow(self, other)
+        a = self._data
+        if a.dtype.char not in _FAST_FLOAT:
+            return slow(self, other)
+        pair = (other, a) if swap else (a, other)
+        try:
+            return _host(state.quiet(ufunc, *pair), self.weak_type)
+        except MemoryError:
+            return slow(self, other)
+
+    return rest
+
+
 def _binary(
     name: str, ufunc: Any, chars: frozenset[str], swap: bool = False
 ) -> Callable[..., Any]:
@@ -490,7 +520,7 @@ def _binary(
                     out = quiet(ufunc, a, b)
                 except RuntimeError:  # another thread is using it
                     out = state.quiet(ufunc, a, b)
-                except ValueError:
+                except (ValueError, MemoryError):
                     return slow(self, other)
                 if type(out) is not ndarray:
                     out = np.asarray(out)
@@ -500,19 +530,10 @@ def _binary(
                 return result
         return rest(self, other)
 
-    def rest(self: Any, other: Any) -> Any:
-        kind = other.__class__
-        if state.trace is not None or not (kind is float or kind is int):
-            return slow(self, other)
-        a = self._data
-        if a.dtype.char not in _FAST_FLOAT:
-            return slow(self, other)
-        pair = (other, a) if swap else (a, other)
-        return _host(state.quiet(ufunc, *pair), self.weak_type)
-
     def slow(self: Any, other: Any) -> Any:
         return getattr(Array, name)(self, other)
 
+    rest = _with_number(ufunc, swap, slow)
     method.__name__ = method.__qualname__ = name
     return method
 

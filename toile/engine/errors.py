@@ -8,6 +8,7 @@ do, in at most 15 lines. `toile.errors` is the public module. The programs assum
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from toile.engine.source import describe, here
@@ -341,7 +342,8 @@ _CONVERSIONS = {
     "bool": (
         TracerBoolConversionError,
         "Attempted boolean conversion of",
-        "use `toile.numpy.where` or `toile.lax.cond`, or mark the argument with static_argnums",
+        "use `toile.numpy.where` or `toile.lax.cond`, for a loop `toile.lax.while_loop`, or mark "
+        "the argument with static_argnums",
     ),
     "array": (
         TracerArrayConversionError,
@@ -362,7 +364,8 @@ _METHODS = ("tobytes", "tolist")
 
 def conversion_error(tracer: Any, wanted: str) -> Exception:
     """The error for a tracer that was asked for its value as `wanted`."""
-    fix = "compute it outside the traced function, or mark the argument with static_argnums"
+    fix = ("compute it outside the traced function, or mark the argument with static_argnums; to "
+           "print it, use toile.debug.print, or return it")
     used, arose = f" needed one for `{wanted}`, got", ""
     if wanted in _METHODS:
         used = f" needed a known value. The {wanted}() method was called on"
@@ -416,13 +419,27 @@ def shape_error(
     return ShapeError(f"{said or op}: needed {needed}, got {got}{tail}{here()}")
 
 
-def call_error(error: TypeError, fun: Any) -> TypeError:
+def call_error(error: TypeError, fun: Any, args: Sequence[Any] = ()) -> TypeError:
     """The error for a function that cannot be called with its arguments; other errors unchanged."""
     trace = error.__traceback__
     if trace is None or trace.tb_next is not None or "\n  at " in str(error):
         return error  # raised inside the function
     name = getattr(fun, "__name__", type(fun).__name__)
-    return TypeError(f"{error} (needed: {name} to take the arguments it is called with){here()}")
+    given = ", ".join([describe(x) for x in args])
+    return TypeError(
+        f"{error} (needed: {name} to take the arguments it is called with, got {len(args)}: "
+        f"({given}); add or remove parameters of {name}){here()}"
+    )
+
+
+def recursion_text(name: str) -> str:
+    """For the error of a traced function that does not stop calling itself."""
+    return (
+        f"maximum recursion depth exceeded while {name or 'a function'} was traced: needed a "
+        "function that stops calling itself, got one that does not (a traced value cannot stop it: "
+        "use `toile.lax.while_loop` or `toile.lax.fori_loop`, or mark the argument with "
+        "static_argnums)"
+    )
 
 
 def axis_error(axis: int, ndim: int, name: str = "axis") -> ValueError:

@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
 from typing import Any
 
+from toile.engine.foreign_names import instead
 from toile.engine.locks import loading
 from toile.engine.suggestions import did_you_mean
+from toile.engine.tracebacks import expect_error
 
 _IMPORT = re.compile(r"^from (\S+) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 
@@ -36,7 +38,8 @@ class MissingName(AttributeError):
         text = f"module {self.package!r} has no attribute {self.name!r}"
         if self.more:
             return f"{text} ({self.more})"
-        return text + did_you_mean(str(self.name), dir(self.obj))
+        name = str(self.name)
+        return text + (instead(self.package, name) or did_you_mean(name, dir(self.obj)))
 
 
 def names_in(stub: str) -> Homes:
@@ -96,6 +99,8 @@ def attach_table(
             else:
                 value = compat_name(package, name)
         if value is None and not home:
+            if not name.startswith("__"):
+                expect_error()
             raise missing(package, name)
         setattr(sys.modules[package], name, value)
         return value

@@ -20,11 +20,13 @@ from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.fp_errors import ignore_errors, restore_errors
+from toile.engine.host_memory import memory_error
 from toile.engine.key_uses import KeyUse, uses_all
 from toile.engine.platform_registry import registry
 from toile.engine.sharded import layout
 from toile.engine.source import here
 from toile.engine.trace import state
+from toile.engine.tracebacks import expect_error
 from toile.engine.traits import Traits
 
 ndarray = np.ndarray
@@ -247,8 +249,11 @@ def run_eager(op: Operation, args: Sequence[Any]) -> Any:
         return _run_inferred(op, args, raws)
     try:
         out = state.quiet(op.eager, np, *raws)
-    except Exception:
-        op.infer(*[aval_of(a) for a in args])  # raises in the user's terms
+    except Exception as error:
+        outs = infer_list(op, [aval_of(a) for a in args])  # raises in the user's terms
+        if isinstance(error, MemoryError):
+            raise memory_error(op.name, outs) from None
+        expect_error()
         raise
     if out.__class__ is not ndarray:
         out = np.asarray(out)
@@ -266,6 +271,11 @@ def _run_inferred(op: Operation, args: Sequence[Any], raws: Sequence[Any]) -> An
     token = ignore_errors()
     try:
         results = runner.eager(np, *raws)
+    except MemoryError:
+        raise memory_error(op.name, outs) from None
+    except Exception:
+        expect_error()
+        raise
     finally:
         restore_errors(token)
     if not op.multiple:

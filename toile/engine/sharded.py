@@ -153,7 +153,10 @@ class Sharded(ConcreteArray):
 
     def __iter__(self) -> Iterator[Any]:
         if not self._aval.shape:
-            raise TypeError("iteration over a 0-d array" + here())
+            raise TypeError(
+                "iteration over a 0-d array (needed at least one axis, got shape (): read the "
+                f"value with x.item(), or write x.reshape(1)){here()}"
+            )
         return iter([self[i] for i in range(self._aval.shape[0])])
 
 

@@ -3,41 +3,23 @@
 A location is captured only during staging (or on failure), as a code object and an instruction
 offset; the text is made when it is read. Frames inside toile are skipped, so the innermost
 remaining frame is the user's; the frame that it called is the public function of toile, whose
-arguments an error shows by shape and dtype. May import nothing but the standard library.
+arguments an error shows by shape and dtype. May import engine.tracebacks only.
 """
 
 from __future__ import annotations
 
 import linecache
-import os
 import sys
 import threading
 from types import CodeType, FrameType
 from typing import Any
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LIBRARY_FILES = (os.sep + "contextlib.py", os.sep + "functools.py")
-_NUMPY = os.path.join("", "site-packages", "numpy", "")
-_GENERATED = ("<frozen", "<toile ")  # the import machinery; code that toile writes
-_excluded: list[str] = [_PACKAGE]
-_internal: dict[str, bool] = {}  # by file name: hashing a code object reads all of it
+from toile.engine import tracebacks
+from toile.engine.tracebacks import is_internal, register_exclusion
 
-
-def register_exclusion(path: str) -> None:
-    """Treat frames of files under `path` as library code in locations and tracebacks."""
-    _excluded.append(path)
-    _internal.clear()
-
-
-def is_internal(code: CodeType) -> bool:
-    """Whether `code` belongs to toile, to a registered library or to the import machinery."""
-    name = code.co_filename
-    known = _internal.get(name)
-    if known is None:
-        known = name.startswith(tuple(_excluded)) or name.startswith(_GENERATED)
-        known = known or name.endswith(_LIBRARY_FILES) or _NUMPY in name
-        _internal[name] = known
-    return known
+__all__ = ["Source", "describe", "here", "is_internal", "message", "module_path", "modules",
+           "name_call", "name_module", "in_backward", "register_exclusion", "user_source",
+           "variable_name"]
 
 
 class Source:
@@ -97,7 +79,7 @@ def in_backward(source: Source | None) -> Source | None:
 def user_source(depth: int = 1) -> Source | None:
     """The innermost frame outside toile, or None when there is none."""
     frame: FrameType | None = sys._getframe(depth)
-    known = _internal
+    known = tracebacks._internal
     while frame is not None:
         code = frame.f_code
         if not known.get(code.co_filename) and not is_internal(code):
@@ -125,12 +107,31 @@ class _Modules(threading.local):
 modules = _Modules()
 
 
-def module_path() -> str:
-    """For errors: which module is being called."""
-    module = modules.stack[-1]
+def module_path(module: Any = None) -> str:
+    """For errors: the path of a module, by default of the one that is being called."""
+    module = modules.stack[-1] if module is None else module
     if module is None or module.scope is None:
         return ""
     return f"\n  in module {module.scope.path_text} ({type(module).__name__})"
+
+
+def name_module(error: BaseException, module: Any) -> None:
+    """Add the module that was called to an error of the user's code."""
+    tracebacks.expect_error()
+    path = module_path(module)
+    if path and "\n  in module " not in f"{error}" and not any(
+        note.startswith("  in module ") for note in getattr(error, "__notes__", ())
+    ):
+        error.add_note(path[1:] + _ADVICE.get(str(error), ""))
+
+
+# Errors of Python itself that have a known reason inside modules.
+_ADVICE = {
+    "'tuple' object has no attribute 'append'": (
+        "\n  (a module keeps lists as tuples: make the list first, as in layers = [...], and "
+        "assign it once in `setup`: self.layers = layers)"
+    ),
+}
 
 
 def here() -> str:
@@ -145,13 +146,25 @@ def here() -> str:
     while frame is not None and is_internal(frame.f_code):
         inside.append(frame)
         frame = frame.f_back
-    call = module_path() + _call(inside)
-    if frame is None:
-        return call
-    found = Source(frame.f_code, frame.f_lasti)
-    text = found.text()
-    line = f"\n  at {found.file}:{found.line} in {found.function}"
-    return call + line + (f"\n    {text}" if text else "")
+    text = module_path()
+    text += (_module_arguments(inside) if text else "") + _call(inside)
+    if frame is not None:
+        found = Source(frame.f_code, frame.f_lasti)
+        line = found.text()
+        text += f"\n  at {found.file}:{found.line} in {found.function}"
+        text += f"\n    {line}" if line else ""
+    tracebacks.expect_error()
+    return text
+
+
+def _module_arguments(frames: list[FrameType]) -> str:
+    """What the module that is being called was called with, if there are arrays."""
+    for frame in frames:
+        if frame.f_code.co_name == "_call_wrapped_method":
+            args = [a for a in frame.f_locals.get("args", ()) if hasattr(a, "shape")]
+            given = ", ".join([describe(a) for a in args])
+            return f", called with {given}" if given else ""
+    return ""
 
 
 def message(error: BaseException) -> str:
@@ -198,12 +211,14 @@ def _public_name(frame: FrameType) -> str:
         root, inner = str(frame.f_locals.get("name", root)), ""
     if root.startswith("_") or "." in root or "<lambda>" in root:
         return ""
-    path = str(frame.f_globals.get("__name__", "")).split(".")
+    home = str(frame.f_globals.get("__name__", ""))
+    path = home.split(".")
     for i in range(1, len(path) + 1):
         module = sys.modules.get(".".join(path[:i]))
         if path[i - 1] in _LAYERS or path[i - 1].startswith("_"):
             return ""
-        if hasattr(module, "__path__") and root in vars(module):
+        found = vars(module).get(root) if hasattr(module, "__path__") else None
+        if found is not None and getattr(found, "__module__", home) == home:
             return ".".join(path[:i]) + "." + root + ("(...)" if inner else "")
     listed = root in frame.f_globals.get("__all__", ())
     return f"{frame.f_globals['__name__']}.{root}" if listed else ""

@@ -19,6 +19,7 @@ from toile.engine import errors
 from toile.engine.avals import Aval
 from toile.engine.fp_errors import quiet_runner
 from toile.engine.source import Source, here, user_source
+from toile.engine.tracebacks import expect_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -169,6 +170,13 @@ def opened(trace: Trace) -> Iterator[None]:
     state.trace = trace
     try:
         yield
+    except RecursionError as error:
+        error.args = (errors.recursion_text(getattr(trace, "name", "")),)
+        expect_error()
+        raise
+    except Exception:  # of a function that is transformed
+        expect_error()
+        raise
     finally:
         state.trace = previous
         trace.close()

@@ -181,14 +181,19 @@ def mismatch(
     name: str, prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None
 ) -> ValueError | None:
     """One error that lists the differences by key path; None if there are none."""
-    errors = prefix_errors(prefix_tree, full_tree, is_leaf)
-    if not errors:
-        return None
-    fix = f"{errors[0](name)} (needed trees of equal structure)"
-    if len(errors) == 1:
-        return ValueError(fix + here())
     found = list(_differences((), prefix_tree, full_tree, is_leaf, prefix=True))
-    lines = [f"  - at {name}{keystr(f[0])}: needed {f[1]}, got {f[2]}" for f in found[1:LISTED]]
+    if not found:
+        return None
+    path, first, second, why, title = found[0]
+    text = (
+        f"pytree structure error: {title} at key path {name}{keystr(path)}: needed {first}, got "
+        f"{second}, so {' '.join(why.split())} (needed trees of equal structure: give both the "
+        "same keys and containers)"
+    )
+    if len(found) > 1:
+        text += "\nMore differences:"
+    for path, first, second, *_ in found[1:LISTED]:
+        text += f"\n  - at {name}{keystr(path)}: needed {first}, got {second}"
     if len(found) > LISTED:
-        lines.append(f"  - and {len(found) - LISTED} more")
-    return ValueError(fix + "\nMore differences:\n" + "\n".join(lines) + here())
+        text += f"\n  - and {len(found) - LISTED} more"
+    return ValueError(text + here())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from toile.engine.keypaths import DictKey, KeyPath
 from toile.engine.source import here
+from toile.engine.tracebacks import expect_error
 from toile.engine.treecode import extractor, worth_compiling
 from toile.engine.treedefs import (
     CACHE_LIMIT,
@@ -290,10 +291,14 @@ def tree_map(
     {'a': 11, 'b': [22, 33]}
     """
     first, treedef = flatten(tree, is_leaf)
-    if not rest:
-        return treedef.unflatten(list(map(f, first)))
-    columns = _columns("tree_map tree", treedef, tree, rest, is_leaf)
-    return treedef.unflatten(list(map(f, first, *columns)))
+    try:
+        if not rest:
+            return treedef.unflatten(list(map(f, first)))
+        columns = _columns("tree_map tree", treedef, tree, rest, is_leaf)
+        return treedef.unflatten(list(map(f, first, *columns)))
+    except Exception:
+        expect_error()
+        raise
 
 
 def broadcast_prefix(

@@ -345,7 +345,17 @@ class IncorrectPostInitOverrideError(FlaxError):
         Model().init(random.key(0), jnp.ones(3))
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own_init: Any = None) -> None:
+        if own_init is not None:
+            code = own_init.__code__
+            name = own_init.__qualname__.rpartition(".")[0]
+            super().__init__(
+                f"`{name}.__init__` (at {code.co_filename}:{code.co_firstlineno}) replaces the "
+                "constructor that nn.Module makes from the fields of the class",
+                f"remove __init__; declare the arguments as fields, as in `class {name}(nn.Module):"
+                " width: int`, and create layers in `setup` or in a method with @nn.compact",
+            )
+            return
         super().__init__(
             "Overrode `.__post_init__()` without calling `super().__post_init__()`",
             "end __post_init__ with super().__post_init__()",

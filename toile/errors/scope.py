@@ -60,8 +60,8 @@ class InvalidRngError(FlaxError):
         model.apply({}, jnp.ones(3), rngs={"dropout": random.key(1)})
     """
 
-    def __init__(self, msg: str) -> None:
-        super().__init__(msg)
+    def __init__(self, msg: str, fix: str = "") -> None:
+        super().__init__(msg, fix)
 
 
 class ApplyScopeInvalidVariablesTypeError(FlaxError):

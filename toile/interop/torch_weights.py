@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -285,6 +286,7 @@ def _plan(
                 problems.names.append(_no_layer(layer, target, tree))
             else:
                 named[layer] = rule
+    _warn_of_flattened(named, known)
     for layer, rule in named.items():
         try:
             pairs = rule.pairs(tree.shapes(rule.path))
@@ -295,6 +297,39 @@ def _plan(
         for pair in pairs:
             full = [rule.torch_name(layer, name) for name in pair.names]
             yield full, [_leaf_path(rule, leaf) for leaf in pair.leaves], pair
+
+
+def _warn_of_flattened(named: Mapping[str, Rule], known: Mapping[str, Any] | None) -> None:
+    """Warn of dense layers behind a convolution whose inputs seem to be flattened images.
+
+    Their inputs have another order in torch, and nothing else would notice it: the shapes fit."""
+    if known is None:
+        return
+    places = {name: i for i, name in enumerate(known)}
+    order = sorted(named, key=lambda layer: places.get(f"{layer}.weight", len(places)))
+    weights = {layer: known[f"{layer}.weight"] for layer in order if f"{layer}.weight" in known}
+    made = {layer: x.shape[1 if isinstance(named[layer], ConvTranspose) else 0]
+            for layer, x in weights.items() if isinstance(named[layer], (Conv, ConvTranspose))}
+    channels = 0  # of the convolution before
+    for layer, weight in weights.items():
+        rule = named[layer]
+        channels = made.get(layer, channels)
+        if not isinstance(rule, Dense):
+            continue
+        inputs = weight.shape[-1]  # as many as some convolution makes: the means of its channels
+        seems = 0 < channels < inputs and inputs % channels == 0 and inputs not in made.values()
+        if rule.flattened is None and seems:
+            pixels = inputs // channels
+            warnings.warn(
+                f"torch_weights: {layer!r} follows a convolution with {channels} channels and has "
+                f"{inputs} = {channels} * {pixels} inputs. If they are a flattened image, torch "
+                "has them in another order, and the loaded weights give wrong results (pass names={"
+                f"{layer!r}: torch_weights.Dense({rule.path!r}, flattened=({channels}, height, "
+                f"width))}} with height * width = {pixels}; if not, flattened=({inputs},) avoids "
+                f"this warning){here()}",
+                stacklevel=5,
+            )
+        channels = 0
 
 
 def _no_layer(layer: str, target: str | Rule, tree: _Tree) -> str:

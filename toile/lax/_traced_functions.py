@@ -79,21 +79,58 @@ def _call_tree(args_tree: Any) -> Any:
     return structure((args, {}))
 
 
-def check_same_structure(subject: str, first: Any, second: Any, names: tuple[str, str],
-                         hint: str) -> None:
-    """Raise unless two structures are equal, listing where they differ.
+Types = tuple[Sequence[Aval], Sequence[Aval]]
 
-    Names may contain placeholders for the path: `{path}`, `{at}` and `{component}`."""
+
+def check_same_structure(subject: str, first: Any, second: Any, types: Types,
+                         names: tuple[str, str], hint: str) -> None:
+    """Raise unless two structures are equal, showing both trees and listing where they differ.
+
+    Names may contain placeholders for the path: `{path}`, `{at}` and `{component}`. `types` are the
+    leaves of both trees."""
     if first == second:
         return
     lines = []
-    for path, one, other, why in list(equality_errors(_dummy(first), _dummy(second)))[:6]:
+    for path, one, other, why in list(equality_errors(_dummy(first), _dummy(second)))[:_LISTED]:
         left, right = (_placed(name, keystr(path)) for name in names)
         lines.append(f"{left} is a {_leaf_text(one)} but {right} is a {_leaf_text(other)}, so "
                      f"{why}")
-    raise TreeStructureError(f"{subject} must have the same pytree structure, but they "
-                             f"differ:\n\n{_listed(lines)}\n\n{hint} (got {first} and {second}: "
-                             f"return the same tuples, lists and dicts){here()}")
+    rows = _rows(first, types[0], second, types[1])
+    raise TreeStructureError(f"{subject} must have the same pytree structure, but they differ: "
+                             f"{_listed(lines)} {hint} (return the same tuples, lists and dicts)"
+                             f"{_side_by_side(rows, names)}{here()}")
+
+
+_LISTED = 3  # differences in one message, and rows of the table below it
+
+
+def _rows(first: Any, lefts: Sequence[Aval], second: Any,
+          rights: Sequence[Aval]) -> list[tuple[str, str, str]]:
+    """(path, type in the first tree, type in the second) of the leaves of two trees."""
+    one, other = (
+        {keystr(path): aval.str_short()
+         for (path, _), aval in zip(flatten_with_path(_dummy(tree))[0], avals, strict=True)}
+        for tree, avals in ((first, lefts), (second, rights))
+    )
+    return [(path, one.get(path, "-"), other.get(path, "-")) for path in {**one, **other}]
+
+
+def _side_by_side(rows: list[tuple[str, str, str]], names: tuple[str, str]) -> str:
+    """Two trees as a table; arrows mark the leaves that differ, which come before all others."""
+    if len(rows) < 2:  # the sentence says it all
+        return ""
+    titles = [_placed(name, "").removeprefix("the ").removeprefix("corresponding ").strip()
+              for name in names]
+    chosen = sorted(rows, key=lambda row: row[1] == row[2])[:_LISTED]
+    shown = [("", *titles)] + [row for row in rows if row in chosen]
+    widths = [max(len(row[i]) for row in shown) for i in range(3)]
+    out = ""
+    for i, row in enumerate(shown):
+        cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        mark = "->" if i and row[1] != row[2] else "  "
+        out += f"\n  {mark} {cells.rstrip()}"
+    left = len(rows) - len(chosen)
+    return out + (f"  (and {left} more)" if left else "")
 
 
 def _placed(name: str, path: str) -> str:
@@ -102,11 +139,9 @@ def _placed(name: str, path: str) -> str:
 
 
 def _listed(lines: list[str]) -> str:
-    """Sentences that each describe one difference: a single sentence, or a list."""
-    if len(lines) == 1:
-        [line] = lines
-        return f"The {line[4:]}." if line.startswith("the ") else f"{line}."
-    return ";\n".join(f"  * {line}" for line in lines) + "."
+    """Sentences that each describe one difference."""
+    return " ".join(
+        f"The {line[4:]}." if line.startswith("the ") else f"{line}." for line in lines)
 
 
 class _Leaf:
@@ -130,14 +165,15 @@ def check_same_types(subject: str, tree: Any, needed: Sequence[Aval], got: Seque
     ]
     if not bad:
         return
-    paths = [keystr(p) for p, _ in flatten_with_path(unflatten(tree, [0] * len(needed)))[0]]
+    rows = _rows(tree, needed, tree, got)
     lines = [
-        f"{_placed(names[0], paths[i])} has type {a.str_short()} but {names[1]} has type "
+        f"{_placed(names[0], rows[i][0])} has type {a.str_short()} but {names[1]} has type "
         f"{b.str_short()}, so {_why(a, b)} do not match"
-        for i, a, b in bad[:6]
+        for i, a, b in bad[:_LISTED]
     ]
-    raise TreeStructureError(f"{subject}\n\n{_listed(lines)}\n\n{hint} (convert with .astype, or "
-                             f"start with an array of the resulting dtype and shape){here()}")
+    raise TreeStructureError(f"{subject} {_listed(lines)} {hint} (convert with .astype, or "
+                             f"start with an array of the resulting dtype and shape)"
+                             f"{_side_by_side(rows, names)}{here()}")
 
 
 def _why(a: Aval, b: Aval) -> str:
@@ -151,7 +187,7 @@ def check_carry(what: str, fun: Any, tree: Any, avals: Sequence[Aval], out_tree:
     """Raise unless a loop's carry keeps its structure, shapes and dtypes."""
     subject = f"{what} body function carry input and carry output"
     name = f"the input carry {{component}}{_first(fun)}{{path}}"
-    check_same_structure(subject, tree, out_tree,
+    check_same_structure(subject, tree, out_tree, (avals, outs),
                          (name, "the corresponding component of the carry output"),
                          "Return the carry as it came in.")
     check_same_types(f"{subject} must have equal types, but they differ:", tree, avals, outs,

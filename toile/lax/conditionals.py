@@ -95,7 +95,11 @@ def _all_operands(operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
 
 def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> Any:
     if not (callable(true_fun) and callable(false_fun)):
-        raise TypeError("lax.cond: true_fun and false_fun arguments should be callable." + here())
+        raise TypeError(
+            "lax.cond: true_fun and false_fun arguments should be callable: got "
+            f"{describe(true_fun)} and {describe(false_fun)} (pass functions, such as lambda x: x, "
+            f"or select values with toile.numpy.where(pred, x, y)){here()}"
+        )
     if pred is None:
         raise TypeError("cond predicate is None" + here())
     try:
@@ -198,6 +202,7 @@ def _branched(what: str, index: Any, branches: Sequence[Any], operands: Sequence
     for i in order[1:]:
         one, other = names[order[0]], names[i]
         check_same_structure(f"{what} branch outputs", lead[2], staged[i][2],
+                             (lead[0].out_avals, staged[i][0].out_avals),
                              (f"{one} output{{at}}", f"{other} output{{at}}"),
                              f"Return the same from {one} and {other}.")
         check_same_types(f"{what} branches must have equal output types but they differ.", lead[2],

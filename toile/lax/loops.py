@@ -178,7 +178,7 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
     if len(sizes) > 1:
         raise ValueError("scan got values with different leading axis sizes: "
                          f"{', '.join(str(x.shape[0]) for x in rows)}. (xs of structure "
-                         f"{xs_tree}){here()}")
+                         f"{xs_tree}: slice or pad them to the same length){here()}")
     if not sizes:
         raise ValueError("scan got no values to scan over and `length` not provided (pass xs, or "
                          "length=)" + here())
@@ -411,7 +411,7 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
             try:
                 out = body_fun(i, value)
             except TypeError as error:
-                raise call_error(error, body_fun) from error.__cause__
+                raise call_error(error, body_fun, (i, value)) from error.__cause__
             return (add(i, full_like(i, 1)), out), None
 
         # The index is weakly typed, whatever the bounds are.

@@ -312,7 +312,9 @@ def _broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     for ns in zip(*padded, strict=True):
         others = {n for n in ns if n != 1}
         if len(others) > 1:
-            raise ValueError(f"Incompatible shapes for broadcasting: shapes={list(shapes)}{here()}")
+            raise ValueError(f"Incompatible shapes for broadcasting: shapes={list(shapes)} "
+                             "(sizes must be equal or 1, aligned from the last axis: insert an "
+                             f"axis with x[:, None], or transpose){here()}")
         result.append(others.pop() if others else 1)
     return tuple(result)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from toile import errors
-from toile.engine.source import here
+from toile.engine.source import here, name_module
 from toile.linen.context import function_name
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -130,7 +130,11 @@ def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
     def managed(*args: Any, **kwargs: Any) -> Any:
         # A callable in a class body need not be a method, so look at its first argument.
         if args and hasattr(args[0].__class__, "_call_wrapped_method"):
-            return args[0]._call_wrapped_method(fun, name, is_compact, args[1:], kwargs)
+            try:
+                return args[0]._call_wrapped_method(fun, name, is_compact, args[1:], kwargs)
+            except Exception as error:
+                name_module(error, args[0])
+                raise
         return fun(*args, **kwargs)
 
     return _marked(managed, method_handler_wrapped=True)

@@ -148,7 +148,13 @@ class _NoAttribute(AttributeError):
         cls = type(module).__name__
         text = f'"{cls}" object has no attribute "{name}".'
         near = did_you_mean(name, {*vars(module), *dir(type(module))})
-        if near:
+        if name == "__call__":
+            text += (
+                " Needed a method __call__, which init and apply run (write `def __call__(self, "
+                "x)`; PyTorch calls it forward), or name another method: init(key, x, "
+                "method='forward')"
+            )
+        elif near:
             text += near
         elif module.scope is None:
             text += (
@@ -573,10 +579,13 @@ def merge_param(name: str, a: T | None, b: T | None) -> T:
     (3, 6)
     """
     if a is None and b is None:
-        raise ValueError(f'Parameter "{name}" must be passed to the constructor or at call time.')
+        raise ValueError(
+            f'Parameter "{name}" must be passed to the constructor or at call time: needed it '
+            f"once, got None twice (write Layer(..., {name}=True) or layer(x, {name}=True)){here()}"
+        )
     if a is not None and b is not None:
         raise ValueError(
             f'Parameter "{name}" was passed to the constructor and at call time. Should be passed '
-            "just once."
+            f"just once: got {a!r} and {b!r} (remove one of them){here()}"
         )
     return cast(T, b if a is None else a)

@@ -13,7 +13,7 @@ from toile.core.filters import CollectionFilter, union_filters
 from toile.core.frozen_dict import FrozenDict
 from toile.core.rng import is_valid_rng
 from toile.core.scope import Scope
-from toile.engine.source import here
+from toile.engine.source import describe, here, is_internal
 from toile.linen.adoption import freeze_attr, is_plain, map_leaves
 from toile.linen.context import context, unspecified_parent
 from toile.linen.methods import unbound_function
@@ -31,6 +31,13 @@ def capture_call_intermediates(module: Any, method_name: str) -> bool:
     return method_name == "__call__"
 
 
+def _own_init(cls: type) -> Any:
+    """The `__init__` that a user wrote for a class of modules, as in PyTorch; None without one."""
+    init = vars(cls).get("__init__")
+    code = getattr(init, "__code__", None)
+    return init if code is not None and not is_internal(code) else None
+
+
 class Functional:
     """The methods that run, bind and clone a module."""
 
@@ -43,7 +50,7 @@ class Functional:
         if not isinstance(self, Functional):
             raise errors.InvalidInstanceModuleError()
         if "_id" not in self.__dict__:
-            raise errors.IncorrectPostInitOverrideError()
+            raise errors.IncorrectPostInitOverrideError(_own_init(type(self)))
 
     def _streams(self, rngs: Any, optional: bool = False) -> Any:
         """The random streams by name; a single key becomes the stream 'params'."""
@@ -52,7 +59,9 @@ class Functional:
         if not is_valid_rng(rngs):
             raise errors.InvalidRngError(
                 f"RNGs should be of shape (2,) or PRNGKey in Module {type(self).__name__}, but "
-                f"rngs are: {rngs}"
+                f"rngs are: {describe(rngs)}",
+                "pass the key first: model.init(toile.random.key(0), x); model.apply(variables, x, "
+                "rngs={'dropout': key})",
             )
         return {"params": rngs}
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from toile import errors
 from toile import numpy as jnp
 from toile.core.scope import Scope, Variable
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.trace import Array
 from toile.engine.trees import tree_map
 
@@ -99,6 +99,12 @@ class Variables:
                 self._state.children[name] = "params"
                 return value
         scope = self._declare("param", name, "params")
+        if not callable(init_fn):
+            raise TypeError(
+                f"param: needed a function init_fn(key, ...) for the parameter {name!r}, got "
+                f"{describe(init_fn)} (pass an initializer and its arguments, as in self.param("
+                f"{name!r}, nn.initializers.zeros, (3, 4)), or lambda key: value){here()}"
+            )
         value = scope.param(name, init_fn, *init_args, unbox=unbox, **init_kwargs)
         self._state.children[name] = "params"
         return value

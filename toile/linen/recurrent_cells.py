@@ -15,6 +15,7 @@ from typing import Any
 from toile import numpy as jnp
 from toile import random
 from toile.core.nn.linear import add_bias
+from toile.engine.source import describe, here
 from toile.linen.dtypes import promote_dtype
 from toile.linen.linear import Conv, Dense, default_kernel_init
 from toile.linen.methods import compact, nowrap
@@ -32,6 +33,17 @@ __all__ = [
 ]  # fmt: skip
 
 Carry = Any
+
+
+def _pair(cell: Module, carry: Any) -> tuple[Array, Array]:
+    """The carry `(c, h)` of an LSTM cell."""
+    if not isinstance(carry, (tuple, list)) or len(carry) != 2:
+        raise ValueError(
+            f"{type(cell).__name__}: cannot unpack the carry: needed (c, h), two arrays, got "
+            f"{describe(carry)} (start with carry = cell.initialize_carry(key, inputs.shape))"
+            f"{here()}"
+        )
+    return carry[0], carry[1]
 
 
 class RNNCellBase(Module):
@@ -193,7 +205,7 @@ class LSTMCell(_GatedCell):
         Returns:
             The new carry `(c', h')` and the output `h'`.
         """
-        c, h = carry
+        c, h = _pair(self, carry)
         from_input = _dense(self, h.shape[-1], self.kernel_init)
         from_state = _dense(self, h.shape[-1], self.recurrent_kernel_init)
 
@@ -304,7 +316,7 @@ class OptimizedLSTMCell(_GatedCell):
         Returns:
             The new carry `(c', h')` and the output `h'`.
         """
-        c, h = carry
+        c, h = _pair(self, carry)
 
         def parameters(name: str, x: Array, kernel_init: Initializer, use_bias: bool) -> tuple:
             return DenseParams(
@@ -581,7 +593,7 @@ class ConvLSTMCell(RNNCellBase):
         Returns:
             The new carry `(c', h')` and the output `h'`.
         """
-        c, h = carry
+        c, h = _pair(self, carry)
 
         def convolve(name: str, x: Array) -> Array:
             return Conv(

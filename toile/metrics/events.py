@@ -20,6 +20,7 @@ import numpy as np
 
 from toile.engine.file_reader import check_values, element_count, guarded, unreadable
 from toile.engine.protobuf import decode, double, field
+from toile.engine.source import here
 from toile.metrics import records
 
 _STRING = 7
@@ -45,7 +46,7 @@ def tensor(value: Any) -> bytes:
     elif array.dtype in _DTYPES:
         content, number = field(4, np.ascontiguousarray(array).tobytes()), _DTYPES[array.dtype]
     else:
-        raise TypeError(f"tensor: needed numbers or text, got an array of {array.dtype}")
+        raise TypeError(f"tensor: needed numbers or text, got an array of {array.dtype}{here()}")
     shape = b"".join(field(2, field(1, int(n))) for n in array.shape)
     return field(1, number) + field(2, shape) + content
 

@@ -9,6 +9,8 @@ import zlib
 
 import numpy as np
 
+from toile.engine.source import here
+
 __all__ = ["png", "to_bytes", "wav"]
 
 _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # channels -> gray, gray+alpha, RGB, RGBA
@@ -59,6 +61,7 @@ def png(image: np.ndarray) -> bytes:
     if channels not in _COLOR_TYPES or image.dtype != np.uint8:
         raise ValueError(
             f"png: needed uint8[height, width, 1 to 4], got {image.dtype}{list(image.shape)}"
+            f"{here()}"
         )
     # Each row is preceded by the number of its filter: 0, none.
     rows = np.concatenate(

@@ -17,6 +17,7 @@ import numpy as np
 
 from toile.engine.annotations import ArrayLike
 from toile.engine.protobuf import double, field
+from toile.engine.source import here
 from toile.metrics import events, media
 
 __all__ = ["SummaryWriter"]
@@ -105,7 +106,7 @@ class SummaryWriter:
         elif pixels.ndim == 3:
             pixels = pixels[None] if pixels.shape[-1] in (1, 3) else pixels[..., None]
         if pixels.ndim != 4:
-            raise ValueError(f"image: needed 2, 3 or 4 axes, got shape {np.shape(image)}")
+            raise ValueError(f"image: needed 2, 3 or 4 axes, got shape {np.shape(image)}{here()}")
         if pixels.shape[-1] == 1:
             pixels = np.repeat(pixels, 3, axis=-1)
         shown = media.to_bytes(pixels[:max_outputs])
@@ -129,7 +130,9 @@ class SummaryWriter:
         """
         clips = np.clip(np.asarray(audiodata, dtype=np.float32), -1, 1)
         if clips.ndim != 3:
-            raise ValueError(f"audio: needed [clips, frames, channels], got shape {clips.shape}")
+            raise ValueError(
+                f"audio: needed [clips, frames, channels], got shape {clips.shape}{here()}"
+            )
         rows = [[media.wav(c, sample_rate), b""] for c in clips[:max_outputs]]  # sound, label
         strings = np.array(rows, dtype=object).reshape(len(rows), 2)
         content = field(2, 11)  # the encoding: WAV
@@ -156,7 +159,7 @@ class SummaryWriter:
             step: step number.
         """
         if not isinstance(textdata, (str, bytes)):
-            raise ValueError("`textdata` should be of the type `str` or `bytes`.")
+            raise ValueError(f"`textdata` should be of the type `str` or `bytes`.{here()}")
         self._write(tag, np.array(textdata, dtype=object), step, events.metadata("text"))
 
     def write(self, tag: str, tensor: Any, step: int, metadata: Any = None) -> None:

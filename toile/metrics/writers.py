@@ -21,6 +21,7 @@ import numpy as np
 
 from toile.engine.file_reader import guarded
 from toile.engine.nan_notices import notice
+from toile.engine.source import here
 from toile.metrics.tensorboard import SummaryWriter
 
 __all__ = [
@@ -108,7 +109,9 @@ def _number(name: str, value: Any) -> int | float:
     """Convert a scalar to a Python number."""
     array = np.asarray(value)
     if array.size != 1:
-        raise ValueError(f"write_scalars: needed one number for {name!r}, got shape {array.shape}")
+        raise ValueError(
+            f"write_scalars: needed one number for {name!r}, got shape {array.shape}{here()}"
+        )
     item = array.reshape(()).item()
     if isinstance(item, (bool, int)):
         return int(item)

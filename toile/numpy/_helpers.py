@@ -122,7 +122,8 @@ def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
     if any(n not in (1, m) for n, m in zip(have, shape[lead:])):
         raise ValueError(f"Incompatible types for broadcasting: input type={x.aval.str_short()} "
                          f"and requested type={x.aval.with_shape(shape).str_short()} (only axes "
-                         f"of size 1 can be stretched, aligned from the last){here()}")
+                         f"of size 1 can be stretched, aligned from the last: insert an axis with "
+                         f"x[:, None], or reshape){here()}")
     return _promotion.spread(x, shape)
 
 

@@ -54,7 +54,7 @@ def _sizes(got):
 
 def _mismatch(name, a, b, got):
     return ShapeError(
-        f"dot_general requires contracting dimensions to have the same shape{_sizes(got)}: {name} "
+        f"dot_general requires contracting dimensions to have the same shape{_sizes(got)} {name} "
         f"needed equal lengths along the contracted axes, got {got} of "
         f"{describe(a)} and {describe(b)} (transpose an operand, or name the axes with "
         f"einsum){here()}"

@@ -20,8 +20,10 @@ from toile.api.devices import device_put
 from toile.engine import dtypes
 from toile.engine.annotations import ArrayLike, DTypeLike, HasDType, ShapeLike
 from toile.engine.arrays import Array, DeviceArray
+from toile.engine.avals import Aval
 from toile.engine.config import flags
 from toile.engine.conversion import from_numpy, new_array, wrap
+from toile.engine.host_memory import memory_error
 from toile.engine.platform_registry import array_platforms, default_device, platform_of, registry
 from toile.engine.promotion import narrowed, user_stack_level
 from toile.engine.sharded import sharding_like
@@ -346,7 +348,10 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
             and dtype.__class__ is not _KeyDType:
         weak = dtype is None and fill.weak_type
         one: Any = fill if dtype is None else convert(fill, dtype)
-        made = np.empty(shape, one.dtype)
+        try:
+            made = np.empty(shape, one.dtype)
+        except MemoryError:
+            raise memory_error("full", [Aval(shape, one.dtype)]) from None
         made.fill(one._data)
         return DeviceArray(made, weak)
     else:
@@ -436,7 +441,10 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) ->
 
 
 def _ones_or_zeros(value: int, shape: Any, dtype: Any) -> Any:
-    return np.ones(shape, dtype) if value else np.zeros(shape, dtype)
+    try:
+        return np.ones(shape, dtype) if value else np.zeros(shape, dtype)
+    except MemoryError:
+        raise memory_error("ones" if value else "zeros", [Aval(shape, np.dtype(dtype))]) from None
 
 
 def _general_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:

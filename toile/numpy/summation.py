@@ -63,7 +63,8 @@ def _normal_form(subscripts, ranks):
         t = t.replace("...", dots[widest - width:])
         if len(t) != rank or width < 0:
             raise ValueError(f"einsum: needed {len(t)} axes for {t!r} in {subscripts!r}, got an "
-                             f"operand of rank {rank}{here()}")
+                             f"operand of rank {rank} (use one letter for each axis, or ... for "
+                             f"leading axes){here()}")
         full.append(t)
     if arrow:
         out = out.replace("...", dots)
@@ -84,7 +85,8 @@ def _sizes(terms, shapes, subscripts):
             have = sizes.get(c, 1)
             if have != 1 and n != 1 and have != n:
                 raise ValueError(f"einsum: size of label {c!r} ({n}) does not match previous terms "
-                                 f"({have}) in {subscripts!r}{here()}")
+                                 f"({have}) in {subscripts!r} (rename the label, or transpose an "
+                                 f"operand){here()}")
             sizes[c] = n if have == 1 else have
     return sizes
 

@@ -9,6 +9,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.api.programs import eval_shape
+from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
@@ -413,7 +414,7 @@ class MultiSteps:
         if (skip.dtype, skip.shape) != (jnp.bool_, ()):
             raise ValueError(
                 "MultiSteps: needed a boolean scalar from should_skip_update_fn, got "
-                f"{skip.dtype}{list(skip.shape)}"
+                f"{skip.dtype}{list(skip.shape)}{here()}"
             )
         state = state._replace(skip_state=skip_state)
         return lax.cond(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
+from toile.engine.source import here
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
 from toile.optim.moments import canonical
@@ -422,7 +423,7 @@ def scale_by_sm3(
 
     def init_fn(params):
         if any(jnp.iscomplexobj(x) for x in trees.leaves(params)):
-            raise ValueError("scale_by_sm3: needed real parameters, got complex ones")
+            raise ValueError(f"scale_by_sm3: needed real parameters, got complex ones{here()}")
         zeros = lambda p: [jnp.zeros((n,), p.dtype) for n in p.shape]
         return ScaleBySM3State(trees.map(zeros, params), tree.zeros_like(params))
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from toile import dtypes, random
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
@@ -112,7 +113,7 @@ def key_or_seed(who: str, key: Array | int | None, seed: int | None) -> Array | 
     if seed is not None:
         warnings.warn(f"{who}: `seed` is deprecated, use `key`", DeprecationWarning, stacklevel=3)
         if key is not None:
-            raise ValueError(f"{who}: needed one of key and seed, got both")
+            raise ValueError(f"{who}: needed one of key and seed, got both{here()}")
         return seed
     if key is None:
         warnings.warn(f"{who}: got no key, uses 0; pass a key: this will be an error", stacklevel=3)

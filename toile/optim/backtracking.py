@@ -16,6 +16,7 @@ from toile import numpy as jnp
 from toile import tree as trees
 from toile.api import linear_transpose, linearize, value_and_grad
 from toile.engine.records import dataclass
+from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
@@ -85,7 +86,7 @@ def keywords_of(who: str, value_fn: Callable, extra_args: dict[str, Any]) -> dic
     if unknown:
         raise TypeError(
             f"{who}: Unexpected keyword arguments: needed those that value_fn takes "
-            f"({', '.join(known)}), got {', '.join(unknown)}"
+            f"({', '.join(known)}), got {', '.join(unknown)}{here()}"
         )
     return extra_args
 
@@ -275,7 +276,7 @@ def value_and_grad_from_state(
         if value is None or grad is None:
             raise ValueError(
                 "value_and_grad_from_state: needed a state with `value` and `grad`, got neither "
-                "or only one (backtracking keeps the gradient with store_grad=True)"
+                f"or only one (backtracking keeps the gradient with store_grad=True){here()}"
             )
         return lax.cond(
             ~jnp.isinf(value) & ~jnp.isnan(value),

@@ -6,6 +6,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.api import vmap
+from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
@@ -89,7 +90,9 @@ def clip_by_global_norm(max_norm: ArrayLike) -> base.GradientTransformation:
         norm = tree.norm(updates)
         within = jnp.squeeze(norm < max_norm)
         if within.ndim:
-            raise ValueError(f"clip_by_global_norm: needed a scalar max_norm, got {max_norm!r}")
+            raise ValueError(
+                f"clip_by_global_norm: needed a scalar max_norm, got {max_norm!r}{here()}"
+            )
         scaled = lambda g: lax.select(within, g, (g / norm.astype(g.dtype)) * max_norm)
         return trees.map(scaled, updates), state
 
@@ -101,7 +104,7 @@ def _check_batched(who: str, grads: base.ArrayTree) -> None:
     if not all(shape[:1] and shape[0] == shapes[0][0] for shape in shapes):
         raise ValueError(
             f"{who}: needed a leading axis of one size in every gradient (that of the examples), "
-            f"got shapes {shapes}"
+            f"got shapes {shapes}{here()}"
         )
 
 
@@ -207,7 +210,7 @@ def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Ar
     if axis is None and jnp.squeeze(x).ndim > 1:
         if x.ndim not in _UNIT_AXES:
             raise ValueError(
-                f"unitwise_norm: needed at most 5 axes, got shape {x.shape} (pass axis)"
+                f"unitwise_norm: needed at most 5 axes, got shape {x.shape} (pass axis){here()}"
             )
         axis = _UNIT_AXES[x.ndim]
     square = jnp.sum(abs_sq(x), axis=axis, keepdims=True)
@@ -238,7 +241,7 @@ def unitwise_clip(
     """
     shapes = {jnp.shape(x) for x in (g_norm, max_norm, grad)}
     if len(shapes) > 1:
-        raise ValueError(f"unitwise_clip: needed one shape, got {sorted(shapes)}")
+        raise ValueError(f"unitwise_clip: needed one shape, got {sorted(shapes)}{here()}")
     clipped = grad * (max_norm / jnp.maximum(g_norm, div_eps))
     return jnp.where(g_norm < max_norm, grad, clipped)
 

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from toile import lax
 from toile import tree as trees
+from toile.engine.source import here, name_call
 from toile.optim import base, paths
 from toile.optim.masking import masked, resolved
 from toile.optim.recorded_hyperparams import merge
 from toile.optim.tree.states import ParamsPlaceholder
+from toile.optim.update_errors import check_states, explained
 
 __all__ = [
     "MultiTransformState", "PartitionState", "chain", "freeze", "multi_transform", "named_chain",
@@ -45,18 +47,18 @@ def chain(*args: base.GradientTransformation) -> base.GradientTransformationExtr
     init_fn = lambda params: tuple(init(params) for init in inits)
 
     def update_fn(updates, state, params=None, **extra_args):
-        if len(state) != len(updaters):
-            raise ValueError(
-                f"chain: needed {len(updaters)} states, got {len(state)} "
-                "(the state has to come from this chain's init)"
-            )
+        check_states(len(updaters), updates, state)
         new_state = []
         for updater, inner in zip(updaters, state):
-            updates, inner = updater(updates, inner, params, **extra_args)
+            try:
+                updates, inner = updater(updates, inner, params, **extra_args)
+            except Exception as error:
+                raise explained(error, updates, inner) from None
             new_state.append(inner)
         return updates, tuple(new_state)
 
     merge(update_fn, args)
+    name_call(update_fn, "update")
     return base.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
@@ -84,7 +86,7 @@ def named_chain(
     """
     names = [name for name, _ in args]
     if len(names) != len(set(names)):
-        raise ValueError(f"named_chain: needed different names, got {names}")
+        raise ValueError(f"named_chain: needed different names, got {names}{here()}")
     steps = OrderedDict((name, base.with_extra_args_support(tx)) for name, tx in args)
 
     init_fn = lambda params: OrderedDict((name, tx.init(params)) for name, tx in steps.items())
@@ -168,7 +170,7 @@ def partition(
         if not used <= transforms.keys():
             raise ValueError(
                 f"partition: needed a transformation for each label, got labels "
-                f"{sorted(used, key=str)} and transformations {sorted(transforms, key=str)}"
+                f"{sorted(used, key=str)} and transformations {sorted(transforms, key=str)}{here()}"
             )
         return PartitionState({g: of_group(g, labels).init(params) for g in transforms})
 

@@ -189,7 +189,7 @@ def inject_hyperparams(
     if not static <= signature.parameters.keys():
         raise ValueError(
             f"inject_hyperparams: needed static_args among {list(signature.parameters)}, got "
-            f"{sorted(static - signature.parameters.keys())}"
+            f"{sorted(static - signature.parameters.keys())}{here()}"
         )
 
     @functools.wraps(inner_factory)

@@ -7,6 +7,7 @@ from typing import Any
 
 from toile import lax, random
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
@@ -66,7 +67,9 @@ def power_iteration(
     if callable(matrix):
         product = matrix
         if v0 is None:
-            raise ValueError("power_iteration: needed v0 if matrix is a function, got None")
+            raise ValueError(
+                f"power_iteration: needed v0 if matrix is a function, got None{here()}"
+            )
     else:
         product = lambda v: jnp.matmul(matrix, v, precision=precision)
         if v0 is None:

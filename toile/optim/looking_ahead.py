@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from toile import numpy as jnp
 from toile import tree as trees
+from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.optim import base
 from toile.optim.base import ArrayLike
@@ -96,7 +97,7 @@ def lookahead(
     [9.] [9.]
     """
     if sync_period < 1:
-        raise ValueError(f"lookahead: needed sync_period >= 1, got {sync_period}")
+        raise ValueError(f"lookahead: needed sync_period >= 1, got {sync_period}{here()}")
 
     def init_fn(params):
         if not hasattr(params, "fast"):

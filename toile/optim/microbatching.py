@@ -19,6 +19,7 @@ from toile import tree as trees
 from toile.api import value_and_grad, vmap
 from toile.api.programs import eval_shape
 from toile.engine.records import dataclass
+from toile.engine.source import here
 from toile.optim import base
 from toile.optim.base import ArrayLike
 
@@ -109,7 +110,9 @@ def reshape_batch_axis(tree: base.ArrayTree, microbatch_size: int, axis: int = 0
 
 def _floating_zeros(x):
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"microbatch: needed floating-point results for a mean, got {x.dtype}")
+        raise ValueError(
+            f"microbatch: needed floating-point results for a mean, got {x.dtype}{here()}"
+        )
     return jnp.zeros_like(x)
 
 
@@ -130,9 +133,11 @@ def _leaf_accumulator(kind: AccumulationType, pieces: int) -> Accumulator:
     if kind is AccumulationType.RUNNING_MEAN:
         return Accumulator(_floating_zeros, _running, _identity, mean)
     if kind not in (AccumulationType.MEAN, AccumulationType.CONCAT):
-        raise ValueError(f"microbatch: needed an Accumulator or AccumulationType, got {kind!r}")
+        raise ValueError(
+            f"microbatch: needed an Accumulator or AccumulationType, got {kind!r}{here()}"
+        )
     if pieces <= 0:
-        raise ValueError(f"microbatch: needed one piece or more, got {pieces}")
+        raise ValueError(f"microbatch: needed one piece or more, got {pieces}{here()}")
     if kind is AccumulationType.MEAN:
         return Accumulator(_floating_zeros, add, lambda carry: carry / pieces, mean)
     return Accumulator(
@@ -174,10 +179,11 @@ def _tree_accumulator(tree: Any, pieces: int) -> Accumulator:
 def _batch_size(values: list[Any], axes: Sequence[int], microbatch_size: int) -> int:
     sizes = [x.shape[ax] for value, ax in zip(values, axes) for x in trees.leaves(value)]
     if len(set(sizes)) > 1:
-        raise ValueError(f"microbatch: needed batch axes of one size, got {sizes}")
+        raise ValueError(f"microbatch: needed batch axes of one size, got {sizes}{here()}")
     if sizes[0] % microbatch_size:
         raise ValueError(
             f"microbatch: needed a batch size divisible by {microbatch_size}, got {sizes[0]}"
+            f"{here()}"
         )
     return sizes[0]
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.dtypes import canonicalize_dtype
+from toile.engine.source import here
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
 from toile.optim.numerics import abs_sq, safe_increment
@@ -250,7 +251,9 @@ def _lion_step(x, mode, smooth_beta):
         return jnp.tanh(smooth_beta * x)
     if mode == "refined":
         return jnp.where(jnp.abs(x) < 1.0, x, jnp.sign(x))
-    raise ValueError(f"scale_by_lion: needed mode 'hard', 'smooth' or 'refined', got {mode!r}")
+    raise ValueError(
+        f"scale_by_lion: needed mode 'hard', 'smooth' or 'refined', got {mode!r}{here()}"
+    )
 
 
 def scale_by_lion(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.optim.base import ArrayLike
 
@@ -32,7 +33,7 @@ def abs_sq(x: ArrayLike) -> Array:
     Array([25.,  4.], dtype=float32)
     """
     if not isinstance(x, (np.ndarray, Array)):
-        raise ValueError(f"abs_sq: needed an array, got {x!r}")
+        raise ValueError(f"abs_sq: needed an array, got {x!r}{here()}")
     out: Any = (x.conj() * x).real
     return out
 
@@ -108,7 +109,9 @@ def safe_increment(count: ArrayLike) -> Array:
     elif jnp.issubdtype(dtype, jnp.floating):
         largest = jnp.finfo(dtype).max
     else:
-        raise ValueError(f"safe_increment: needed an integer or floating count, got dtype {dtype}")
+        raise ValueError(
+            f"safe_increment: needed an integer or floating count, got dtype {dtype}{here()}"
+        )
     largest, one = jnp.array(largest, dtype), jnp.array(1, dtype)
     return jnp.where(count < largest, count + one, largest)
 

@@ -10,6 +10,7 @@ import functools
 import warnings
 
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.optim import adaptive, base, moments, scaling
 from toile.optim.accumulation import ema, trace
 from toile.optim.adding import add_decayed_weights
@@ -861,7 +862,7 @@ def optimistic_adam(
     if callable(learning_rate):
         raise ValueError(
             "optimistic_adam: needed a constant learning_rate, got a schedule "
-            "(optimistic_adam_v2 takes them)"
+            f"(optimistic_adam_v2 takes them){here()}"
         )
     optimism = learning_rate if optimism is None else optimism
     scaled = moments.scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov)

@@ -15,6 +15,7 @@ from typing import Any
 
 from toile import tree as trees
 from toile.engine.annotations import PyTree
+from toile.engine.source import here
 from toile.tree_util import PyTreeDef, tree_flatten_with_path
 
 __all__ = ["globs_of", "is_labels", "label_tree", "mask_tree", "matches", "path_of", "paths"]
@@ -140,6 +141,7 @@ def _matched(who: str, globs: Any, found: list[str]) -> list[list[bool]]:
         raise ValueError(
             f"{who}: needed globs that match some parameter, got {', '.join(map(repr, unmatched))},"
             f" which matches none{hint} (the paths are: {some or 'none, the tree is empty'})"
+            f"{here()}"
         )
     return table
 
@@ -223,6 +225,6 @@ def label_tree(labels: Mapping[str, Hashable], tree: PyTree, who: str = "partiti
     if left:
         raise ValueError(
             f"{who}: needed a label for every parameter, got none for {', '.join(left[:8])} "
-            "(end the globs with '**' to label the rest)"
+            f"(end the globs with '**' to label the rest){here()}"
         )
     return trees.unflatten(structure, chosen)

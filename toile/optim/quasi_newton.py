@@ -7,6 +7,7 @@ from typing import NamedTuple
 from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
+from toile.engine.source import here
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
 from toile.optim.numerics import safe_increment
@@ -102,7 +103,7 @@ def scale_by_lbfgs(
     Array([3., 3.], dtype=float32)
     """
     if memory_size < 1:
-        raise ValueError(f"scale_by_lbfgs: needed memory_size >= 1, got {memory_size}")
+        raise ValueError(f"scale_by_lbfgs: needed memory_size >= 1, got {memory_size}{here()}")
 
     def init_fn(params):
         ring = lambda: trees.map(lambda p: jnp.zeros((memory_size, *p.shape), p.dtype), params)

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.optim import base
 
-__all__ = ["merge", "recorded", "recording"]
+__all__ = ["merge", "recorded"]
 
 _NAME = "hyperparams"
 
@@ -39,8 +40,16 @@ def recording(factory: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(factory)
     def made(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            unknown = [name for name in kwargs if name not in signature.parameters]
+            what = f"got an unexpected keyword argument {unknown[0]!r}" if unknown else str(error)
+            names = ", ".join(signature.parameters)
+            raise TypeError(
+                f"{factory.__name__}() {what} (its arguments are {names}){here()}"
+            ) from None
         tx = factory(*args, **kwargs)
-        bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         values = {name: x for name, x in bound.arguments.items()
                   if _is_number(x) or (callable(x) and name in schedules)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, cast
 
 from toile import nn
 from toile import numpy as jnp
 from toile import tree as trees
+from toile.engine.source import describe, here
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
 from toile.optim.numerics import safe_increment, safe_norm, safe_root_mean_squares
@@ -112,6 +114,12 @@ def scale_by_learning_rate(
         return base.identity()
     if callable(learning_rate):
         return scale_by_schedule(lambda count: sign * learning_rate(count))
+    if isinstance(learning_rate, (Mapping, str, list, tuple)):
+        raise TypeError(
+            "learning_rate: needed a number, an array or a schedule, got "
+            f"{describe(learning_rate)} (the parameters are passed to init: tx = optim.sgd(0.1); "
+            f"state = tx.init(params)){here()}"
+        )
     return scale(sign * learning_rate)
 
 
@@ -410,7 +418,9 @@ def scale_by_polyak(
     Array([0.5, 1. ], dtype=float32)
     """
     if variant not in ("sps", "sps+"):
-        raise ValueError(f"scale_by_polyak: needed variant 'sps' or 'sps+', got {variant!r}")
+        raise ValueError(
+            f"scale_by_polyak: needed variant 'sps' or 'sps+', got {variant!r}{here()}"
+        )
 
     def update_fn(updates, state, params=None, *, value, **extra_args):
         square = tree.norm(updates, squared=True)

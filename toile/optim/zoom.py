@@ -16,6 +16,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.api import value_and_grad
 from toile.engine.records import dataclass
+from toile.engine.source import here
 from toile.optim import base, tree
 from toile.optim.backtracking import keywords_of, print_if, real_dtype
 from toile.optim.base import ArrayLike
@@ -347,7 +348,7 @@ def scale_by_zoom_linesearch(
     if initial_guess_strategy not in ("one", "keep"):
         raise ValueError(
             "scale_by_zoom_linesearch: needed initial_guess_strategy 'one' or 'keep', got "
-            f"{initial_guess_strategy!r}"
+            f"{initial_guess_strategy!r}{here()}"
         )
     zoom = _Zoom(
         max_linesearch_steps, max_learning_rate, tol, increase_factor, slope_rtol, curv_rtol,

@@ -75,7 +75,8 @@ def pmap(
     Array([[1., 1.]], dtype=float32)
     """
     if not callable(fun):
-        raise TypeError(f"Expected a callable value, got {fun!r}{here()}")
+        raise TypeError(f"Expected a callable value, got {fun!r} (pass the function without "
+                        f"calling it: pmap(f), not pmap(f(x))){here()}")
     if devices is not None and not len(devices):
         raise ValueError("'devices' argument to pmap must be non-empty, or None." + here())
     static = _numbers(static_broadcasted_argnums)

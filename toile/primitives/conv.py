@@ -125,7 +125,8 @@ class ConvGeneralDilated(Bilinear):
         if features != groups * ins:
             return (
                 f"feature_group_count ({groups}) times the kernels' input features ({ins}) to be "
-                f"the features (channels) of the operand ({features})"
+                f"the features (channels) of the operand ({features}; transpose an operand, or "
+                "name its layout in dimension_numbers)"
             )
         if outs % groups or outs % batches or batch % batches:
             return (

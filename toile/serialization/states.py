@@ -253,7 +253,7 @@ def register_serialization_state(
     if not override and _handlers(ty) is not None:
         raise ValueError(
             f'a serialization handler for "{ty.__name__}" is already registered (override=True'
-            " replaces it)"
+            f" replaces it){here()}"
         )
     registered[ty] = (ty_to_state_dict, ty_from_state_dict)
 
@@ -262,7 +262,7 @@ def _needs_dict(x: Any, state: Any) -> None:
     if not isinstance(state, Mapping):
         raise ValueError(
             f"from_state_dict: needed a dict for a {type(x).__name__}, got {describe(state)} at"
-            f" path {current_path()}"
+            f" path {current_path()}{here()}"
         )
 
 
@@ -275,13 +275,13 @@ def _restore_list(xs: Any, state: Any) -> list[Any]:
     if len(state) != len(xs):
         raise ValueError(
             "The size of the list and the state dict do not match,"
-            f" got {len(xs)} and {len(state)} at path {current_path()}"
+            f" got {len(xs)} and {len(state)} at path {current_path()}{here()}"
         )
     absent = [i for i in range(len(xs)) if str(i) not in state]
     if absent:
         raise ValueError(
             f"The indices {absent} of the list are not in the state dict, which has"
-            f" {describe(state)}, at path {current_path()}"
+            f" {describe(state)}, at path {current_path()}{here()}"
         )
     return [from_state_dict(x, state[str(i)], name=str(i)) for i, x in enumerate(xs)]
 
@@ -290,7 +290,7 @@ def _dict_state(xs: Mapping[Any, Any]) -> dict[str, Any]:
     names = {str(key) for key in xs}
     if len(names) != len(xs):
         raise ValueError(
-            f"Dict keys do not have a unique string representation: {names} vs given: {xs}"
+            f"Dict keys do not have a unique string representation: {names} vs given: {xs}{here()}"
         )
     return {str(key): to_state_dict(value) for key, value in xs.items()}
 
@@ -301,7 +301,9 @@ def _restore_dict(xs: Mapping[Any, Any], state: Any) -> dict[Any, Any]:
     if absent:
         raise ValueError(
             "The target dict keys and state dict keys do not match, target dict contains keys"
-            f" {absent} which are not present in state dict at path {current_path()}"
+            f" {absent} which are not present in state dict at path {current_path()}: needed "
+            f"{sorted(map(str, xs))}, got {sorted(state)} (give a target with the keys that were "
+            f"saved, or target=None to get the saved dict){here()}"
         )
     return {key: from_state_dict(x, state[str(key)], name=str(key)) for key, x in xs.items()}
 
@@ -317,7 +319,7 @@ def _restore_namedtuple(xs: Any, state: Any) -> Any:
     if have != want:
         raise ValueError(
             "The field names of the state dict and the named tuple do not match, got"
-            f" {have} and {want} at path {current_path()}"
+            f" {have} and {want} at path {current_path()}{here()}"
         )
     return type(xs)(
         **{key: from_state_dict(getattr(xs, key), state[key], name=key) for key in xs._fields}
@@ -334,11 +336,11 @@ def _restore_dataclass(x: Any, state: Any) -> Any:
     about = f"in state dict while restoring an instance of {type(x).__name__}"
     for name in fields:
         if name not in state:
-            raise ValueError(f"Missing field {name} {about}, at path {current_path()}")
+            raise ValueError(f"Missing field {name} {about}, at path {current_path()}{here()}")
     updates = {name: from_state_dict(getattr(x, name), state[name], name=name) for name in fields}
     unknown = ",".join(str(name) for name in state if name not in fields)
     if unknown:
-        raise ValueError(f'Unknown field(s) "{unknown}" {about} at path {current_path()}')
+        raise ValueError(f'Unknown field(s) "{unknown}" {about} at path {current_path()}{here()}')
     return x.replace(**updates)
 
 
@@ -351,7 +353,7 @@ def _restore_partial(x: Partial, state: Any) -> Partial:
     if not {"args", "keywords"} <= set(state):
         raise ValueError(
             f"from_state_dict: needed args and keywords of a Partial, got {describe(state)} at path"
-            f" {current_path()}"
+            f" {current_path()}{here()}"
         )
     args = from_state_dict(x.args, state["args"], name="args")
     keywords = from_state_dict(x.keywords, state["keywords"], name="keywords")
@@ -378,7 +380,7 @@ def _restore_key(key: KeyArray, state: Any) -> Any:
     if dtype != words.dtype or tuple(shape[len(shape) - len(one) :]) != one:
         raise ValueError(
             f"from_state_dict: needed the words of a key, {describe(words)}, got {describe(state)}"
-            f" at path {current_path()}"
+            f" at path {current_path()}{here()}"
         )
     return wrap_key_data(asarray(state), impl=key_impl(key))
 

@@ -33,7 +33,7 @@ class FlatFunction:
         try:
             out = self.fun(*args, **kwargs)
         except TypeError as error:
-            raise call_error(error, self.fun) from error.__cause__
+            raise call_error(error, self.fun, args) from error.__cause__
         flat, self.out_tree = flatten(out)
         return flat
 

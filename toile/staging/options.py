@@ -117,7 +117,8 @@ def check_jittable(fun: Any) -> None:
     if not callable(fun):
         raise TypeError(
             f"Expected a callable value, got {fun!r}: jit needed a callable, got an object of "
-            f"type {type(fun).__name__}{here()}"
+            f"type {type(fun).__name__} (pass the function without calling it: jit(f), not "
+            f"jit(f(x))){here()}"
         )
     if inspect.isgeneratorfunction(fun):
         raise TypeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toile.engine import errors
-from toile.engine.source import here
+from toile.engine.source import describe, here
 
 
 class Static:
@@ -20,7 +20,7 @@ class Static:
         except TypeError as e:
             raise errors.NonHashableStaticArgumentError(
                 "Non-hashable static arguments are not supported. An error occurred while trying "
-                f"to hash an object of type {type(value)}, {str(value)[:80]}. The error was:\n"
+                f"to hash an object of type {type(value)}, {describe(value)}. The error was:\n"
                 f"TypeError: {e}\njit: needed a hashable static argument, got {where} of {fun} "
                 "(pass a tuple instead of a list, or give the class __hash__ and __eq__; or do "
                 f"not mark it static){here()}"

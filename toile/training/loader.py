@@ -21,6 +21,7 @@ from toile.api.devices import process_count as default_process_count
 from toile.api.devices import process_index as default_process_index
 from toile.engine.annotations import Array, PyTree
 from toile.engine.source import here
+from toile.engine.tracebacks import expect_error
 from toile.tree_util import tree_leaves_with_path
 
 __all__ = ["ArraySource", "Loader", "as_source"]
@@ -226,7 +227,11 @@ class Loader:
                 submit()
             while waiting:
                 number, made = waiting.popleft()
-                batch = made.result()
+                try:
+                    batch = made.result()
+                except Exception:
+                    expect_error()
+                    raise
                 submit()
                 yield number, batch
         finally:  # also when the loop is left early

@@ -15,6 +15,7 @@ import numpy as np
 from toile.displays.notebook import kernel_shell
 from toile.engine.locks import loading
 from toile.engine.nan_notices import notice
+from toile.engine.source import here
 
 __all__ = ["Progress", "is_drawing", "progress"]
 
@@ -104,12 +105,14 @@ class Progress:
 
     def __len__(self) -> int:
         if self.total is None:
-            raise TypeError("progress: needed total=, got an iterable without a length")
+            raise TypeError(f"progress: needed total=, got an iterable without a length{here()}")
         return self.total
 
     def __iter__(self) -> Iterator[Any]:
         if self._iterable is None:
-            raise TypeError("progress: needed an iterable, got none (use `with` and `advance`)")
+            raise TypeError(
+                f"progress: needed an iterable, got none (use `with` and `advance`){here()}"
+            )
         with self:
             for item in self._iterable:
                 yield item

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from toile.engine.source import here
+
 __all__ = ["curve", "picture", "side_by_side"]
 
 # The dot of a braille character at (row, column) of its 4 x 2 cell, as a bit.
@@ -114,7 +116,9 @@ def picture(image: np.ndarray, threshold: float = 0.5) -> str:
     """
     image = np.asarray(image)
     if image.ndim != 2:
-        raise ValueError(f"picture: needed an image [height, width], got {list(image.shape)}")
+        raise ValueError(
+            f"picture: needed an image [height, width], got {list(image.shape)}{here()}"
+        )
     lit = np.zeros((2 * math.ceil(image.shape[0] / 2), image.shape[1]), bool)
     lit[: image.shape[0]] = image > threshold
     pairs = 2 * lit[::2] + lit[1::2]

@@ -126,14 +126,14 @@ def group_count(layer: str, num_groups: int | None, group_size: int | None, chan
         if channels % group_size != 0:
             raise ValueError(
                 f"{layer}: Number of channels ({channels}) is not multiple of the group size "
-                f"({group_size}).{here()}"
+                f"({group_size}) (choose a group_size that divides the channels).{here()}"
             )
         return channels // group_size
     groups: Any = num_groups
     if groups <= 0 or channels % groups != 0:
         raise ValueError(
             f"{layer}: Number of groups ({groups}) does not divide the number of channels "
-            f"({channels}).{here()}"
+            f"({channels}) (choose a num_groups that divides them).{here()}"
         )
     return groups
 

@@ -16,6 +16,7 @@ from toile import jax_utils, lax, serialization, struct, tree
 from toile.api import value_and_grad
 from toile.api.devices import local_devices
 from toile.engine.annotations import Array, PyTree
+from toile.engine.source import here
 from toile.optim.base import ArrayLike
 from toile.traverse_util import ModelParamTraversal, Traversal
 
@@ -259,7 +260,7 @@ class Optimizer(struct.PyTreeNode):
         if not isinstance(definition, ReplicatedOptimizer):
             raise ValueError(
                 "Optimizer.unreplicate: needed an optimizer made by replicate, got one that is not"
-                " replicated"
+                f" replicated{here()}"
             )
         return jax_utils.unreplicate(self).replace(optimizer_def=definition.optimizer_def)
 
@@ -385,7 +386,7 @@ class MultiOptimizer(OptimizerDef):
         if any(len(of) > 1 for of in owners):
             raise ValueError(
                 "MultiOptimizer: Multiple optimizers match the same leaves : "
-                f"{structure.unflatten(owners)} (needed at most one for each parameter)"
+                f"{structure.unflatten(owners)} (needed at most one for each parameter){here()}"
             )
         states: list[Any] = [None] * len(leaves)
         for places, optimizer in zip(chosen, self.sub_optimizers, strict=True):

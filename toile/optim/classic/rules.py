@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from toile.engine.source import here
+
 __all__ = ["is_off", "learning_rate_of"]
 
 
@@ -13,7 +15,7 @@ def learning_rate_of(definition: Any, hyper_params: Any) -> Any:
         name = type(definition).__name__
         raise ValueError(
             f"{name}: needed a learning rate, but no learning rate provided (pass it to {name} or"
-            " to apply_gradient)"
+            f" to apply_gradient){here()}"
         )
     return hyper_params.learning_rate
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile.engine.broadcasts import check_pair
+from toile.engine.source import here
 
 __all__ = ["check_broadcast", "check_dtype", "check_floating", "check_rank", "check_same_shape"]
 
@@ -18,7 +19,7 @@ def check_dtype(name: str, kind: Any, **arrays: Any) -> None:
         dtype = jnp.result_type(x)
         if not jnp.issubdtype(dtype, kind):
             raise TypeError(
-                f"{name}: needed {argument} with a subdtype of {kind.__name__}, got {dtype}"
+                f"{name}: needed {argument} with a subdtype of {kind.__name__}, got {dtype}{here()}"
             )
 
 
@@ -31,7 +32,10 @@ def check_same_shape(name: str, **arrays: Any) -> None:
     """Raise ValueError unless all arrays have the same shape, to avoid accidental broadcasting."""
     shapes = {argument: jnp.shape(x) for argument, x in arrays.items()}
     if len(set(shapes.values())) > 1:
-        raise ValueError(f"{name}: shape mismatch: needed equal shapes, got {shapes}")
+        raise ValueError(
+            f"{name}: shape mismatch: needed equal shapes, got {shapes} (reshape or slice one of "
+            f"them, so that every prediction has a target){here()}"
+        )
 
 
 def check_broadcast(name: str, **arrays: Any) -> None:
@@ -43,4 +47,6 @@ def check_rank(name: str, rank: int, **arrays: Any) -> None:
     """Raise ValueError unless each array has the given number of axes."""
     for argument, x in arrays.items():
         if jnp.ndim(x) != rank:
-            raise ValueError(f"{name}: needed {argument} of rank {rank}, got {jnp.shape(x)}")
+            raise ValueError(
+                f"{name}: needed {argument} of rank {rank}, got {jnp.shape(x)}{here()}"
+            )

@@ -11,6 +11,7 @@ from typing import Any
 import toile.numpy as jnp
 from toile import nn
 from toile.api import custom_jvp
+from toile.engine.source import here
 from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import Axes, check_broadcast, check_dtype, check_floating
 
@@ -168,7 +169,9 @@ def softmax_cross_entropy_with_integer_labels(
     elif isinstance(axis, int):
         axis = _canonical(axis, logits.ndim)
     else:
-        raise ValueError(f"{name}: needed an axis of type int or tuple of int, got {type(axis)}")
+        raise ValueError(
+            f"{name}: needed an axis of type int or tuple of int, got {type(axis)}{here()}"
+        )
     found = jnp.take_along_axis(logits, jnp.expand_dims(labels, axis), axis=axis)
     loss = nn.logsumexp(logits, axis=axis, where=where) - found.take(0, axis=axis)
     return loss if where is None else jnp.where(jnp.any(where, axis), loss, 0.0)
@@ -176,7 +179,7 @@ def softmax_cross_entropy_with_integer_labels(
 
 def _canonical(axis: int, ndim: int) -> int:
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}{here()}")
     return axis % ndim
 
 

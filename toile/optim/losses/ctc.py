@@ -13,6 +13,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import lax, nn
+from toile.engine.source import here
 from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_rank, check_same_shape
 
@@ -143,4 +144,5 @@ def _check(logits: Any, logit_paddings: Any, labels: Any, label_paddings: Any) -
     if labels.shape[0] != logits.shape[0]:
         raise ValueError(
             f"ctc_loss: needed labels with batch size {logits.shape[0]}, got {labels.shape[0]}"
+            f"{here()}"
         )

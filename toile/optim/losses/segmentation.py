@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import toile.numpy as jnp
 from toile import nn
+from toile.engine.source import here
 from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_rank, check_same_shape
 
@@ -91,7 +92,7 @@ def _probabilities(predictions: Any, apply_softmax: bool) -> Any:
         raise ValueError(
             "dice_loss: needed predictions that sum to 1 over the last axis, as they must be valid"
             " probability distributions with apply_softmax=False, got sums between"
-            f" {jnp.min(sums):.6f} and {jnp.max(sums):.6f}"
+            f" {jnp.min(sums):.6f} and {jnp.max(sums):.6f}{here()}"
         )
     return predictions
 
@@ -102,6 +103,7 @@ def _reduced(loss: Any, reduction: str) -> Any:
     if reduction not in ("mean", "sum"):
         raise ValueError(
             f"dice_loss: needed reduction 'mean', 'sum' or 'none', got {reduction!r} (Unsupported)"
+            f"{here()}"
         )
     return (jnp.mean if reduction == "mean" else jnp.sum)(loss, axis=-1)
 

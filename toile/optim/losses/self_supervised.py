@@ -6,6 +6,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import lax
+from toile.engine.source import here
 from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_broadcast, check_floating
 from toile.optim.losses.regression import cosine_similarity
@@ -44,7 +45,7 @@ def ntxent(embeddings: ArrayLike, labels: ArrayLike, temperature: ArrayLike = 0.
     if labels.shape[0] != embeddings.shape[0]:
         raise ValueError(
             "ntxent: needed labels and embeddings with the same leading dimension, got"
-            f" {labels.shape[0]} labels and {embeddings.shape[0]} embeddings"
+            f" {labels.shape[0]} labels and {embeddings.shape[0]} embeddings{here()}"
         )
     eps = jnp.finfo(embeddings.dtype).eps
     angles = cosine_similarity(embeddings[None, :, :], embeddings[:, None, :], epsilon=eps)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import toile.numpy as jnp
+from toile.engine.source import here
 from toile.optim.base import ArrayLike, Schedule
 
 __all__ = [
@@ -169,6 +170,7 @@ def cosine_decay_schedule(
     if not decay_steps > 0:
         raise ValueError(
             f"cosine_decay_schedule: needed positive decay_steps, got decay_steps={decay_steps!r}"
+            f"{here()}"
         )
     steps = _as_float(decay_steps)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import toile.numpy as jnp
+from toile.engine.source import here
 from toile.optim.base import ArrayLike, Schedule
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
 def _check_scales(name: str, scales: Mapping[int, Any]) -> None:
     wrong = {step: scale for step, scale in scales.items() if not scale >= 0.0}
     if wrong:
-        raise ValueError(f"{name}: needed non-negative scale factors, got {wrong}")
+        raise ValueError(f"{name}: needed non-negative scale factors, got {wrong}{here()}")
 
 
 def piecewise_constant_schedule(
@@ -98,7 +99,7 @@ def piecewise_interpolate_schedule(
     if interpolate_type not in _CURVES:
         raise ValueError(
             "piecewise_interpolate_schedule: needed interpolate_type 'cosine' or 'linear', got"
-            f" {interpolate_type!r}"
+            f" {interpolate_type!r}{here()}"
         )
     curve = _CURVES[interpolate_type]
     _check_scales("piecewise_interpolate_schedule", boundaries_and_scales or {})
@@ -118,7 +119,9 @@ def piecewise_interpolate_schedule(
 
 def _check_steps(name: str, transition_steps: int) -> None:
     if transition_steps <= 0:
-        raise ValueError(f"{name}: needed positive transition_steps, got {transition_steps}")
+        raise ValueError(
+            f"{name}: needed positive transition_steps, got {transition_steps}{here()}"
+        )
 
 
 def linear_onecycle_schedule(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.engine.annotations import PyTree
+from toile.engine.source import here
 from toile.tree_util import keystr, tree_flatten_with_path
 from toile.typing import DTypeLike
 
@@ -84,7 +85,7 @@ def dtype(
     if mixed_dtype_handler not in _HANDLERS:
         raise ValueError(
             f"dtype: needed mixed_dtype_handler None, 'promote', 'highest' or 'lowest', got "
-            f"{mixed_dtype_handler!r}"
+            f"{mixed_dtype_handler!r}{here()}"
         )
     return functools.reduce(_HANDLERS[mixed_dtype_handler], found)
 
@@ -96,7 +97,9 @@ def _ordered(one: Any, two: Any) -> tuple[Any, Any]:
         return two, one
     if promoted == two:
         return one, two
-    raise ValueError(f"dtype: needed dtypes that promote to one of them, got {one} and {two}")
+    raise ValueError(
+        f"dtype: needed dtypes that promote to one of them, got {one} and {two}{here()}"
+    )
 
 
 _HANDLERS = {

@@ -16,6 +16,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.engine.annotations import Array, PyTree
+from toile.engine.source import here
 from toile.optim.base import ArrayLike
 from toile.optim.numerics import abs_sq
 from toile.typing import DTypeLike
@@ -294,7 +295,7 @@ def norm(tree: PyTree, ord: int | str | float | None = None, squared: bool = Fal
     elif ord == jnp.inf or ord in ("inf", "infinity"):
         total = max(trees.map(jnp.abs, tree))
     else:
-        raise ValueError(f"norm: needed ord 1, 2, inf or None, got {ord!r}")
+        raise ValueError(f"norm: needed ord 1, 2, inf or None, got {ord!r}{here()}")
     return jnp.array(_square(total) if squared else total)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.engine.garbage import paused
+from toile.engine.host_memory import check_outputs
 from toile.engine.locks import loading
 from toile.engine.program import Program
 from toile.platforms import recall, reference
@@ -24,6 +25,7 @@ _asked = itertools.count()
 
 def compiled(program: Program) -> Executable:
     """The native code of a Program, maybe from disk; may evict older code (see `code_memory`)."""
+    check_outputs(program.name, program)
     made = _compiled(program)
     shelf.add(program, made)
     return made

@@ -12,6 +12,7 @@ from toile.engine.arrays import DeviceArray
 from toile.engine.buffers import Placement
 from toile.engine.devices import Device
 from toile.engine.garbage import paused
+from toile.engine.host_memory import program_error
 from toile.engine.locks import compiling, loading
 from toile.engine.program import Program
 from toile.engine.sharded import ShardedArray
@@ -48,7 +49,12 @@ class CpuPlatform(Platform):
         return self._run(program, raws)
 
     def run(self, program: Program, raws: Sequence[Any], device: Any) -> Sequence[Any]:
-        return self._run(program, raws)
+        try:
+            return self._run(program, raws)
+        except MemoryError as error:
+            if "needed" in str(error):
+                raise
+            raise program_error(program.name, program) from None
 
     def exit_of(
         self, program: Program, consts: Sequence[Any], out_tree: Any, device: Any,

@@ -114,7 +114,8 @@ def _find(place: str, step: Any, prefix: str, load: Load) -> tuple[str, Any] | N
         if not io.exists(path):
             steps = [os.path.basename(each) for each in naming.all_checkpoints(place, prefix)]
             raise ValueError(
-                f"Matching checkpoint not found: {path} (in the directory: {steps}){here()}"
+                f"Matching checkpoint not found: {path} (in the directory: {steps}; pass one of "
+                f"these steps, or step=None for the latest){here()}"
             )
         return path, load(path)
     if not io.exists(place):
