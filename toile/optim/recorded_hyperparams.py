@@ -47,7 +47,7 @@ def recording(factory: Callable[..., Any]) -> Callable[..., Any]:
             what = f"got an unexpected keyword argument {unknown[0]!r}" if unknown else str(error)
             names = ", ".join(signature.parameters)
             raise TypeError(
-                f"{factory.__name__}() {what} (its arguments are {names}){here()}"
+                f"{factory.__name__}() {what}; needed arguments among {names}{here()}"
             ) from None
         tx = factory(*args, **kwargs)
         bound.apply_defaults()
