@@ -6,6 +6,7 @@ the errors are tested in wrong_programs.
 
 import re
 import textwrap
+import warnings
 from functools import partial
 
 import numpy as np
@@ -51,7 +52,8 @@ def test_repaired_program_runs(cls):
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_broken_program_raises(cls):
-    with pytest.raises(cls) as caught:
+    with pytest.raises(cls) as caught, warnings.catch_warnings():
+        warnings.simplefilter("error")
         run(program(cls, "Broken"))
     assert len(str(caught.value).splitlines()) <= 15
 

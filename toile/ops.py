@@ -17,11 +17,14 @@ from toile import numpy as jnp
 from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.numpy.reductions import highest, lowest
+from toile.primitives.bounds import bounded
 
 if TYPE_CHECKING:
     import numpy as np
 
     from toile.engine.shardings import Sharding
+
+_ANY_NEGATIVE = -(1 << 63)  # ids of slices to ignore
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
@@ -31,7 +34,8 @@ _DOC = """{first}
     Args:
         data: array whose slices along the first axis are reduced.
         segment_ids: array of integers that contains the segment of each slice. Slices whose id is
-            negative or at least `num_segments` are ignored.
+            negative or at least `num_segments` are ignored; ids that are not negative are reported
+            by a warning, unless `mode` is given.
         num_segments: number of segments; None means the largest id plus 1. It is required under
             `jit`.
         indices_are_sorted: whether `segment_ids` is guaranteed to be in increasing order.
@@ -69,7 +73,13 @@ def _segment(
         count = operator.index(jnp.max(ids) + 1 if num_segments is None else num_segments)
         if count < 0:
             raise ValueError("num_segments must be non-negative." + here())
-        mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else mode
+        if mode is None:
+            mode = lax.GatherScatterMode.FILL_OR_DROP
+            if num_segments is not None:
+                ids = bounded(ids, _ANY_NEGATIVE, count - 1, name, lambda i: (
+                    f"{name}: segment id {i} is out of bounds for num_segments={count}: its slice "
+                    'was ignored (needed ids below num_segments; pass mode="drop", or use negative '
+                    "ids, for slices to ignore)"))
         leading: tuple[int, ...] = (count,)
         indices = ids[..., None]
         if bucket_size is not None:  # reduce the rows of each bucket, then the buckets

@@ -19,11 +19,13 @@ from tests.gpu import emulator, fibers
 from tests.gpu.fake_libraries import FakeCublas
 from tests.gpu.fake_solvers import FakeCufft, FakeCusolver
 from toile.compiler.compilation import compile_program
+from toile.compiler.index_tests import tested
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.program import closed, trace_program
 from toile.engine.trees import flatten
 from toile.platforms.gpu.execution import Executable
+from toile.platforms.gpu.index_words import report
 from toile.platforms.gpu.target import TARGET
 from toile.targets.cuda import cublas, cudnn, cufft, cusolver
 from toile.targets.cuda import driver as driver_module
@@ -53,12 +55,17 @@ class HostDevice:
     def __init__(self):
         self.lock = threading.RLock()
         self.allocated = self.trimmed = 0
+        self.tested = set()
 
     def current(self):
         return contextlib.nullcontext()
 
     def synchronize(self):
-        pass
+        report(self.tested)
+
+    def host_words(self, count):
+        memory, start = self.allocate(4 * count)
+        return memory.array((count,), np.int32, 0), start, memory
 
     def trim(self):
         self.trimmed += 1
@@ -412,8 +419,9 @@ def host_gpu(monkeypatch):
 
 def compiled(program, device):
     """The executable of a Program on a host device."""
-    plan = compile_program(program, TARGET)
-    return Executable(plan.given, plan, device)
+    tests = tested(program)
+    plan = compile_program(program if tests is None else tests.keeping(), TARGET)
+    return Executable(plan.given, plan, device, None, tests)
 
 
 def run(executable, raws, device):

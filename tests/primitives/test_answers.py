@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from toile.engine.operation import Operation
-from toile.primitives import barriers, choices, families, gathers, shapes
+from toile.engine.out_of_bounds import Bounds
+from toile.primitives import barriers, bounds, choices, families, gathers, shapes
 
 NUMBERS = gathers.GatherDimensionNumbers((1,), (0,), (0,))
 UPDATES = gathers.ScatterDimensionNumbers((1,), (0,), (0,))
@@ -13,6 +14,7 @@ ZERO = np.asarray(0)
 ROWS = [
     (barriers.StopGradient(), [X]),
     (barriers.Name("x"), [X]),
+    (bounds.CheckIndex(Bounds(0, 12, "x", str)), [X]),
     (shapes.OptimizationBarrier(), [X, X + 20]),
     (shapes.Copy(), [X]),
     (families.BroadcastInDim((2, 3, 4), (1, 2)), [X]),

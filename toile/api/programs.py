@@ -19,6 +19,7 @@ from toile.engine.source import describe, here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import Array, Trace, Tracer, current, state
 from toile.engine.trees import Partial, flatten, structure, unflatten
+from toile.primitives.bounds import unchecked
 from toile.staging.flat_functions import FlatFunction, name_of
 from toile.staging.jit import PjitFunction
 
@@ -223,7 +224,7 @@ def make_jaxpr(
             program, consts = trace_program(
                 flat, [aval_of(x) for x in leaves], name_of(fun), kind="make_jaxpr"
             )
-        made = ClosedProgram(program, consts)
+        made = ClosedProgram(unchecked(program), consts)
         if not return_shape:
             return made
         structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)

@@ -23,6 +23,7 @@ from toile.engine.source import here
 from toile.engine.trace import state
 from toile.primitives.barriers import stop_gradient
 from toile.primitives.bits import eq
+from toile.primitives.bounds import unchecked
 from toile.primitives.elementwise import clamp, select_n
 from toile.primitives.families import bdim_at, broadcast_in_dim, instantiate, scalar, zeros
 from toile.primitives.rules import frame_rule
@@ -47,7 +48,7 @@ class Cond(Carrier):
     divide = division.cond
     key_use = key_uses.cond
     taylor = frame_rule("cond")
-    checked = in_registers = frame_rule("cond")
+    checked = in_registers = with_index_tests = frame_rule("cond")
 
     def programs(self) -> Sequence[Program]:
         return self.branches
@@ -130,7 +131,8 @@ class Cond(Carrier):
             if state.trace is not None:  # the result may be differentiated
                 taken = eq(which, scalar(i, np.int32))
                 given = [_moving_where(taken, x, d) for x, d in zip(xs, dims, strict=True)]
-            outs, found = vmap_flat(lambda *a, b=b: evaluate(b, a), axis, given, dims)
+            run = unchecked(b)  # it also runs in examples that take another branch
+            outs, found = vmap_flat(lambda *a, b=run: evaluate(b, a), axis, given, dims)
             results.append(map_where(outs, found, size))
         chosen = []
         for cases in zip(*results, strict=True):

@@ -42,7 +42,7 @@ class Scan(LoopCarrier):
     divide = division.scan
     key_use = key_uses.scan
     taylor = frame_rule("scan")
-    checked = in_registers = frame_rule("scan")
+    checked = in_registers = with_index_tests = frame_rule("scan")
 
     def programs(self) -> Sequence[Program]:
         return (self.program,)

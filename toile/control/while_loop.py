@@ -29,6 +29,7 @@ from toile.engine.program import (
 )
 from toile.engine.records import dataclass
 from toile.engine.source import here
+from toile.primitives.bounds import unchecked
 from toile.primitives.families import instantiate, zeros
 from toile.primitives.reductions import ReduceOr
 from toile.primitives.rules import frame_rule
@@ -52,7 +53,7 @@ class While(LoopCarrier):
     divide = division.while_loop
     key_use = key_uses.while_loop
     taylor = frame_rule("while_loop")
-    checked = in_registers = frame_rule("while_loop")
+    checked = in_registers = with_index_tests = frame_rule("while_loop")
 
     turns = math.inf
 
@@ -163,7 +164,7 @@ class While(LoopCarrier):
         def masked(*xs: Any) -> list[Any]:
             c_consts, b_consts, carry = self._parts(xs)
             (pred,) = evaluate(cond, [*c_consts, *map(again, carry)])
-            outs = evaluate(body, [*b_consts, *carry])
+            outs = evaluate(unchecked(body), [*b_consts, *carry])  # also in finished examples
             return [
                 advanced(pred, new, old)
                 for new, old in zip(outs, carry, strict=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from toile.disk.plan_schema import Record
 
 _OPERATIONS = {
+    "toile.compiler.index_tests": "ReportIndices",
     "toile.compiler.passes.messages": "EdgesByTarget GatherScatter",
     "toile.compiler.passes.random_bits": "OnBuffers",
     "toile.kernels.fft.gpu": "UndividedFft",

@@ -286,6 +286,25 @@ class StaleValueWarning(UserWarning):
     """
 
 
+class OutOfBoundsWarning(UserWarning):
+    """An index was out of bounds, and the program did not say what to do with such indices.
+
+    The result is the one that JAX defines: reading `x[i]` returns the nearest element, `jnp.take`
+    and layers return NaN, and an update is ignored. The warning gives the index, the size of the
+    axis, and the line and module that used the index; each place warns once. Pass a `mode` to
+    choose a behavior, which turns the warning off. `toile.checks("index")` raises an IndexError
+    instead.
+
+    Broken::
+
+        toile.jit(lambda x, i: x[i])(jnp.arange(3), jnp.array([1, 7]))
+
+    Repaired::
+
+        toile.jit(lambda x, i: x.at[i].get(mode="clip"))(jnp.arange(3), jnp.array([1, 7]))
+    """
+
+
 class CacheWarning(RuntimeWarning):
     """The folder of compiled kernels, or a file in it, could not be used; the message says why.
 

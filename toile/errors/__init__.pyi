@@ -10,6 +10,7 @@ from toile.engine.errors import (
     KeyReuseError as KeyReuseError,
     NonConcreteBooleanIndexError as NonConcreteBooleanIndexError,
     NonHashableStaticArgumentError as NonHashableStaticArgumentError,
+    OutOfBoundsWarning as OutOfBoundsWarning,
     RetraceWarning as RetraceWarning,
     ShapeError as ShapeError,
     StaleValueWarning as StaleValueWarning,

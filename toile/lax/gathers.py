@@ -19,7 +19,7 @@ from toile.engine.annotations import ArrayLike, ShapeLike
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.trace import state
 from toile.engine.trees import structure
 from toile.lax import comparisons, elementwise, reductions, shapes
@@ -27,6 +27,7 @@ from toile.lax._computations import apply_scalar
 from toile.lax._operands import F, axis_of, checked, ints, named, operand, prepared, sizes
 from toile.lax._traced_functions import stage
 from toile.lax.loops import while_loop
+from toile.primitives.bounds import bounded
 from toile.primitives.dynamic_slices import DynamicSlice
 from toile.primitives.dynamic_slices import dynamic_update_slice as _update_slice
 from toile.primitives.elementwise import convert
@@ -103,6 +104,9 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
            [-1, -1, -1]], dtype=int32)
     """
     x, index = _operand("gather", operand), _operand("gather", start_indices, 1)
+    if mode is None:
+        index = _vectors_within(index, x, dimension_numbers[2], sizes("gather", slice_sizes),
+                                "gather", "moved to the nearest position")
     promised = GatherScatterMode.PROMISE_IN_BOUNDS
     mode = promised if mode is None else GatherScatterMode.from_any(mode)
     fields = (
@@ -111,6 +115,50 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
         fill_text(fill_value) if mode is _FILL else None,
     )  # fmt: skip
     return prepared(Gather, fields, x.shape, x.dtype, index.shape, index.dtype)(x, index)
+
+
+def _vectors_within(index: Any, x: Any, axes: Sequence[int], window: Sequence[int] | None,
+                    name: str, what: str) -> Any:
+    """Index vectors, with a check of each component; unchanged if `window`, the sizes of a window,
+    does not fit the other operands, which is reported later."""
+    fits = index.ndim and index.shape[-1] == len(axes) and dtypes.kind(index.dtype) in "iu" and (
+        window is not None and len(window) == x.ndim and all(0 <= a < x.ndim for a in axes))
+    if not fits:
+        return index
+    assert window is not None
+    checked_parts = [
+        _start_within(part, x, axis, window[axis], name, what)
+        for axis, part in zip(axes, _components(index), strict=True)
+    ]
+    if len(checked_parts) == 1:
+        return checked_parts[0]
+    return shapes.concatenate(checked_parts, index.ndim - 1)
+
+
+def _components(index: Any) -> list[Any]:
+    """The components of index vectors, each with a last axis of size 1."""
+    count = index.shape[-1]
+    if count == 1:
+        return [index]
+    return [shapes.slice_in_dim(index, k, k + 1, axis=-1) for k in range(count)]
+
+
+def _start_within(start: Any, x: Any, axis: int, size: int, name: str, what: str) -> Any:
+    """Starts of blocks along an axis, with a check that the blocks are inside the array."""
+    n, array = x.shape[axis], describe(x)
+    return bounded(start, 0, n - size, name, lambda bad: (
+        f"{name}: start {bad} of a block of size {size} is out of bounds for axis {axis} with size "
+        f"{n}: the block of {array} was {what} (needed a start in 0 ... {n - size})"))
+
+
+def _window_sizes(numbers: Any, x: Any, update: Any) -> list[int] | None:
+    """The sizes of a window along the axes of the operand of a scatter; None if they do not fit."""
+    dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    windows = [update.shape[d] for d in numbers.update_window_dims if d < update.ndim]
+    if len(windows) + len(dropped) != x.ndim or not dropped <= set(range(x.ndim)):
+        return None
+    rest = iter(windows)
+    return [1 if d in dropped else next(rest) for d in range(x.ndim)]
 
 
 def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -> Array:
@@ -162,6 +210,10 @@ def _scatter(combine: str) -> Callable[[F], F]:
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Any:
             x, index = _operand(name, operand), _operand(name, scatter_indices, 1)
             update = _operand(name, updates, 2)
+            if mode is None:
+                index = _vectors_within(index, x, dimension_numbers[2],
+                                        _window_sizes(dimension_numbers, x, update), name,
+                                        "skipped")
             fields = (
                 combine, ScatterDimensionNumbers(*map(ints, dimension_numbers)),
                 bool(indices_are_sorted), bool(unique_indices), GatherScatterMode.from_any(mode),
@@ -542,9 +594,19 @@ def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayL
     Array([[ 6,  7],
            [10, 11]], dtype=int32)
     """
+    return block(operand, start_indices, slice_sizes,
+                 allow_negative_indices=allow_negative_indices, checks=True)
+
+
+def block(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike],
+          slice_sizes: ShapeLike, *, allow_negative_indices: bool | Sequence[bool] = True,
+          checks: bool = False) -> Array:
+    """`dynamic_slice`; `checks` reports a block that is not inside the array."""
     x = _operand("dynamic_slice", operand)
     starts = _starts("dynamic_slice", x, start_indices, allow_negative_indices)
     window = sizes("dynamic_slice", slice_sizes)
+    if checks:
+        starts = _starts_within(starts, x, window, "dynamic_slice")
     types = [t for s in starts for t in (s.shape, s.dtype)]
     return prepared(DynamicSlice, (window,), x.shape, x.dtype, *types)(x, *starts)
 
@@ -576,7 +638,16 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike,
     """
     x, u = _operand("dynamic_update_slice", operand), _operand("dynamic_update_slice", update, 1)
     starts = _starts("dynamic_update_slice", x, start_indices, allow_negative_indices)
+    starts = _starts_within(starts, x, u.shape, "dynamic_update_slice")
     return checked(_update_slice, [x, u, *starts])
+
+
+def _starts_within(starts: list[Any], x: Any, window: Sequence[int], name: str) -> list[Any]:
+    """The starts of a block, with a check that the block is inside the array."""
+    if len(window) != x.ndim:
+        return starts
+    return [s if size == n else _start_within(s, x, axis, size, name, "moved to fit")
+            for axis, (s, size, n) in enumerate(zip(starts, window, x.shape, strict=True))]
 
 
 def _one_axis(x: Any, axis: int, start: Any, negative: bool) -> tuple[list[Any], list[bool]]:

@@ -5,6 +5,7 @@ from toile.core.nn.linear import default_embed_init
 from toile.engine.source import here
 from toile.linen.dtypes import DtypePromotion, promote_dtype
 from toile.linen.module import Module
+from toile.numpy.selection import take_telling
 from toile.typing import Array, Dtype, Initializer
 
 
@@ -73,7 +74,10 @@ class Embed(Module):
         (embedding,) = self.promote_dtype(self.embedding, dtype=self.dtype, inexact=False)
         if self.num_embeddings == 1:
             return jnp.broadcast_to(embedding, (*inputs.shape, self.features))
-        return jnp.take(embedding, inputs, axis=0)
+        rows = self.num_embeddings
+        return take_telling(embedding, inputs, 0, "Embed", lambda i: (
+            f"Embed: id {i} is out of bounds for a table of {rows} rows (num_embeddings={rows}): "
+            f"its vector is NaN (needed ids in 0 ... {rows - 1}: check the vocabulary)"))
 
     def attend(self, query: Array) -> Array:
         """Compute the inner products of the queries with all vectors of the table.

@@ -2,8 +2,9 @@
 
 An index becomes a list of entries: ("int", axis, i), ("slice", axis, start, size, step), ("array",
 axis, values), ("new",), or ("gap",) for an Ellipsis that stands for no axis but, as in NumPy, still
-separates index arrays. Static integers and slices never reach the gather; index_update.py turns the
-same entries into dynamic_update_slice or one scatter.
+separates index arrays. An array whose values are checked has a fourth field, what to tell about bad
+ones. Static integers and slices never reach the gather; index_update.py turns the same entries into
+dynamic_update_slice or one scatter.
 """
 
 from typing import Any
@@ -13,8 +14,10 @@ import numpy as np
 from toile import lax
 from toile.engine.errors import NonConcreteBooleanIndexError
 from toile.engine.source import describe, here
+from toile.lax import gathers
 from toile.numpy import _helpers as h
 from toile.numpy._helpers import Array, DeviceArray, KeyArray, Tracer, arr, raw_buffer, wrap_raw
+from toile.primitives.bounds import bounded
 
 _BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
 _NOT_A_TUPLE = ("Using a non-tuple sequence for multidimensional indexing is not allowed; "
@@ -202,8 +205,50 @@ def parse_index(shape, idx, lenient=False, wrap=True):
 
 # Entries to values.
 
-def index_array(i, n, wrap):
-    """Convert indices on an axis of length n to int32 or int64; `wrap` allows negative ones."""
+NEAREST = "{} was read at the nearest index", 'x.at[i].get(mode="clip")'
+FILLED = "the result that was read from {} is {fill}", 'mode="fill"'
+IGNORED = "the update of {} was ignored", 'mode="drop"'
+
+
+def fill_of(dtype):
+    """The text of the default result for an index that is out of bounds."""
+    kind = h.dtypes.kind(dtype)
+    if kind in "iu":
+        return str(getattr(h.dtypes.iinfo(dtype), "max" if kind == "u" else "min"))
+    return {"b": "True", "f": "NaN", "c": "NaN"}.get(kind, "undefined")
+
+
+def told(x, axis, wrap, name, what):
+    """The arguments `told` of `index_array` for an operation on an axis of `x`.
+
+    `what` is one of NEAREST, FILLED and IGNORED, or a function that describes a bad index."""
+    n = x.shape[axis]
+    given = lambda bad: bad - n if wrap and bad < 0 else bad
+    if callable(what):
+        return name, lambda bad: what(given(bad))
+    array, fill = describe(x), fill_of(x.dtype) if what is FILLED else ""
+    return name, lambda bad: (
+        f"index {given(bad)} is out of bounds for axis {axis} with size {n}: "
+        f"{what[0].format(array, fill=fill)} (check the indices; {what[1]} says that this is "
+        "wanted)")
+
+
+def with_checks(entries, x, wrap, name, what):
+    """The entries of an index, with arrays whose elements are checked."""
+    return [(*e, told(x, e[1], wrap, name, what)) if e[0] == "array" else e for e in entries]
+
+
+def index_array(i, n, wrap, told=None):
+    """Convert indices on an axis of length n to int32 or int64; `wrap` allows negative ones.
+
+    With `told`, the name of an operation and a function that describes a bad result, the results
+    are checked: that costs little where they are computed."""
+    found = _index_array(i, n, wrap)
+    # Without `wrap`, the user said that negative indices are out of bounds.
+    return found if told is None else bounded(found, 0 if wrap else -_INT64_MAX, n - 1, *told)
+
+
+def _index_array(i, n, wrap):
     wide = n > _INT32_MAX or i.dtype.itemsize > 4
     if isinstance(i, np.ndarray):
         # static: normalized here, so that the program holds one constant
@@ -327,25 +372,25 @@ def _scalar_get(x, arrays, wrap):
     """Read at traced scalar positions with dynamic_slice, which clamps them."""
     sizes = list(x.shape)
     starts: list[Any] = [0] * x.ndim
-    for axis, i in arrays:
+    for axis, i, *told in arrays:
         _refuse_empty(axis, x.shape)
-        starts[axis], sizes[axis] = index_array(i, x.shape[axis], wrap), 1
+        starts[axis], sizes[axis] = index_array(i, x.shape[axis], wrap, *told), 1
     dtype = np.result_type(*(s.dtype for s in starts if not isinstance(s, int)))
     starts = [lax.convert_element_type(s, dtype) if not isinstance(s, int)
               else np.asarray(s, dtype) for s in starts]
     # Negative positions are wrapped once already; what is still negative is clamped to 0.
-    window = lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
-    return lax.squeeze(window, tuple(a for a, _ in arrays))
+    window = gathers.block(x, starts, sizes, allow_negative_indices=False)
+    return lax.squeeze(window, tuple(a for a, *_ in arrays))
 
 
 def _gather(x, arrays, tokens, options):
     """Gather along the axes in `arrays`; the axes of the result are in the order of `tokens`."""
     mode, fill_value, is_sorted, unique, wrap = options
-    batch = h.broadcast_shapes(*(tuple(i.shape) for _, i in arrays))
-    parts = [(index_array(i, x.shape[axis], wrap),
-              tuple(range(len(batch) - i.ndim, len(batch)))) for axis, i in arrays]
+    batch = h.broadcast_shapes(*(tuple(i.shape) for _, i, *_ in arrays))
+    parts = [(index_array(i, x.shape[axis], wrap, *told),
+              tuple(range(len(batch) - i.ndim, len(batch)))) for axis, i, *told in arrays]
     indices = join_indices(parts, batch)
-    axes = tuple(a for a, _ in arrays)
+    axes = tuple(a for a, *_ in arrays)
     offset: list[Any] = []
     shape: list[Any] = []
     for t in tokens:
@@ -373,11 +418,18 @@ def _rest_of_axes(entries):
 
 
 def get(x: Any, idx: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Any = None, fill_value: Any = None, wrap_negative_indices: bool = True) -> Array:
-    """Read `x[idx]`; by default, out-of-bounds indices in index arrays are clamped."""
+        mode: Any = None, fill_value: Any = None, wrap_negative_indices: bool = True,
+        check: tuple[str, Any] | None = None) -> Array:
+    """Read `x[idx]`; by default, out-of-bounds indices in index arrays are clamped.
+
+    `check` is the name of the operation and what it does to such indices, if they are reported
+    although a mode is given."""
     if fill_value is not None and mode is None:
         mode = "fill"
     entries, inserted = parse_index(x.shape, idx, mode is not None, wrap_negative_indices)
+    check = ("getitem", NEAREST) if mode is None else check
+    if check is not None and not inserted:
+        entries = with_checks(entries, x, wrap_negative_indices, *check)
     mode = gather_mode(mode, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
     if inserted:
         x = lax.expand_dims(x, tuple(inserted))
@@ -386,9 +438,9 @@ def get(x: Any, idx: Any, *, indices_are_sorted: bool = False, unique_indices: b
     x = basic_get(x, [e for e in entries if e[0] in ("int", "slice")])
     entries = _rest_of_axes(entries)
     tokens = layout(entries)
-    arrays = [(e[1], e[2]) for e in entries if e[0] == "array"]
+    arrays = [e[1:] for e in entries if e[0] == "array"]
     clamps = mode in (lax.GatherScatterMode.PROMISE_IN_BOUNDS, lax.GatherScatterMode.CLIP)
-    if clamps and all(i.ndim == 0 for _, i in arrays):
+    if clamps and all(i.ndim == 0 for _, i, *_ in arrays):
         x, rank = _scalar_get(x, arrays, wrap_negative_indices), 0
     else:
         options = (mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices)

@@ -25,6 +25,7 @@ from toile.numpy._helpers import Array, arr, broadcast_to, raw_buffer, wrap_raw
 _WINDOW_OPS = {"add": lax.add, "sub": lax.sub, "mul": lax.mul, "min": lax.min, "max": lax.max}
 _SCATTERS = {"set": lax.scatter, "add": lax.scatter_add, "sub": lax.scatter_sub,
              "mul": lax.scatter_mul, "min": lax.scatter_min, "max": lax.scatter_max}
+_CLAMPED = "the nearest element of {} was replaced", 'mode="clip"'
 _Index: TypeAlias = ArrayLike | slice | EllipsisType | Sequence[Any] | None
 
 
@@ -129,10 +130,10 @@ def _index_column(x, entry, where, adv, wrap):
     """
     kind, axis, *fields = entry
     if kind == "array":
-        (values,) = fields
+        values, *told = fields
         end = where.get("arrays", 0) + len(adv)
         dims = tuple(range(end - values.ndim, end))
-        return index_read.index_array(values, x.shape[axis], wrap), dims
+        return index_read.index_array(values, x.shape[axis], wrap, *told), dims
     if kind == "int":
         return np.asarray(fields[0], np.int32), ()
     start, size, step = fields
@@ -199,6 +200,9 @@ def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mod
                 "future releases this will result in an error.", FutureWarning, stacklevel=3)
         x, y = h.promote(x, y)
     entries, inserted = index_read.parse_index(x.shape, idx, lenient, wrap_negative_indices)
+    if not lenient and not inserted:
+        entries = index_read.with_checks(entries, x, wrap_negative_indices, "update",
+                                         index_read.IGNORED)
     if inserted:
         x = lax.expand_dims(x, tuple(inserted))
     window = _window(entries)
@@ -589,8 +593,10 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
     if mode == "wrap":
         ind = arr(ufuncs_numeric.remainder(ind, a.size))
     else:
-        if mode is None and ind.dtype.kind == "i":
-            ind = h.from_end(ind, a.size)
+        if mode is None:
+            flat = lax.reshape(a, (a.size,))
+            ind = h.arr(index_read.index_array(
+                ind, a.size, True, index_read.told(flat, 0, True, "put", _CLAMPED)))
         low, high = lax.full_like(ind, 0), lax.full_like(ind, a.size - 1)
         ind = arr(lax.clamp(low, ind, high))
     flat = lax.reshape(a, (a.size,))

@@ -242,6 +242,7 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     if not h.issubdtype(index.dtype, np.integer):
         raise ValueError("indices must have an integer type: take needed integers, got "
                          f"{index.dtype} (convert them with .astype(int)){here()}")
+    told = ("take", index_read.FILLED) if mode is None and fill_value is None else None
     index, mode, wrap = _in_mode(index, mode, a.shape[axis])
     if a.shape[axis] == 0 and index.size:
         raise IndexError("take: needed a non-empty axis to take from, got length 0" + here())
@@ -249,7 +250,28 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
         index = arr(index)
     return index_read.get(a, (slice(None),) * axis + (index,), mode=mode, fill_value=fill_value,
                         unique_indices=unique_indices, indices_are_sorted=indices_are_sorted,
-                        wrap_negative_indices=wrap)
+                        wrap_negative_indices=wrap, check=told)
+
+
+def take_telling(a, indices, axis, name, tell):
+    """`take` for an operation `name`, with `tell(i)` as the description of a bad index."""
+    taken = _raw_take(a, indices, axis)
+    if taken is not None:
+        return taken
+    return index_read.get(arr(a), (slice(None),) * axis + (arr(indices),), mode="fill",
+                          check=(name, tell))
+
+
+def take_along_axis_telling(a, indices, axis, name, tell):
+    """`take_along_axis` for an operation `name`, with `tell(i)` as the description of a bad
+    index."""
+    taken = _raw_take_along(a, indices, axis)
+    if taken is not None:
+        return taken
+    a = arr(a)
+    told = index_read.told(a, axis, True, name, tell)
+    return _gather_along(a, arr(indices), axis, lax.GatherScatterMode.FILL_OR_DROP, None, True,
+                         told)
 
 
 def _in_mode(indices, mode, n):
@@ -323,18 +345,22 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
         raise ValueError("indices and arr must have the same number of dimensions; "
                          f"{index.ndim} vs. {a.ndim} (add axes with indices[..., None]){here()}")
     axis = canonical_axis(axis, a.ndim)
+    told = None
     if mode is None:
         out = _raw_take_along(a, index, axis) if fill_value is None else None
         if out is not None:
             return out
+        if fill_value is None:
+            told = index_read.told(a, axis, wrap_negative_indices is not False,
+                                   "take_along_axis", index_read.FILLED)
         mode = "fill"
     mode = lax.GatherScatterMode.from_any(mode)
     wrap = mode != lax.GatherScatterMode.PROMISE_IN_BOUNDS and (
         wrap_negative_indices is None or wrap_negative_indices)
-    return _gather_along(a, index, axis, mode, fill_value, wrap)
+    return _gather_along(a, index, axis, mode, fill_value, wrap, told)
 
 
-def _gather_along(a, index, axis, mode, fill_value, wrap):
+def _gather_along(a, index, axis, mode, fill_value, wrap, told=None):
     """Gather along one axis; the other axes are broadcast and become batch axes."""
     others = [d for d in range(a.ndim) if d != axis]
     lead = manipulation.broadcast_shapes(tuple(a.shape[d] for d in others),
@@ -342,7 +368,7 @@ def _gather_along(a, index, axis, mode, fill_value, wrap):
     full = dict(zip(others, lead))
     index = h.broadcast_to(index, tuple(full.get(d, index.shape[d]) for d in range(a.ndim)))
     a = h.broadcast_to(a, tuple(full.get(d, a.shape[d]) for d in range(a.ndim)))
-    index = index_read.index_array(index, a.shape[axis], wrap)
+    index = index_read.index_array(index, a.shape[axis], wrap, told)
     numbers = lax.GatherDimensionNumbers(
         offset_dims=(), collapsed_slice_dims=(axis,), start_index_map=(axis,),
         operand_batching_dims=tuple(others), start_indices_batching_dims=tuple(others))

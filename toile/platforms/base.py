@@ -22,6 +22,7 @@ from toile.engine.buffers import Placement, signature
 from toile.engine.conversion import as_array, placed, placed_by_default, wrap_aval
 from toile.engine.devices import Device
 from toile.engine.operation import Operation, infer_list
+from toile.engine.out_of_bounds import Bounds
 from toile.engine.platform_registry import FEW, default_device, device_of, platform_of
 from toile.engine.program import Equation, Literal, Program, Var
 from toile.engine.sharded import Sharded, filled, gathered, layout, own_places, through_operations
@@ -182,6 +183,10 @@ class Platform:
         """`fun(x, *args)` for an array of this platform. `args` are hashable and equal ones are
         interchangeable, so that a platform may cache what such calls do."""
         return fun(x, *args)
+
+    def check_indices(self, x: Any, bounds: Bounds) -> None:
+        """Report indices, an array of this platform, that are out of bounds; maybe later."""
+        bounds.check(self.get(x._data))
 
     # ---- Programs
     def compiled(self, program: Program, device: Any) -> Any:

@@ -105,7 +105,7 @@ def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: i
     total: Any = None
     for corner in itertools.product(*axes):
         node, inside, weights = zip(*corner)
-        value = source[node]
+        value = source.at[node].get(mode="clip")  # `mode` says what is outside
         if mode == "constant":
             everywhere = inside[0]
             for other in inside[1:]:

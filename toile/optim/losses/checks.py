@@ -7,8 +7,12 @@ from typing import Any
 import toile.numpy as jnp
 from toile.engine.broadcasts import check_pair
 from toile.engine.source import here
+from toile.primitives.bounds import bounded
 
-__all__ = ["check_broadcast", "check_dtype", "check_floating", "check_rank", "check_same_shape"]
+__all__ = [
+    "check_broadcast", "check_dtype", "check_floating", "check_rank", "check_same_shape",
+    "labels_within",
+]
 
 Axes = int | tuple[int, ...] | None
 
@@ -50,3 +54,13 @@ def check_rank(name: str, rank: int, **arrays: Any) -> None:
             raise ValueError(
                 f"{name}: needed {argument} of rank {rank}, got {jnp.shape(x)}{here()}"
             )
+
+
+def labels_within(name: str, labels: Any, classes: int) -> Any:
+    """Integer labels, with a check that each is the index of one of `classes` classes."""
+    labels = jnp.asarray(labels)
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        return labels
+    return bounded(labels, 0, classes - 1, name, lambda i: (
+        f"{name}: label {i} is out of bounds for {classes} classes: no class is counted as the "
+        f"correct one (needed labels in 0 ... {classes - 1})"))

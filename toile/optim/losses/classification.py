@@ -12,6 +12,7 @@ import toile.numpy as jnp
 from toile import nn
 from toile.api import custom_jvp
 from toile.engine.source import here
+from toile.numpy.selection import take_along_axis_telling
 from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import Axes, check_broadcast, check_dtype, check_floating
 
@@ -172,7 +173,14 @@ def softmax_cross_entropy_with_integer_labels(
         raise ValueError(
             f"{name}: needed an axis of type int or tuple of int, got {type(axis)}{here()}"
         )
-    found = jnp.take_along_axis(logits, jnp.expand_dims(labels, axis), axis=axis)
+    places = jnp.expand_dims(labels, axis)
+    if where is None:
+        classes = logits.shape[axis]
+        found = take_along_axis_telling(logits, places, axis, name, lambda i: (
+            f"{name}: label {i} is out of bounds for {classes} classes: its loss is NaN (needed "
+            f"labels in 0 ... {classes - 1}; `where` leaves examples out)"))
+    else:  # labels of examples that are left out may be anything
+        found = jnp.take_along_axis(logits, places, axis=axis, mode="fill")
     loss = nn.logsumexp(logits, axis=axis, where=where) - found.take(0, axis=axis)
     return loss if where is None else jnp.where(jnp.any(where, axis), loss, 0.0)
 

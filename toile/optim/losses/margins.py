@@ -12,7 +12,7 @@ import toile.numpy as jnp
 from toile import nn
 from toile.api import vmap
 from toile.optim.base import Array, ArrayLike
-from toile.optim.losses.checks import check_broadcast, check_same_shape
+from toile.optim.losses.checks import check_broadcast, check_same_shape, labels_within
 from toile.optim.projections import projection_simplex
 
 __all__ = [
@@ -85,7 +85,8 @@ def sparsemax_loss(logits: ArrayLike, labels: ArrayLike) -> Array:
 
 
 def _one_hot(name: str, scores: Any, labels: Any) -> Any:
-    one_hot = nn.one_hot(labels, scores.shape[-1])
+    classes = scores.shape[-1]
+    one_hot = nn.one_hot(labels_within(name, labels, classes), classes)
     check_broadcast(name, scores=scores, one_hot_labels=one_hot)
     return one_hot
 
@@ -153,6 +154,7 @@ def multiclass_sparsemax_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
     >>> optim.multiclass_sparsemax_loss(scores, jnp.array([0, 0]))
     Array([0., 2.], dtype=float32)
     """
+    labels = labels_within("multiclass_sparsemax_loss", labels, scores.shape[-1])
     return vmap(_sparsemax_of_row)(scores, labels)
 
 
@@ -160,5 +162,6 @@ def _sparsemax_of_row(scores: Any, label: Any) -> Any:
     scores = jnp.asarray(scores)
     p = projection_simplex(scores)
     # p.s + (1 - p.p)/2, the conjugate of Gini's negentropy, with scores relative to the label's
-    relative = (scores - scores[label]).at[label].set(0.0)
+    own = scores.at[label].get(mode="clip")  # labels are checked already
+    relative = (scores - own).at[label].set(0.0, mode="drop")
     return jnp.dot(p, jnp.where(p, relative, 0.0)) + 0.5 * (1.0 - jnp.dot(p, p))

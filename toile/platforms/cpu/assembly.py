@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from toile.compiler.index_tests import ReportIndices, Tested
 from toile.compiler.ir.operands import Operand, Ref
 from toile.compiler.ir.steps import Constant, EagerStep, Moving
+from toile.compiler.plan.place import aligned
+from toile.engine.avals import Aval
 from toile.engine.cached import cached_property
 from toile.engine.program import Program
 from toile.kernels.contraction import cpu_blas as blas
@@ -43,18 +46,27 @@ class PlannedExecutable(Executable):
         steps = STEP_BYTES * len(self.program.equations)
         return super().plan_bytes + steps + sum(map(len, self.described.kernels))
 
-    def __init__(self, program: Program, plan: Plan, offsets: dict[Any, int], arena_bytes: int):
+    def __init__(
+        self, program: Program, plan: Plan, offsets: dict[Any, int], arena_bytes: int,
+        tests: Tested | None = None,
+    ):
         self.plan, self.offsets = plan, offsets
         self.slots = Slots()
         for v in program.inputs:
             self.slots.of(v)
         assert len(self.slots) == len(program.inputs), "a Program's inputs are distinct"
-        blocks, places = shared_blocks([o.aval.nbytes for o in program.outputs])
+        results = program.outputs if tests is None else program.outputs[:-1]
+        blocks, places = shared_blocks([o.aval.nbytes for o in results])
         self.described = Description(self.slots.of)
         commands = self._places_of_results(len(program.inputs), blocks, places)
         commands += self.described.commands(plan.steps)
         self.in_steps = [self._eager(step) for step in self.described.eager]
-        callbacks = [callback(*step) for step in self.in_steps]
+        self.own_commands = 0  # commands after those of the plan's steps
+        if tests is not None:
+            offsets, arena_bytes = self._report(program.outputs[-1].aval, offsets, arena_bytes)
+            commands.append(("switch", self.slots[plan.outputs[-1].buffer],
+                             [[], [("eager", len(self.in_steps) - 1)]]))
+            self.own_commands = 1
         texts = list(self.described.kernels)
         addresses = native.functions([*texts, *sorted(plan.also), *runner.missing()])[: len(texts)]
         constants = [(i, b.array) for b, i in self.slots.items() if isinstance(b, Constant)]
@@ -63,7 +75,18 @@ class PlannedExecutable(Executable):
             _in_arena(offsets, self.slots), constants, commands,
             np.array(self.described.words, np.int64), any(blas.PREFIX in t for t in texts),
         )
-        super().__init__(program, image, addresses, callbacks)
+        super().__init__(program, image, addresses, self.in_steps, tests)
+
+    def _report(
+        self, aval: Aval, offsets: dict[Any, int], arena_bytes: int
+    ) -> tuple[dict[Any, int], int]:
+        """Add a step that reports tests of indices. Their vector, the last output, is a temporary:
+        returns the offsets and the size of the arena with it."""
+        buffer = self.plan.outputs[-1].buffer
+        where = aligned(arena_bytes)
+        words: Located = (self.slots.of(buffer), 0, aval.shape, np.dtype(aval.dtype), (4,))
+        self.in_steps.append((ReportIndices(), (words,), ()))
+        return {**offsets, buffer: where}, where + aligned(aval.nbytes)
 
     def _places_of_results(
         self, inputs: int, blocks: Sequence[int], places: Sequence[tuple[int, int]]
@@ -74,7 +97,7 @@ class PlannedExecutable(Executable):
             alone = len(members) == 1
             self.slots.of(self.plan.outputs[members[0]].buffer if alone else ("block", i))
         found: list[Command] = []
-        for out, (block, offset) in zip(self.plan.outputs, places, strict=True):
+        for out, (block, offset) in zip(self.plan.outputs, places, strict=False):
             if out.buffer not in self.slots:
                 found.append(("place", inputs + block, [(self.slots.of(out.buffer), offset)]))
         return found

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from toile.compiler.index_tests import Tested, tested
 from toile.engine.garbage import paused
 from toile.engine.host_memory import check_outputs
 from toile.engine.locks import loading
@@ -33,7 +34,8 @@ def compiled(program: Program) -> Executable:
 
 def _compiled(program: Program) -> Executable:
     early = recall.is_early(_asked)
-    place = recalling.place(program) if early or recall.is_long(program) else None
+    program, tests = _with_tests(program)
+    place = recalling.place(program, tests) if early or recall.is_long(program) else None
     found = place.recalled() if place is not None else None
     if found is not None:
         return found
@@ -41,7 +43,7 @@ def _compiled(program: Program) -> Executable:
         making = _making()  # loading it does not count as planning time
         started = time.perf_counter()
         with native.Work.beside():
-            made = making.planned(program)
+            made = making.planned(program, tests)
     if place is not None and (early or recall.is_worth_keeping(time.perf_counter() - started)):
         place.keep(made)
     return made
@@ -49,9 +51,15 @@ def _compiled(program: Program) -> Executable:
 
 def planned(program: Program) -> Any:
     """A Program as native code, with its plan (`assembly.PlannedExecutable`)."""
-    made = _making().planned(program)
+    made = _making().planned(*_with_tests(program))
     shelf.add(program, made)
     return made
+
+
+def _with_tests(program: Program) -> tuple[Program, Tested | None]:
+    """The Program that is compiled, which may test indices, and what reports such tests."""
+    tests = tested(program)
+    return (program, None) if tests is None else (tests.program, tests)
 
 
 def _making() -> Any:

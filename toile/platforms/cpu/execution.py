@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.compiler.index_tests import ReportIndices, Tested
 from toile.engine.buffers import Block, allocate, release, signature
 from toile.engine.cached import cached_property
 from toile.engine.fp_errors import ignore_errors, restore_errors
@@ -71,12 +72,14 @@ class Executable:
 
     def __init__(
         self, program: Program, image: Image, addresses: Sequence[int],
-        callbacks: Sequence[Any] = (),
+        steps: Sequence[PythonStep] = (), tests: Tested | None = None,
     ):
         self.program, self.image = program, image
         self.inputs, self.blocks, self.places = image.inputs, image.blocks, image.places
         self.arena_bytes, self.in_arena = image.arena_bytes, image.in_arena
-        outs = [signature(o.aval.shape, o.aval.dtype, False) for o in program.outputs]
+        results = program.outputs[: len(image.places)]
+        outs = [signature(o.aval.shape, o.aval.dtype, False) for o in results]
+        callbacks = [callback(*step, tests) for step in steps]
         self.out_specs = [(s.buffer_shape, s.buffer_dtype) for s in outs]  # for keys: of their data
         self.table = Assembly(addresses, image.words, callbacks).table(image.commands)
         self.address = self.table.address
@@ -84,7 +87,7 @@ class Executable:
         self.exits: list[weakref.ref[Any]] = []  # of calls that hold this executable
         self.fixed = [(slot, runner.address(x)) for slot, x in image.constants]
         self.free: list[Context] = []
-        self.in_python = bool(callbacks)
+        self.in_python = any(step[0].__class__ is not ReportIndices for step in steps)
         self.guard = blas.guard() if image.calls_blas else None
         self.pack = struct.Struct(f"{self.inputs + len(self.blocks)}Q").pack_into
 
@@ -233,14 +236,19 @@ def failure(code: int) -> BaseException:
     return error or runner.interruption()
 
 
-def callback(op: Operation, ins: Sequence[Located], outs: Sequence[Located]) -> Any:
-    """A callback for the runner that computes an operation with NumPy."""
+def callback(
+    op: Operation, ins: Sequence[Located], outs: Sequence[Located], tests: Tested | None = None
+) -> Any:
+    """A callback for the runner that computes an operation with NumPy, or reports bad indices."""
     keeps = op.keeps_operands  # a user's function may keep its arguments
+    run = op.eager
+    if tests is not None and op.__class__ is ReportIndices:
+        run = tests.reported
 
     def call(_: int, buffers: int) -> int:
         try:
             given = [_array(buffers, *x) for x in ins]
-            results = op.eager(np, *[x.copy() for x in given] if keeps else given)
+            results = run(np, *[x.copy() for x in given] if keeps else given)
             for x, r in zip(outs, results if op.multiple else [results], strict=True):
                 target = _array(buffers, *x)
                 if target.size:

@@ -7,6 +7,7 @@ and results are within their blocks.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from toile.disk import operation_records
 from toile.disk.plan_data import decode, encode
 from toile.disk.plan_schema import Damaged, Schema
 from toile.engine.buffers import allocate
-from toile.engine.program import Program
+from toile.engine.program import Atom, Program
 from toile.platforms.cpu.command_code import Coding, Reading
 from toile.platforms.cpu.execution import Image, PythonStep
 
@@ -58,8 +59,10 @@ def written(kept: Kept) -> bytes:
     ), schema())
 
 
-def read(data: bytes, program: Program) -> Kept:
-    """Decode what was kept for a Program; raises Damaged if the bytes are anything else."""
+def read(data: bytes, program: Program, tests: bool = False) -> Kept:
+    """Decode what was kept for a Program; raises Damaged if the bytes are anything else.
+
+    `tests`: its last output, the tests of its indices, is not among the results."""
     parts = decode(data, schema())
     if not schema().check(_TYPE).fits(parts):
         raise Damaged("it is not the plan of a Program")
@@ -74,7 +77,8 @@ def read(data: bytes, program: Program) -> Kept:
         raise Damaged(f"its parts are of another form ({error})") from error
     _need(0 <= inputs and inputs + blocks.size <= slots < 1 << 32, "the number of slots")
     _need(0 <= arena_bytes < 1 << 56, "the size of temporaries")
-    _check_results(inputs, blocks, places, program)
+    _need(inputs == len(program.inputs), "the number of inputs")
+    _check_results(blocks, places, program.outputs[: len(program.outputs) - tests])
     _need(in_arena.size == offsets.size, "the number of temporaries")
     _need(_within(in_arena, slots - 1) and _within(offsets, arena_bytes), "a temporary")
     _need(all(0 <= slot < slots for slot, _ in constants), "a constant")
@@ -97,16 +101,13 @@ def _within(numbers: np.ndarray, most: int) -> bool:
     return not numbers.size or bool(numbers.min() >= 0 and numbers.max() <= most)
 
 
-def _check_results(
-    inputs: int, blocks: np.ndarray, places: np.ndarray, program: Program
-) -> None:
+def _check_results(blocks: np.ndarray, places: np.ndarray, outputs: Sequence[Atom]) -> None:
     """Reject an image of another Program, or one with results outside their blocks."""
-    _need(inputs == len(program.inputs), "the number of inputs")
-    _need(len(places) == len(program.outputs), "the number of results")
+    _need(len(places) == len(outputs), "the number of results")
     if not places.size:
         return
     _need(_within(blocks, 1 << 56) and _within(places[:, 0], blocks.size - 1), "a block")
-    sizes = np.array([o.aval.nbytes for o in program.outputs], np.int64)
+    sizes = np.array([o.aval.nbytes for o in outputs], np.int64)
     fits = places[:, 1] + sizes <= blocks[places[:, 0]]
     _need(_within(places[:, 1], 1 << 56) and fits.all(), "the place of a result")
 

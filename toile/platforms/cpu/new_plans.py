@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toile.compiler.compilation import compile_program, plan_program
+from toile.compiler.index_tests import Tested
 from toile.compiler.plan import lower
 from toile.engine.program import Program
 from toile.platforms.cpu.assembly import PlannedExecutable, shared_blocks
@@ -12,9 +13,9 @@ from toile.targets.llvm import thread_count
 from toile.targets.llvm.launches import Launch
 
 
-def planned(program: Program) -> PlannedExecutable:
-    """A Program as native code, with the plan it was made from."""
-    return compile_program(program, Target(thread_count.current()))
+def planned(program: Program, tests: Tested | None = None) -> PlannedExecutable:
+    """A Program as native code, with the plan it was made from; `tests`: those of its indices."""
+    return compile_program(program, Target(thread_count.current(), tests))
 
 
 class _Draft(Plan):

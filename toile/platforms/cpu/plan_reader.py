@@ -37,7 +37,7 @@ def verify(executable: Any) -> None:
         pointers[slot] = Address(f"constant {slot}", 0)
         walk.write(pointers[slot], array.nbytes, Content.constant(array))
     reader = _Reader(executable)
-    commands = iter(image.commands)
+    commands = iter(image.commands[: len(image.commands) - executable.own_commands])
     walk.run(plan, list(reader.places(commands, _count_of_places(executable)))
              + reader.listed(plan, commands))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from toile.compiler.index_tests import Tested
 from toile.compiler.plan.fingerprint import fingerprint
 from toile.disk.object_cache import ObjectCache
 from toile.disk.plan_schema import Damaged, Unencodable
@@ -20,7 +21,7 @@ from toile.engine.records import dataclass
 from toile.kernels.contraction import cpu_blas as blas
 from toile.platforms import recall
 from toile.platforms.cpu import images
-from toile.platforms.cpu.execution import Executable, callback
+from toile.platforms.cpu.execution import Executable
 from toile.targets.llvm import native
 from toile.targets.llvm import thread_count as threads
 
@@ -32,6 +33,7 @@ class Place:
     program: Program
     cache: ObjectCache
     key: str
+    tests: Tested | None = None
 
     def recalled(self) -> Executable | None:
         """The executable, if everything that it needs is on disk."""
@@ -39,7 +41,7 @@ class Place:
         if data is None:
             return None
         try:
-            kept = images.read(data, self.program)
+            kept = images.read(data, self.program, self.tests is not None)
         except Damaged as problem:
             self.cache.refuse(self.key, str(problem))
             return None
@@ -52,8 +54,7 @@ class Place:
             return None
         if addresses is None:
             return None
-        callbacks = [callback(*step) for step in kept.steps]
-        return Executable(self.program, kept.image, addresses, callbacks)
+        return Executable(self.program, kept.image, addresses, kept.steps, self.tests)
 
     def keep(self, made: Any) -> None:
         """Write the image of an `assembly.PlannedExecutable`."""
@@ -67,8 +68,8 @@ class Place:
         self.cache.put(self.key, data)
 
 
-def place(program: Program) -> Place | None:
-    """Where a Program's image is stored; None if it is not."""
+def place(program: Program, tests: Tested | None = None) -> Place | None:
+    """Where a Program's image is stored; None if it is not. `tests`: those of its indices."""
     if recall.is_off():
         return None
     engine = native.engine()
@@ -78,5 +79,6 @@ def place(program: Program) -> Place | None:
     if found is None:
         return None
     parts = ("plan", found, str(threads.current()), engine.key(""), source_state(),
-             str(flags.allow_excess_precision))
-    return Place(program, engine.cache, hashlib.sha256("\0".join(parts).encode()).hexdigest())
+             str(flags.allow_excess_precision), str(tests is not None))
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return Place(program, engine.cache, key, tests)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from toile.compiler.index_tests import Tested
 from toile.compiler.ir.groups import Limits
 from toile.compiler.ir.loop_nests import Loops
 from toile.compiler.ir.operands import Operand
@@ -28,8 +29,8 @@ class Target(lower.Target):
     plan = Plan
     limits = Limits(total_row=1 << 13)  # elements: rows of totals stay in the caches
 
-    def __init__(self, threads: int):
-        self.threads = threads
+    def __init__(self, threads: int, tests: Tested | None = None):
+        self.threads, self.tests = threads, tests
 
     def last_pass(self, program: Program) -> Program:
         return patch_sums(multiply_bytes(program), self.can_fuse)
@@ -49,8 +50,10 @@ class Target(lower.Target):
     def chain(self, plan: Any) -> None:
         plan.steps, plan.unchained = chains.chained(plan, Region)
 
-    def assemble(self, *args: Any) -> PlannedExecutable:
-        return PlannedExecutable(*args)
+    def assemble(
+        self, program: Program, plan: Any, offsets: dict[Any, int], nbytes: int
+    ) -> PlannedExecutable:
+        return PlannedExecutable(program, plan, offsets, nbytes, self.tests)
 
     def verify(self, made: PlannedExecutable) -> None:
         plan_reader.verify(made)

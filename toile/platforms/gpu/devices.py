@@ -26,6 +26,7 @@ from toile.engine.devices import Device
 from toile.engine.platform_registry import default_devices, registry, wanted_platform
 from toile.engine.source import Source, here, user_source
 from toile.platforms.gpu import late
+from toile.platforms.gpu.index_words import report
 from toile.targets.cuda.presence import (
     SYNC_HINT,
     cupy,
@@ -70,6 +71,7 @@ class GpuDevice(Device):
         self.ordinal = self._number = id if ordinal is None else ordinal
         self.lock = threading.RLock()  # only one program at a time issues work on the stream
         self.program = ""  # the name of the program issued last
+        self.tested: set[Any] = set()  # `IndexWords` of programs since the last wait
 
     def __reduce__(self) -> Any:
         return _device_number, (self.id,)
@@ -173,6 +175,15 @@ class GpuDevice(Device):
             if self.program:
                 error.add_note(f"the last program on {self} was {self.program} ({SYNC_HINT})")
             raise
+        if self.tested:
+            report(self.tested)
+
+    def host_words(self, count: int) -> tuple[np.ndarray, int, Any]:
+        """Numbers of 32 bits in memory of the host that kernels can write: an array, its address
+        on the device, and what keeps the memory."""
+        with cupy().cuda.Device(self.ordinal):
+            memory = cupy().cuda.alloc_pinned_memory(4 * count)
+        return np.frombuffer(memory, np.int32, count), memory.ptr, memory
 
     def allocate(self, nbytes: int) -> tuple[DeviceMemory, int]:
         """Uninitialized memory for results, and its address."""

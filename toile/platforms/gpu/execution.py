@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 
 from toile.compiler.debug_flags import asked_for
+from toile.compiler.index_tests import Tested
 from toile.compiler.ir.steps import Constant
 from toile.compiler.plan.place import arena_layout
 from toile.engine.program import Program
 from toile.platforms.gpu import devices as gpu
+from toile.platforms.gpu.index_words import IndexWords
 from toile.platforms.gpu.issuer import Issuer
 from toile.platforms.gpu.live_arrays import noted, results_of
 from toile.platforms.gpu.memory import allocated, arena_of, executables, out_of_memory
@@ -49,8 +51,11 @@ BYTES_PER_NODE = 32 << 10
 _uses = itertools.count(1)  # counts the calls of all executables
 
 
-def overwritten(program: Program, plan: MadePlan, donated: Sequence[int]) -> dict[int, int]:
-    """For each result (by number), the donated input that it may overwrite.
+def overwritten(
+    program: Program, plan: MadePlan, donated: Sequence[int], results: int | None = None
+) -> dict[int, int]:
+    """For each result (by number), the donated input that it may overwrite; `results`: how many
+    of them callers get.
 
     The results of one training step are the inputs of the next, in order: of those with equal
     shape and dtype, the n-th result overwrites the n-th input, or none. Otherwise addresses
@@ -64,7 +69,8 @@ def overwritten(program: Program, plan: MadePlan, donated: Sequence[int]) -> dic
             given.setdefault((aval.shape, aval.dtype), []).append(j)
     may = plan.may_overwrite()
     taken: dict[Any, int] = {}  # how many results of this shape and dtype came before
-    for i, (o, ref) in enumerate(zip(program.outputs, plan.outputs, strict=True)):
+    pairs = list(zip(program.outputs, plan.outputs, strict=True))
+    for i, (o, ref) in enumerate(pairs[:results]):
         form = o.aval.shape, o.aval.dtype
         alike, number = given.get(form, []), taken.get(form, 0)
         taken[form] = number + 1
@@ -77,20 +83,24 @@ def overwritten(program: Program, plan: MadePlan, donated: Sequence[int]) -> dic
 
 
 class Executable:
-    """A compiled Program on a device; `original`: the Program, if its plan came from disk."""
+    """A compiled Program on a device; `original`: the Program, if its plan came from disk.
+
+    With `tests` of indices, its last input and its last output are the vector of their results."""
 
     def __init__(
         self, program: Program, plan: MadePlan, device: gpu.GpuDevice,
-        original: Program | None = None,
+        original: Program | None = None, tests: Tested | None = None,
     ):
         self.program, self.plan, self.device, self.original = program, plan, device, original
         self.driver = driver()
         self.offsets, self.arena_bytes = arena_layout(plan)
         self.issuer = Issuer(plan, device)
-        self.out_specs = [(o.aval.shape, np.dtype(o.aval.dtype)) for o in program.outputs]
-        self.out_bytes = [o.aval.nbytes for o in program.outputs]
+        self.words = None if tests is None else IndexWords(tests, device, self._updates_last())
+        self.results = program.outputs if tests is None else program.outputs[:-1]
+        self.out_specs = [(o.aval.shape, np.dtype(o.aval.dtype)) for o in self.results]
+        self.out_bytes = [o.aval.nbytes for o in self.results]
         self.buffers: list[Any] = [*program.inputs, *(r.buffer for r in plan.outputs)]
-        self.sizes = [v.aval.nbytes for v in program.inputs] + self.out_bytes
+        self.sizes = [v.aval.nbytes for v in (*program.inputs, *program.outputs)]
         self.made = results_of(original or program)
         self.constants: dict[Any, int] = {}
         self.kept: list[Any] = []
@@ -138,9 +148,16 @@ class Executable:
 
     def overwritten(self, donated: Sequence[int]) -> dict[int, int]:
         """For each result (by number), the donated input that it may overwrite."""
-        found = overwritten(self.program, self.plan, donated)
-        self._verify(found)
+        found = overwritten(self.program, self.plan, donated, len(self.results))
+        last = {} if self.words is None or not self.words.kept else {
+            len(self.results): len(self.program.inputs) - 1}
+        self._verify(found | last)
         return found
+
+    def _updates_last(self) -> bool:
+        """Whether the last result may overwrite the last input."""
+        may = self.plan.may_overwrite()
+        return may(self.program.inputs[-1], self.plan.outputs[-1].buffer)
 
     # ---- calls
     def __call__(self, raws: Sequence[Any]) -> list[Any]:
@@ -195,11 +212,20 @@ class Executable:
         `again`: one of many calls, whose results are where those of earlier calls were."""
         with self.device.lock:
             self.device.program = self.program.name
+            pointers = self.all_pointers(pointers)
             arena, generation = self._arena()
             try:
                 self._run(pointers, arena, generation, again)
             except CudaError as error:
                 raise self._failed(error) from None
+
+    def all_pointers(self, pointers: Sequence[int]) -> Sequence[int]:
+        """Pointers of arguments and results, and of the vector of tests, which is updated."""
+        if self.words is None:
+            return pointers
+        self.device.tested.add(self.words)
+        n = len(self.program.inputs) - 1
+        return (*pointers[:n], self.words.before, *pointers[n:], self.words.address)
 
     @property
     def fits_in_graph(self) -> bool:
@@ -235,7 +261,8 @@ class Executable:
 
     def direct(self) -> Callable[[Sequence[int]], None] | None:
         """A function equivalent to `run`, if that is one launch or one library call; else None."""
-        if self.issuer.nodes != 1 or len(self.plan.steps) != 1 or self.arena_bytes or self.checked:
+        if self.issuer.nodes != 1 or len(self.plan.steps) != 1 or self.arena_bytes or (
+                self.checked or self.words is not None):
             return None
         if isinstance(self.plan.steps[0], CallStep):
             return self._direct_call(self.plan.steps[0].call)

@@ -10,6 +10,7 @@ from toile.engine.avals import Aval
 from toile.engine.buffers import Placement
 from toile.engine.devices import Device
 from toile.engine.operation import Operation
+from toile.engine.out_of_bounds import Bounds
 from toile.engine.platform_registry import array_platforms, registry, wanted_platform
 from toile.engine.program import Program
 from toile.engine.sharded import filled, own_places
@@ -137,6 +138,9 @@ class GpuPlatform(Platform):
 
     def has_run(self, op: Operation, args: Sequence[Any], program: Program, device: Any) -> None:
         late.eager().learn(op, args, program, device)
+
+    def check_indices(self, x: Any, bounds: Bounds) -> None:
+        late.executables().check_indices(x._data, bounds, self.device_of(x._data))
 
     # ---- Programs
     def compiled(self, program: Program, device: Any) -> Any:

@@ -199,7 +199,7 @@ def measure(
     device, stream = executable.device, executable.device.stream
     with device.lock, device.current():
         arena, _ = executable._arena()
-        addresses = executable._addresses(pointers, arena)
+        addresses = executable._addresses(executable.all_pointers(pointers), arena)
         watch, whole = Stopwatch(executable.issuer), _Whole(executable.issuer)
         graphs = []
         taken: list[float] = []
