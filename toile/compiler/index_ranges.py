@@ -11,7 +11,7 @@ from typing import Any
 
 from toile.engine import dtypes
 from toile.engine.program import Atom, Equation, Literal
-from toile.primitives.value_ranges import Range
+from toile.primitives.integer_ranges import Range
 
 _ANY = -(1 << 64), 1 << 64
 _DEPTH = 12  # equations that are followed

@@ -147,7 +147,7 @@ class Traits:
     # `with_index_tests(f, ins, e)`: how `compiler.index_tests`, which is `f`, adds an equation that
     # checks indices, or whose Programs do. None: they are not tested.
     with_index_tests: ClassVar[Any] = None
-    # `value_range(r, e, out)`: see `primitives.value_ranges`. None: other answers may say it.
+    # `value_range(r, e, out)`: see `primitives.integer_ranges`. None: other answers may say it.
     value_range: ClassVar[Any] = None
 
     def programs(self) -> Sequence[Any]:

@@ -17,7 +17,7 @@ from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
-from toile.primitives import division, simplification, value_ranges
+from toile.primitives import division, integer_ranges, simplification
 from toile.primitives.bits import and_, gt, lt
 from toile.primitives.families import (
     ANY,
@@ -44,7 +44,7 @@ class SelectN(Operation):
     `which` is bool or int32, and has rank 0 or the shape of the cases.
     """
 
-    value_range = value_ranges.selected
+    value_range = integer_ranges.selected
     handles_zeros = True
     keeps_layout = True
     by_element = True
@@ -156,7 +156,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
 class Clamp(Elementwise):
     """x, limited to the interval [low, high]; the bounds have rank 0 or the shape of x."""
 
-    value_range = value_ranges.clamped
+    value_range = integer_ranges.clamped
     accepts = ANY
     taylor = frame_rule("clamped")
 

@@ -16,7 +16,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.records import dataclass
-from toile.primitives import division, simplification, value_ranges
+from toile.primitives import division, integer_ranges, simplification
 from toile.primitives.bits import eq, ge
 from toile.primitives.choices import Clamp as Clamp
 from toile.primitives.choices import ConvertElementType as ConvertElementType
@@ -346,7 +346,7 @@ def _balanced(x: Any, out: Any, y: Any) -> Any:
 class Max(_Extremum):
     """The larger operand; NaN if either operand is NaN."""
 
-    value_range = value_ranges.larger
+    value_range = integer_ranges.larger
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.maximum(x, y)
@@ -357,7 +357,7 @@ class Max(_Extremum):
 class Min(_Extremum):
     """The smaller operand; NaN if either operand is NaN."""
 
-    value_range = value_ranges.smaller
+    value_range = integer_ranges.smaller
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.minimum(x, y)

@@ -18,7 +18,7 @@ from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.primitives import arrays, division, value_ranges
+from toile.primitives import arrays, division, integer_ranges
 from toile.primitives.families import ANY, accepts_text, bdim_at, reshape, without
 from toile.primitives.gathers import Gather, GatherDimensionNumbers, GatherScatterMode
 from toile.primitives.rules import no_derivative
@@ -47,7 +47,7 @@ class Sort(Operation):
     num_keys: int = 1
     is_stable: bool = True
     kernel_family = "sort"
-    value_range = value_ranges.reordered
+    value_range = integer_ranges.reordered
     multiple = True
     handles_zeros = True
 
@@ -102,7 +102,7 @@ class TopK(Operation):
     k: int
     axis: int
     kernel_family = "sort.top_k"
-    value_range = value_ranges.largest
+    value_range = integer_ranges.largest
     multiple = True
     handles_zeros = True
 
