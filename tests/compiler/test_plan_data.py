@@ -121,6 +121,7 @@ WITHOUT = {
     "toile.primitives.bounds": "CheckIndex is gone before a Program is planned",
     "toile.experimental._checks": "Check holds a user's message",
     "toile.parallel": "hold shardings and Programs, and run on several devices",
+    "toile.transforms.stepped": "Breakpoint is performed by debug.step, which compiles nothing",
     "toile.transforms.linearize": "Forward is gone when a Program is made",
 }
 

@@ -302,6 +302,7 @@ def test_a_logarithmic_panel():
     assert "no points to draw" in below._repr_html_()
 
 
+@pytest.mark.filterwarnings("ignore:loss is NaN")
 def test_values_that_are_not_finite_are_counted():
     plot = Plot()
     for step, loss in enumerate([1.0, math.nan, 0.5, math.inf, math.nan]):

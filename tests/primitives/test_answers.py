@@ -5,7 +5,7 @@ import pytest
 
 from toile.engine.operation import Operation
 from toile.engine.out_of_bounds import Bounds
-from toile.primitives import barriers, bounds, choices, families, gathers, shapes
+from toile.primitives import barriers, bounds, choices, dynamic_slices, families, gathers, shapes
 
 NUMBERS = gathers.GatherDimensionNumbers((1,), (0,), (0,))
 UPDATES = gathers.ScatterDimensionNumbers((1,), (0,), (0,))
@@ -26,8 +26,8 @@ ROWS = [
     (shapes.Rev((0,)), [X]),
     (choices.ConvertElementType(np.dtype(np.int8)), [X]),
     (shapes.ReducePrecision(8, 7), [X.astype(np.float32)]),
-    (gathers.DynamicSlice((2, 2)), [X, ZERO, ZERO]),
-    (gathers.DynamicUpdateSlice(), [X, X[:2, :2] + 20, ZERO, ZERO]),
+    (dynamic_slices.DynamicSlice((2, 2)), [X, ZERO, ZERO]),
+    (dynamic_slices.DynamicUpdateSlice(), [X, X[:2, :2] + 20, ZERO, ZERO]),
     (gathers.Gather(NUMBERS, (1, 4)), [X, np.array([[2], [0]])]),
     (gathers.Scatter("set", UPDATES), [X, np.array([[2], [0]]), X[:2] + 20]),
 ]

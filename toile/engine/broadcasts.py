@@ -56,9 +56,11 @@ def shapes_conflict(a: Shape, b: Shape, result: Shape) -> bool:
 
     Shapes of equal rank are fine, because axes of size 1 were added explicitly:
     `x[:, None] - y[None, :]`. So are shapes that do not agree without their axes of size 1, such as
-    positions (T, 1) times frequencies (F,), and operands of which only one is broadcast.
+    positions (T, 1) times frequencies (F,), single numbers, and operands of which only one is
+    broadcast.
     """
-    return both_grow(a, b, result) and _squeezed(a) == _squeezed(b)
+    data = _squeezed(a)
+    return bool(data) and both_grow(a, b, result) and data == _squeezed(b)
 
 
 def _squeezed(shape: Shape) -> Shape:

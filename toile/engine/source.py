@@ -217,7 +217,8 @@ def _public_name(frame: FrameType) -> str:
         module = sys.modules.get(".".join(path[:i]))
         if path[i - 1] in _LAYERS or path[i - 1].startswith("_"):
             return ""
-        found = vars(module).get(root) if hasattr(module, "__path__") else None
+        public = hasattr(module, "__path__") and root in getattr(module, "__all__", ())
+        found = getattr(module, root, None) if public else None  # which may load it
         if found is not None and getattr(found, "__module__", home) == home:
             return ".".join(path[:i]) + "." + root + ("(...)" if inner else "")
     listed = root in frame.f_globals.get("__all__", ())
