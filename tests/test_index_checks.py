@@ -18,6 +18,7 @@ from toile.compiler import index_tests
 from toile.engine import out_of_bounds
 from toile.errors import OutOfBoundsWarning
 
+pytestmark = pytest.mark.cpu  # a GPU reports later: tests/gpu/test_index_words.py
 X = jnp.arange(12.0).reshape(6, 2) + 1
 GOOD, BAD, LOW = jnp.array([0, -6, 5]), jnp.array([1, 9, 2]), jnp.array([1, -9, 2])
 ROWS = lax.GatherDimensionNumbers((1,), (0,), (0,))

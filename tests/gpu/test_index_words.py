@@ -13,6 +13,12 @@ from toile.errors import OutOfBoundsWarning
 from toile.platforms import reference
 from toile.platforms.gpu.index_words import LateIndex
 
+
+@pytest.fixture(autouse=True)
+def tested(monkeypatch):
+    monkeypatch.setattr("toile.platforms.gpu.executables.tests_always", True)
+
+
 X = np.arange(12, dtype=np.float32).reshape(6, 2)
 GOOD, BAD = np.array([0, -6, 5], np.int32), np.array([1, 9, 2], np.int32)
 PROGRAMS = {

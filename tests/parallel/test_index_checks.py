@@ -10,6 +10,7 @@ from toile.errors import OutOfBoundsWarning
 from toile.sharding import Mesh, NamedSharding
 from toile.sharding import PartitionSpec as P
 
+pytestmark = pytest.mark.cpu  # a GPU reports later
 X = np.arange(16, dtype=np.float32).reshape(8, 2)
 GOOD, BAD = np.array([0, 1, 2, -3, 4, 5, 6, 7]), np.array([0, 1, 2, 3, 4, 5, 6, 99])
 

@@ -48,6 +48,8 @@ class CheckIndex(Operation):
         (x,) = args
         if x.__class__ is DeviceArray:
             self.bounds.check(x._data)
+        elif isinstance(x, (np.ndarray, np.generic)):
+            self.bounds.check(np.asarray(x))
         elif isinstance(x, Sharded):
             if isinstance(x, ShardedArray) and x.is_fully_addressable:  # on the host
                 self.bounds.check(np.asarray(x))
