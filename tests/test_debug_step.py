@@ -784,3 +784,13 @@ def test_files_are_compared_from_the_end():
     wanted = Wanted(None, "model.py:3", False, None, "")
     assert (wanted.file, wanted.line) == ("model.py", 3)
     assert Wanted(None, 7, False, None, "a.py").file == "a.py"
+
+
+@pytest.mark.filterwarnings("ignore::toile.errors.BroadcastWarning")
+def test_marks_on_the_tape_are_not_taken_for_operations():
+    """Losses are searched for operands that were broadcast by mistake once there were any."""
+    predictions, targets = jnp.ones((4, 1)), jnp.ones(4)
+    gradient = toile.grad(lambda p: jnp.mean((p - targets) ** 2))
+    expected = gradient(predictions)
+    found = toile.debug.step(gradient, nan=True)(predictions)
+    np.testing.assert_array_equal(found, expected)

@@ -62,7 +62,9 @@ def _tape_steps(tape: Tape) -> dict[Any, _Step]:
             outs = [o.slot for o in e.outs]
             made = _Step(e.op, ins, shape, outs, e.outs[0].aval.shape, e.source)
         else:
-            of = e.derivative
+            of = getattr(e, "derivative", None)
+            if of is None:
+                continue  # a mark of `debug.step`
             made = _Step(of.op, e.slots, of.operand, [e.slot], of.tangent.shape, None)
         steps.update(dict.fromkeys(made.outs, made))
     return steps
