@@ -4,7 +4,7 @@ The rule, `engine.broadcasts.shapes_conflict`, compares the shapes of the operan
 reported only if the loss is a sum or mean over its result (with elementwise operations in between),
 and if the axis of size 1 was not added inside the differentiated function, as in `x[:, None] - x`.
 Both facts are read from the tape of `grad`. May import the engine, primitives.families and
-transforms.linearize.
+the transforms linearize and remembered.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from toile.engine.program import Program
 from toile.engine.source import Source
 from toile.primitives.families import BroadcastInDim, Reshape
 from toile.transforms.linearize import Entry, LinearTracer, Tape
+from toile.transforms.remembered import Remembered
 
 
 class _Step(NamedTuple):
@@ -61,10 +62,10 @@ def _tape_steps(tape: Tape) -> dict[Any, _Step]:
             shape = next(a.aval.shape for a in e.args if tape.is_linear(a))
             outs = [o.slot for o in e.outs]
             made = _Step(e.op, ins, shape, outs, e.outs[0].aval.shape, e.source)
+        elif e.__class__ is not Remembered:
+            continue  # a mark of `debug.step`
         else:
-            of = getattr(e, "derivative", None)
-            if of is None:
-                continue  # a mark of `debug.step`
+            of = e.derivative
             made = _Step(of.op, e.slots, of.operand, [e.slot], of.tangent.shape, None)
         steps.update(dict.fromkeys(made.outs, made))
     return steps

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
+from toile.compiler.passes.rewriter import Replacement, Rewriter, is_zero, readers_of, rewrite
 from toile.engine.program import Atom, Equation, Literal, Program
 from toile.primitives.families import BroadcastInDim
 from toile.primitives.shapes import Concatenate, Pad, Slice
@@ -63,7 +63,7 @@ def _padded(new: Rewriter, a: Atom) -> _Parts | None:
     """The part that is not padding, if an array is padded with zeros along one axis."""
     made = new.producer(a)
     config = None if made is None else made.op.margins
-    if made is None or config is None or not _is_zero(made.ins[1]) or not made.ins[0].aval.size:
+    if made is None or config is None or not is_zero(made.ins[1]) or not made.ins[0].aval.size:
         return None
     padded = [i for i, (low, high, _) in enumerate(config) if low or high]
     if len(padded) != 1 or any(low < 0 or high < 0 or inner for low, high, inner in config):
@@ -80,7 +80,7 @@ def _updated(new: Rewriter, e: Equation, once: set[Atom]) -> Atom | None:
             continue
         x, at = made.ins[0], made.op.placed_at(made.ins)
         (y, fill), (low, high, between) = padded.ins, zip(*config, strict=True)
-        if at != low or min(*low, *high) < 0 or any(between) or not _is_zero(fill):
+        if at != low or min(*low, *high) < 0 or any(between) or not is_zero(fill):
             continue
         block = made.ins[1]
         if y.aval.shape != block.aval.shape:
@@ -108,10 +108,6 @@ def _is_worthwhile(e: Equation, parts: _Parts) -> bool:
     return len(parts.at) == 1 or size == aval.shape[parts.axis] or parts.axis == aval.ndim - 1
 
 
-def _is_zero(a: Atom) -> bool:
-    return isinstance(a, Literal) and not a.val.any()
-
-
 def _sum(new: Rewriter, e: Equation, terms: list[_Parts | None]) -> _Parts | None:
     x, y = terms
     if x is None or y is None or x.axis != y.axis or len(x.at) + len(y.at) > MOST:
@@ -129,7 +125,7 @@ def _sum(new: Rewriter, e: Equation, terms: list[_Parts | None]) -> _Parts | Non
 def _outer(e: Equation, inside: _Parts) -> _Parts | None:
     """The parts of a joined array after it is padded along the axis of its parts."""
     config = e.op.margins or ()
-    if not _is_zero(e.ins[1]) or any(
+    if not is_zero(e.ins[1]) or any(
             low < 0 or high < 0 or inner or (low or high) and d != inside.axis
             for d, (low, high, inner) in enumerate(config)):
         return None

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
+from toile.compiler.passes.rewriter import Replacement, Rewriter, is_zero, readers_of, rewrite
 from toile.engine.avals import Aval
 from toile.engine.program import Atom, Equation, Literal, Program, without_dead_code
 from toile.primitives.dynamic_slices import DynamicUpdateSlice
@@ -49,15 +49,11 @@ def patch_sums(program: Program, can_fuse: Callable[[Equation], bool]) -> Progra
 def _is_patch(made: Equation) -> bool:
     """Whether an array is a small one, padded with zeros."""
     config = made.op.margins
-    if config is None or not config or not _is_zero(made.ins[1]):
+    if config is None or not config or not is_zero(made.ins[1]):
         return False
     plain = all(low >= 0 and high >= 0 and not inner for low, high, inner in config)
     small = 0 < made.ins[0].aval.size * SHARE <= made.outs[0].aval.size
     return plain and small
-
-
-def _is_zero(a: Atom) -> bool:
-    return isinstance(a, Literal) and not a.val.any()
 
 
 def _patched(new: Rewriter, e: Equation, whole: Atom, made: Equation) -> Atom:

@@ -60,6 +60,11 @@ class Rewriter:
         return Program(self.program.inputs, self.equations, outputs, self.program.name)
 
 
+def is_zero(a: Atom) -> bool:
+    """Whether an atom is a literal whose elements are all zero."""
+    return isinstance(a, Literal) and not a.val.any()
+
+
 Rule = Callable[[Rewriter, Equation], Replacement]
 
 
