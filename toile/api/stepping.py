@@ -169,7 +169,7 @@ def _file_and_line(line: int | str | None, file: str) -> tuple[str, int]:
 
 
 def _same_file(found: str, wanted: str) -> bool:
-    """Whether a path ends with the path that the user wrote."""
+    """Whether a path ends with the path that the user gave."""
     found, wanted = (os.path.normcase(os.path.normpath(path)) for path in (found, wanted))
     return found == wanted or found.endswith(os.sep + wanted)
 
@@ -185,14 +185,14 @@ def _in_module(scope: tuple[str, ...], wanted: list[str]) -> bool:
 
 
 class Stepper:
-    """Runs a program one operation at a time; a context manager, and a decorator."""
+    """Runs a program one operation at a time; a context manager and a decorator."""
 
     def __init__(self, wanted: Wanted, forward: bool, backward: bool, start: bool,
                  stdin: TextIO | None, stdout: TextIO | None):
         self.wanted, self.begins = wanted, start
         self.passes = {False: forward, True: backward}
         self.streams = stdin, stdout
-        self.silent = False  # inside an operation that counts as one
+        self.silent = False  # inside an operation that is shown as a single step
         self.turns: list[int] = []  # of the loops that are running
         self.stops = 0
         self.found = self.off = False  # an operation was at the place; PYTHONBREAKPOINT=0

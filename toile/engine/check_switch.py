@@ -72,7 +72,7 @@ class checks:
 
 def enabled(name: str) -> bool:
     """Whether a check is on in this thread."""
-    return name in flags.checks  # no name is a part of another one
+    return name in flags.checks  # no name contains another name
 
 
 def keys_checked() -> bool:

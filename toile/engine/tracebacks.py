@@ -55,7 +55,7 @@ def is_hidden(code: CodeType) -> bool:
 
 # ------------------------------------------------------------------------------ filtering
 
-_MOST_REPEATED = 3  # frames of one line: recursion is cut
+_MOST_REPEATED = 3  # frames of one line; deeper recursion is left out
 
 
 def users_frames(tb: TracebackType | None) -> TracebackType | None:

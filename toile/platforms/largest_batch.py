@@ -197,7 +197,7 @@ def leading_axes(executable: Any) -> list[tuple[int, list[Var], Axes, Growth]]:
 
 
 def _data(program: Program) -> list[Var]:
-    """The inputs that may have a batch axis: not those that a training step returns changed."""
+    """The inputs that may have a batch axis: all but the state that a training step updates."""
     inputs = [v for v in program.inputs if v.aval.shape and v.aval.shape[0] > 1]
     made = Counter((o.aval.shape, o.aval.dtype) for o in program.outputs)
     state = [v for v in inputs if (v.aval.shape, v.aval.dtype) in made]

@@ -442,7 +442,7 @@ class Pause(Mark):
 
 
 class Arrival(Mark):
-    """The end of an operation's entries: the backward pass meets it before them."""
+    """The end of an operation's entries; the backward pass reaches it before them."""
 
     __slots__ = ("shows_inside", "calls_user", "previous", "cotangents", "nans")
 
@@ -476,7 +476,7 @@ class Arrival(Mark):
 
 
 class Departure:
-    """The start of an operation's entries: the backward pass meets it after them."""
+    """The start of an operation's entries; the backward pass reaches it after them."""
 
     __slots__ = ("mark",)
     args: tuple[()] = ()
