@@ -10,7 +10,7 @@ the transforms linearize and remembered.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from toile.engine.broadcasts import Suspect, report_suspect, suspect_at
@@ -101,23 +101,37 @@ def _defined(frame: _Frame, key: Any) -> tuple[_Frame, _Step] | None:
 
 def _reached(frame: _Frame, key: Any) -> Iterator[tuple[Suspect, bool]]:
     """The suspects that a loss sums up, and whether the axis of size 1 was added on purpose."""
-    stack, seen = [(frame, key)], set()
-    while stack:
-        found = _defined(*stack.pop())
-        if found is None or id(found[1]) in seen:
-            continue
-        frame, step = found
-        seen.add(id(step))
+    for at, step in _origins(frame, key, _is_summed):
         if isinstance(step.op, BroadcastInDim):
             suspect = suspect_at(step.source, step.shape)
             if suspect is not None:
-                yield suspect, _adds_axis(frame, step.ins[0], math.prod(step.operand))
-        elif step.op.by_element or step.op.is_reduction or isinstance(step.op, Reshape):
-            stack.extend((frame, k) for k in step.ins if k is not None)
+                yield suspect, _adds_axis(at, step.ins[0], math.prod(step.operand))
+
+
+def _is_summed(op: Operation) -> bool:
+    """Whether a broadcast before this operation is still one that the loss sums up."""
+    return op.by_element or op.is_reduction or isinstance(op, Reshape)
 
 
 def _adds_axis(frame: _Frame, key: Any, size: int) -> bool:
     """Whether axes were added to a value of this size; elementwise operations may come after."""
+    return any(
+        isinstance(step.op, (Reshape, BroadcastInDim))
+        and len(step.operand) < len(step.shape)
+        and math.prod(step.operand) == math.prod(step.shape) == size
+        for _, step in _origins(frame, key, _keeps_elements)
+    )
+
+
+def _keeps_elements(op: Operation) -> bool:
+    """Whether this operation computes each element from elements at the same place."""
+    return op.by_element or isinstance(op, (Reshape, BroadcastInDim))
+
+
+def _origins(
+    frame: _Frame, key: Any, passes: Callable[[Operation], bool]
+) -> Iterator[tuple[_Frame, _Step]]:
+    """The steps that a value is computed by, searched backward through those that pass."""
     stack, seen = [(frame, key)], set()
     while stack:
         found = _defined(*stack.pop())
@@ -125,11 +139,6 @@ def _adds_axis(frame: _Frame, key: Any, size: int) -> bool:
             continue
         frame, step = found
         seen.add(id(step))
-        if isinstance(step.op, (Reshape, BroadcastInDim)):
-            grows = len(step.operand) < len(step.shape)
-            if grows and math.prod(step.operand) == math.prod(step.shape) == size:
-                return True
-        elif not step.op.by_element:
-            continue
-        stack.extend((frame, k) for k in step.ins if k is not None)
-    return False
+        yield found
+        if passes(step.op):
+            stack.extend((frame, k) for k in step.ins if k is not None)
