@@ -1,4 +1,4 @@
-"""Looking at values in traced code, stepping through it, and looking at shardings of arrays."""
+"""Functions that print values in traced code, step through it, and show the shardings of arrays."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ assert abs(fits["w"][best] - 3.0) < 0.05 and abs(fits["a"][best] - 2.0) < 0.1
 # Guesses near 3 lead to the solution, and the others end in poor local minima. That is why it is
 # worthwhile to try many guesses.
 #
-# ## Where next
+# ## What to read next
 #
 # | to | use |
 # |---|---|

@@ -237,7 +237,7 @@ print(f"{file.stat().st_size / 1e3:.0f} kB;", predict(held_out["x"][:3]).round(3
       "labels", held_out["label"][:3])
 
 # %% [markdown]
-# ## Where next
+# ## What to read next
 #
 # [Modules](modules.md) explains, among other things, how to share layers, keep running statistics
 # and define several methods. [Checkpoints](checkpoints.md) explains how to save in the background

@@ -242,7 +242,7 @@ print({name: round(float(e), 3) for name, e in errors.items()})
 assert errors["network"] < errors["last value repeated"] / 2
 
 # %% [markdown]
-# ## Where next
+# ## What to read next
 #
 # - `nn.RNN(..., return_carry=True)` with `seq_lengths=` returns the value carried after the last
 #   real element of each sequence. A sequence classifier needs this value. `nn.Bidirectional` reads

@@ -60,45 +60,48 @@ def step(
     """Run a function one operation at a time in Python's debugger, forward and backward.
 
     The function runs the operations that `toile.jit` would trace, in the same order, but as
-    ordinary Python code: jitted functions, loops, branches and checkpointed functions included.
-    Each call to `breakpoint()` stops twice: in the forward pass, in your own frame, and in the
-    backward pass, when the gradient computation comes back to that line. There, the frame shows the
-    same line and the values that your variables had in the forward pass. In addition, it has these
-    variables, unless your function uses their names:
+    ordinary Python code, including jitted functions, loops, branches and checkpointed functions.
+    Each call to `breakpoint()` stops twice: once in the forward pass, in your own frame, and once
+    in the backward pass, when the gradient reaches that line. In the backward pass, the frame shows
+    the same line, and your variables have the values that they had in the forward pass. The frame
+    also has the following variables, unless your function uses their names:
 
-    - `cotangents`: the cotangents that have arrived so far, by the names of your variables.
+    - `cotangents`: the cotangents computed so far for your variables, by variable name.
     - `op`, `operands`, `results`, `cotangent`: the name of the operation, its values in the forward
-      pass, and the cotangent that has arrived at its result. Breakpoints do not have them.
-    - `module`, `turn`: the path of the module and the turn of the innermost loop.
-    - `__step__`: the same as attributes of one object. In the forward pass, it is the only one.
+      pass, and the cotangent of its result. They are not available at a `breakpoint()`.
+    - `module`, `turn`: the path of the module, and the iteration of the innermost loop, counted
+      from 0.
+    - `__step__`: an object that has all of these as attributes. In the forward pass, `__step__` is
+      the only one of these variables.
 
-    All commands of pdb work; `step` goes to the next operation of the backward pass. Under `vmap`,
-    values are whole batches. The debugger that `sys.breakpointhook` or `PYTHONBREAKPOINT` selects
-    is used instead of pdb; with `PYTHONBREAKPOINT=0`, nothing stops.
+    All commands of pdb work. In the backward pass, `step` goes to the next operation. Under `vmap`,
+    values are whole batches. If `sys.breakpointhook` or `PYTHONBREAKPOINT` selects another
+    debugger, that debugger is used instead of pdb; with `PYTHONBREAKPOINT=0`, nothing stops.
 
     Args:
         fun: the function, for example `toile.grad(loss)` or a jitted training step. If it is
-            omitted, the result is a decorator that is also a context manager for a block.
-        at: path of a module or `named_scope`, such as "encoder/layer_0"; any part of the whole
-            path, with `*` and `?` as wildcards. Stops at the first operation of each call.
-        line: line to stop at: a number, for the file in which `fun` is defined, or text such as
-            "model.py:42". An operation has to run on this line.
-        nan: whether to stop after the operation that makes the first NaN from operands without one.
-        when: function of a `__step__` object; stops after the operations for which it returns True.
-            It is called for each operation of both passes. Besides the names above, the object has
-            the attributes `backward`, `variables`, `file`, `line`, `function` and `turns`. With
-            `at` or `line`, `nan` and `when` apply only to the operations there.
+            omitted, the result is a decorator, which can also be used as a context manager.
+        at: path of a module or `named_scope`, such as "encoder/layer_0", or any part of such a
+            path; `*` and `?` are wildcards. The debugger stops at the first operation of each call.
+        line: line to stop at: a line number in the file in which `fun` is defined, or a string such
+            as "model.py:42". The debugger stops only if an operation runs on this line.
+        nan: whether to stop after the first operation whose result contains a NaN although its
+            operands contain none.
+        when: function that is called with a `__step__` object for each operation of both passes.
+            The debugger stops after the operations for which it returns True. In addition to the
+            attributes above, the object has `backward`, `variables`, `file`, `line`, `function` and
+            `turns`. If `at` or `line` is given, `nan` and `when` apply only to operations there.
         forward: whether to stop in the forward pass.
         backward: whether to stop in the backward pass.
         start: whether to stop at the first line of your code.
-        stdin: file that commands are read from, instead of `sys.stdin`.
-        stdout: file that the debugger writes to, instead of `sys.stdout`.
+        stdin: file from which commands are read, instead of `sys.stdin`.
+        stdout: file to which the debugger writes, instead of `sys.stdout`.
 
     Returns:
         A function with the arguments and results of `fun`.
 
     Raises:
-        ValueError: `line` is neither a line number nor text that ends with one.
+        ValueError: `line` is neither a line number nor a string that ends with one.
         RuntimeError: the result is called inside a function that is being traced, or inside
             another call to `step`.
 

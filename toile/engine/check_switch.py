@@ -13,19 +13,19 @@ from toile.engine.flag_table import check_names
 
 
 class checks:
-    """Turn on checks that find mistakes which would otherwise stay silent.
+    """Turn on checks that find mistakes that would otherwise go unnoticed.
 
-    A call turns the checks on in all threads. Used in a `with` statement, the checks are on inside
-    the block only; used as a decorator, they are on only while the function runs.
-    The environment variable TOILE_CHECKS does the same for a whole program: `TOILE_CHECKS=all` or
-    `TOILE_CHECKS=index,nan`.
+    A call turns the checks on in all threads. If `checks` is used in a `with` statement, the checks
+    are on only inside the block; if it is used as a decorator, they are on only while the function
+    runs. The environment variable TOILE_CHECKS turns checks on for a whole program, as in
+    `TOILE_CHECKS=all` or `TOILE_CHECKS=index,nan`.
 
     Args:
         *names: the checks: "index" raises an IndexError when an index is out of bounds (by default,
-            toile warns once), "nan" reports the operation that produced the first NaN or infinity,
-            "keys" raises an error when a random key is used twice, and "shapes" raises an error
-            when an operation in a loss broadcasts both of its operands. Without arguments, or with
-            "all", all of them are turned on. With None, all of them are turned off.
+            toile warns once), "nan" raises an error that describes the operation that produced the
+            first NaN, "keys" raises an error when a random key is used twice, and "shapes" raises
+            an error when an operation in a loss broadcasts both of its operands. Without arguments,
+            or with "all", all checks are turned on. With None, all checks are turned off.
 
     Raises:
         ValueError: there is no check with this name.

@@ -253,7 +253,7 @@ class RetraceWarning(UserWarning):
 
 
 class BroadcastWarning(UserWarning):
-    """Predictions and targets of a loss have different ranks and were broadcast against each other.
+    """Operands of different ranks, such as predictions and targets, were both broadcast in a loss.
 
     Broken::
 
@@ -268,7 +268,7 @@ class BroadcastWarning(UserWarning):
 
 
 class StaleValueWarning(UserWarning):
-    """A variable that a jitted function reads has another value than when the function was traced.
+    """A variable that a jitted function reads has changed since the function was traced.
 
     Broken::
 
@@ -290,10 +290,10 @@ class OutOfBoundsWarning(UserWarning):
     """An index was out of bounds, and the program did not say what to do with such indices.
 
     The result is the one that JAX defines: reading `x[i]` returns the nearest element, `jnp.take`
-    and layers return NaN, and an update is ignored. The warning gives the index, the size of the
-    axis, and the line and module that used the index; each place warns once. Pass a `mode` to
-    choose a behavior, which turns the warning off. `toile.checks("index")` raises an IndexError
-    instead.
+    and layers return NaN, and an update is ignored. The warning shows the index, the size of the
+    axis, and the line and module that used the index. It is issued once for each operation on a
+    line. If you choose a behavior by passing a `mode`, no warning is issued. With
+    `toile.checks("index")`, an IndexError is raised instead.
 
     Broken::
 

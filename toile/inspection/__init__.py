@@ -1,5 +1,5 @@
-"""Inspecting compiled functions: `explain` shows what a call runs, `plan` how much memory it needs,
-and `profile` measures its cost."""
+"""Inspecting compiled functions: `explain` shows what a call runs, `plan` predicts how much memory
+it needs, and `profile` measures its cost."""
 # May import displays, parallel, staging, platforms, targets, the compiler, control, primitives and
 # the engine.
 

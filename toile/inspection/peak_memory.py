@@ -70,9 +70,9 @@ class MemoryPlan:
     `total` is the peak: `arguments`, `results`, `constants` and `temporaries`, less the results
     that overwrite donated arguments (`in_place`). `buffers` lists what is in memory at the peak,
     the largest first; each buffer has `nbytes`, `shape`, `dtype`, `kind`, `phase`, `module` and
-    `line`. `highest` has the most that temporaries need in the forward pass, in the backward pass
-    and in the update. `checkpoints` and `batch` need further planning, which is done when they are
-    first read or printed.
+    `line`. `highest` contains the largest amount of memory that temporaries need in the forward
+    pass, in the backward pass and in the update. `checkpoints` and `batch` require further
+    planning, which is done when they are first read or printed.
 
     Args:
         call: function with its arguments; `plan` supplies this argument.
@@ -109,8 +109,8 @@ class MemoryPlan:
             by: "module" for one row per module path, or "line" for one row per line of code.
 
         Returns:
-            The rows, starting with the largest. Arguments and constants have rows of their own; all
-            rows together are the total.
+            The rows, starting with the largest. Arguments and constants have separate rows. The
+            rows add up to the total.
         """
         if by not in ("module", "line"):
             raise ValueError(f"table: needed by='module' or 'line', got {by!r}{here()}")
@@ -362,10 +362,11 @@ def plan(
         batch: numbers or names of the arguments that contain the batch. If `batch` is None, the
             arguments are found by following their first axes through the computation.
         axis: axis of the batch in these arguments; used only if `batch` is given.
-        memory: bytes that the call may use, for the largest batch. If `memory` is None, it is the
-            memory that the machine or its GPU has available.
-        platform: "cpu" or "gpu". A plan for a GPU needs no GPU, but then `memory` must be given
-            to find the largest batch. If `platform` is None, it is where the call would run.
+        memory: number of bytes that the call may use, from which the largest batch is computed. If
+            `memory` is None, the memory that is available on the machine or its GPU is used.
+        platform: "cpu" or "gpu". A plan for a GPU can be made on a machine without a GPU, but
+            `memory` must then be given to find the largest batch. If `platform` is None, it is the
+            platform on which the call would run.
 
     Returns:
         A function that accepts the arguments of `f` and returns a `MemoryPlan`. A

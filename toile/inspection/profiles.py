@@ -4,9 +4,9 @@ On the CPU, the steps of the compiled plan run one by one in the native runner (
 a GPU, events between the steps measure their times (platforms/gpu/step_times.py). The overhead of
 the call, measured with a call that runs no step, has a separate row. If a kernel contains
 operations of several modules or passes, its time is divided among them in proportion to their
-estimated work. Rows never add up to more than the call: what is measured apart takes a little
-longer than as part of a call, which matters if a call takes microseconds, so all rows are scaled
-down.
+estimated work. A step that is measured separately takes slightly longer than as part of a call,
+which matters if a call takes only microseconds. If the rows would add up to more than the call,
+they are therefore scaled down.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[s
 
 
 def fitted(call: float, calling: float, kernels: float) -> float:
-    """Return the factor by which the parts of a call must be scaled to be at most the call."""
+    """Return the factor that scales the parts of a call so that they do not exceed the call."""
     return min(call / (calling + kernels), 1.0) if calling + kernels else 1.0
 
 

@@ -78,9 +78,9 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
             stored at the position of that slice in either case.
         unroll: number of steps to run in each iteration of the compiled loop; True for all steps.
             With larger numbers, the loop may run faster, but it takes longer to compile.
-        progress: whether to show how many steps are done, on the standard error stream; or a label
-            to show; or a function `f(done, total)` that is called instead, at most 100 times. It
-            works under `jit`; under `grad`, the forward pass is shown.
+        progress: whether to show on the standard error stream how many steps have been completed.
+            A string is shown as a label. A function `f(done, total)` is called instead, at most 100
+            times. This option works under `jit`; under `grad`, it shows the forward pass.
 
     Differences:
         JAX does not have `progress`.
@@ -284,9 +284,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
             `body_fun` calls `io_callback`, which must not run twice.
 
     The loop can be differentiated in forward and reverse mode. The derivative does not take into
-    account that a change of the operands may change the number of steps. Reverse mode runs the loop
-    again: it keeps some of the values, and computes those in between once more. Its memory does not
-    depend on the number of steps, which must be less than 2**31.
+    account that a change in the operands may change the number of steps. In reverse mode, the loop
+    runs again; some of the values are kept, and the values between them are recomputed. The memory
+    that reverse mode needs does not depend on the number of steps, which must be less than 2**31.
 
     Find the first power of 2 above 100, and its exponent:
 

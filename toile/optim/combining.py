@@ -222,10 +222,10 @@ def stop_gradients(
     """Freeze parameters inside a loss, so that no gradients are computed for them.
 
     Call this function in the loss: `loss(params) = f(stop_gradients(params, "encoder/**"))`. The
-    gradients of frozen parameters are zeros for which no backward pass is run, so `global_norm` of
-    the gradients is the norm over the trained parameters, and logging it costs nothing more. To
-    keep no optimizer state for these parameters, and to exempt them from weight decay, use
-    `selective_transform` with the same mask.
+    gradients of frozen parameters are zeros, and no backward pass is run to compute them.
+    `global_norm` of the gradients is therefore the norm over the trained parameters, and logging
+    this norm needs no additional backward pass. To keep no optimizer state for frozen parameters,
+    and to exempt them from weight decay, use `selective_transform` with the same mask.
 
     Args:
         params: tree of parameters.

@@ -279,14 +279,16 @@ def get_hyperparams(
     Args:
         state: state of any optimizer, or a `TrainState`, which contains the optimizer as well. The
             parts created by `inject_hyperparams` contain hyperparameters.
-        tx: the optimizer. If it is given, the result also contains the numbers that `adam` and the
-            other optimizers were created with, and the values that their schedules have in the next
-            step. These are part of the optimizer, not of its state, which has Optax's structure; to
-            change them during training, create the optimizer with `inject_hyperparams`.
+        tx: the optimizer. If it is given, the result also contains the numbers with which `adam`
+            and the other optimizers were created, and the values of their schedules in the next
+            step. These values are part of the optimizer, not of its state, which has Optax's
+            structure. To change them during training, create the optimizer with
+            `inject_hyperparams`.
 
     Returns:
         A dict from names to values. If a name occurs more than once in the state, the dict contains
-        the outermost value; if it occurs more than once in a chain, the last one.
+        the outermost value. If it occurs more than once in a chain, the dict contains the last
+        value.
 
     Differences:
         Optax does not have this function.

@@ -1,6 +1,6 @@
-"""The arguments that optimizers were created with, kept beside their `update` functions.
+"""The arguments with which optimizers were created, stored in their `update` functions.
 
-The state of an optimizer has the structure that Optax gives it, so it has no place for them.
+The state of an optimizer has the same structure as in Optax, so it cannot contain these arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = "hyperparams"
 
 
 def recording(factory: Callable[..., Any]) -> Callable[..., Any]:
-    """Let an optimizer remember its numbers and schedules.
+    """Make a factory record the numbers and schedules with which it creates an optimizer.
 
     Args:
         factory: function that returns an optimizer whose `update` function is a new object.
@@ -65,7 +65,7 @@ def _is_number(x: Any) -> bool:
 
 
 def recorded(tx: base.GradientTransformation) -> dict[str, Any]:
-    """Return the numbers and schedules that an optimizer was created with.
+    """Return the numbers and schedules with which an optimizer was created.
 
     Args:
         tx: the optimizer, or a chain that contains it.
@@ -82,7 +82,7 @@ def recorded(tx: base.GradientTransformation) -> dict[str, Any]:
 
 
 def merge(update_fn: Any, transformations: Any) -> None:
-    """Let a chain remember what its members remember; the last of several values counts.
+    """Record the values of a chain's members for the chain; the last of several values is used.
 
     Args:
         update_fn: the chain's `update` function.

@@ -1,4 +1,4 @@
-"""Errors of `update` in the user's terms: swapped arguments, and states of other parameters."""
+"""Error messages for common mistakes in calls to `update`: swapped arguments and wrong states."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _is_state(x: Any) -> bool:
 
 
 def explained(error: Exception, updates: Any, state: Any) -> Exception:
-    """The error of a transformation, or one that says where the state and the updates differ."""
+    """Return the error, or one that says where the state and the updates differ."""
     expect_error()
     if not isinstance(error, (TypeError, ValueError)) or "tx.init(" in str(error):
         return error

@@ -97,7 +97,7 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str, overrides: Any = ()) -> Policy:
-        """Create a policy from its description as text.
+        """Create a policy from a string.
 
         Args:
             text: a dtype for everything, such as `"float32"`; a dtype for the computation only,

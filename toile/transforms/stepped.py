@@ -73,8 +73,8 @@ def local_names(frame: FrameType) -> Names:
 class StepInfo:
     """An operation at which `toile.debug.step` can stop.
 
-    Conditions get it as their argument, and in the debugger it is the variable `__step__`. Under
-    `vmap`, values are the whole batch.
+    The function `when` receives it as its argument, and in the debugger it is the variable
+    `__step__`. Under `vmap`, values are whole batches.
 
     Args:
         op: name of the operation.
@@ -116,12 +116,12 @@ class StepInfo:
 
     @property
     def turns(self) -> tuple[int, ...]:
-        """The turns of the loops around the operation, the outermost loop first."""
+        """The iterations of the loops around the operation, the outermost loop first."""
         return self.place.turns
 
     @property
     def turn(self) -> int | None:
-        """The turn of the innermost loop; None outside loops."""
+        """The iteration of the innermost loop, counted from 0; None outside loops."""
         return self.turns[-1] if self.turns else None
 
     @property
@@ -136,7 +136,7 @@ class StepInfo:
 
     @property
     def cotangent(self) -> Any:
-        """The cotangent that arrived at the result; None in the forward pass."""
+        """The cotangent of the result; None in the forward pass."""
         return shown_tree(self._cotangent)
 
     @property
@@ -146,7 +146,7 @@ class StepInfo:
 
     @property
     def cotangents(self) -> Names:
-        """The cotangents that have arrived at these variables so far, by name."""
+        """The cotangents computed so far for these variables, by name."""
         found: Names = {}
         for name, value in self.place.variables.items():
             present: list[Any] = []

@@ -57,7 +57,7 @@ def check_rank(name: str, rank: int, **arrays: Any) -> None:
 
 
 def labels_within(name: str, labels: Any, classes: int) -> Any:
-    """Integer labels, with a check that each is the index of one of `classes` classes."""
+    """Return the labels; check that each integer label is the index of one of `classes` classes."""
     labels = jnp.asarray(labels)
     if not jnp.issubdtype(labels.dtype, jnp.integer):
         return labels
