@@ -64,7 +64,8 @@ def emulated(text):
         if f"@{name}(" in text:
             own = "emulated_" + name.split(".")[3]
             text = text.replace(f"@{name}(", f"@{own}(") + _emulation(own, width, kinds, operand)
-    return text
+    # Processors without bfloat16 would convert arguments of this type by calling a library.
+    return text.replace("bfloat>", "i16>")
 
 
 def _emulation(name, width, kinds, operand):

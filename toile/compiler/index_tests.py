@@ -1,16 +1,17 @@
 """Tests of indices in compiled code: each `CheckIndex` becomes a number that the Program returns.
 
-The number is 0, or an index that was out of bounds: one reduction over the indices, and no branch.
-Numbers from loops and branches are passed out of them. A Program with tests has one more output: a
-vector that starts with 1 if there is a bad index, else 0, followed by the numbers of all tests. A
-platform reads it without waiting for it, and then calls `Tested.report`.
-May import control, primitives and the engine.
+The number is 0, or an index that is out of bounds. One reduction over the indices computes it,
+without a branch. Numbers computed in loops and branches are returned from them. A Program with
+tests has one more output: a vector that starts with 1 if there is a bad index, else 0, followed by
+the numbers of all tests. A platform reads it without waiting for it, and then calls
+`Tested.report`.
+May import control, transforms, primitives and the engine.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import reduce
 from typing import Any
 
@@ -31,9 +32,11 @@ from toile.primitives.elementwise import convert, max_, min_, select
 from toile.primitives.families import add, broadcast_in_dim, reshape, scalar, sub
 from toile.primitives.reductions import ReduceMax
 from toile.primitives.shapes import BitcastConvertType, concatenate_all, iota
+from toile.transforms.vmap import vmap_program
 
 _NUMBER = np.dtype(np.int32)
 FEW = 4  # tests whose numbers are computed in one loop
+MOST_EQUATIONS = 16  # that compute an index once more, outside a loop
 _FINE = Literal(np.zeros((), _NUMBER), Aval((), _NUMBER))
 
 
@@ -52,8 +55,9 @@ class Tested:
                     bounds.report(index)
 
     def keeping(self) -> Program:
-        """The Program with one more input, its last: the vector of earlier runs. The vector that
-        it returns, which may overwrite the input, has what either of them found."""
+        """The Program with one more input, the last: the vector that earlier runs returned. The
+        vector that this Program returns, which may overwrite that input, has what earlier runs and
+        this run found."""
         writer = _Writer(self.program)
         writer.equations += self.program.equations
         *outputs, words = self.program.outputs
@@ -69,7 +73,7 @@ class Tested:
 
 
 class ReportIndices(Operation):
-    """The step of a plan that reports bad indices; `Tested.reported` takes its place."""
+    """The step of a plan that reports bad indices; `Tested.reported` carries it out."""
 
     multiple = True
 
@@ -77,11 +81,14 @@ class ReportIndices(Operation):
         return []
 
 
-def tested(program: Program) -> Tested | None:
-    """A Program with tests of its indices; None if it has no indices to test."""
+def tested(program: Program, in_loops: bool = True) -> Tested | None:
+    """A Program with tests of its indices; None if it has no indices to test.
+
+    If `in_loops` is False, loops stay as they are: of the indices that they use, only those that
+    can be computed outside them are tested."""
     if not has_checks(program):
         return None
-    writer = _Writer(program)
+    writer = _Writer(program) if in_loops else _OutsideLoops(program)
     for e in program.equations:
         writer.add(e)
     if not writer.bounds:
@@ -157,7 +164,7 @@ class _Writer:
         self.bounds += bounds
 
     def _results(self, op: Operation, ins: Sequence[Atom], e: Equation) -> list[Var]:
-        """Add an operation with the results of an equation, and more; returns the new ones."""
+        """Add an operation with the results of an equation and others; returns these others."""
         avals = infer_list(op, [a.aval for a in ins])
         new = [Var(a) for a in avals[len(e.outs) :]]
         self._keep(Equation(op, list(ins), [*e.outs, *new], e.source, e.scope))
@@ -171,13 +178,16 @@ class _Writer:
         low, high = self.ranges.of(x)
         if bounds.low <= low and high <= bounds.high:
             return
+        self._test(x, bounds, e)
+
+    def _test(self, x: Atom, bounds: Bounds, e: Equation) -> None:
         form = Form(np.dtype(x.aval.dtype), bounds.low, bounds.high)
         (worst,) = self.splice(worst_index(x.aval.shape, form), [x], e)
         self.found.append((worst, form))
         self.bounds.append(bounds)
 
     def cond(self, op: Cond, ins: Sequence[Atom], e: Equation) -> None:
-        """Return the numbers of all branches, 0 for those that are not taken."""
+        """Return the numbers of all branches; those of a branch that is not taken are 0."""
         parts = [_with_tests(b) for b in op.branches]
         count = sum(len(bounds) for _, bounds in parts)
         branches, before = [], 0
@@ -191,8 +201,8 @@ class _Writer:
         self._note(found, [b for _, bounds in parts for b in bounds])
 
     def scan(self, op: Scan, ins: Sequence[Atom], e: Equation) -> None:
-        """Return the numbers of all turns, from which one is taken: tests that do not depend on
-        the carry can then leave the loop."""
+        """Return the numbers of all iterations, and choose one of them after the loop. Tests that
+        do not depend on the carry can then be moved out of the loop."""
         program, bounds = _with_tests(op.program)
         loop = Scan(program, op.consts, op.carry, op.length, op.reverse, op.unroll)
         for each, b in zip(self._results(loop, ins, e), bounds, strict=True):
@@ -201,7 +211,8 @@ class _Writer:
     def while_loop(self, op: While, ins: Sequence[Atom], e: Equation) -> None:
         """Carry the first numbers that are not 0.
 
-        Indices in the condition are not tested: they would be tested once more per turn."""
+        Indices in the condition are not tested, because that would take more tests in each
+        iteration."""
         body, bounds = _with_tests(op.body)
         cond = unchecked(op.cond)
         n = len(op.body.outputs)
@@ -218,6 +229,96 @@ class _Writer:
         self._note(self._results(loop, [*ins, *[_FINE] * len(bounds)], e), bounds)
 
 
+class _OutsideLoops(_Writer):
+    """Writes a Program whose loops have no tests."""
+
+    def scan(self, op: Scan, ins: Sequence[Atom], e: Equation) -> None:
+        """Test indices that are computed from constants and the inputs of each turn, for all turns
+        at once."""
+        self._plain(op, ins, e)
+        if op.length == 0:
+            return
+        body = _Body(op.program)
+        for inner in op.program.equations:
+            body.add(inner)
+        start = op.consts + op.carry
+        place = {v: i for i, v in enumerate(op.program.inputs) if not op.consts <= i < start}
+        for x, bounds in body.indices:
+            chain = body.chain(x, place)
+            if chain is not None:
+                given = [place[v] for v in chain.inputs]
+                dims = [0 if i >= start else None for i in given]
+                if 0 in dims:
+                    chain = vmap_program(chain, (None, op.length), dims)[0]
+                (all_turns,) = self.splice(chain, [ins[i] for i in given], e)
+                self.index(CheckIndex(bounds), [all_turns], Equation(
+                    op, [], [Var(all_turns.aval)], e.source, e.scope))
+
+    def while_loop(self, op: While, ins: Sequence[Atom], e: Equation) -> None:
+        """Nothing that a while loop uses can be computed outside it."""
+        self._plain(op, ins, e)
+
+    def _plain(self, op: Operation, ins: Sequence[Atom], e: Equation) -> None:
+        (plain,) = unchecked(Program(e.ins, [e], e.outs)).equations
+        self._keep(Equation(plain.op, list(ins), e.outs, e.source, e.scope))
+
+
+class _Body(_OutsideLoops):
+    """Finds the indices that the body of a loop uses."""
+
+    def __init__(self, program: Program):
+        super().__init__(program)
+        self.indices: list[tuple[Atom, Bounds]] = []
+
+    def add(self, e: Equation) -> None:
+        if e.op.is_inlined and checks(e.op):
+            program, env = e.op.programs()[0], {}
+            env.update(zip(program.inputs, e.ins, strict=True))
+            for inner in program.equations:
+                new = [Var(o.aval) for o in inner.outs]
+                self.add(Equation(inner.op, [env.get(a, a) for a in inner.ins], new))
+                env.update(zip(inner.outs, new, strict=True))
+            results = [env.get(o, o) for o in program.outputs]
+            self.env.update((o, self.env.get(a, a)) for o, a in zip(e.outs, results, strict=True))
+        else:
+            super().add(e)
+
+    def _test(self, x: Atom, bounds: Bounds, e: Equation) -> None:
+        self.indices.append((x, bounds))
+
+    def cond(self, op: Cond, ins: Sequence[Atom], e: Equation) -> None:
+        """A branch is not taken in every turn."""
+        self._plain(op, ins, e)
+
+    def chain(self, x: Atom, inputs: Container[Var]) -> Program | None:
+        """The Program that computes an index from some inputs of the body; None if it needs others,
+        or more than a few operations on each element."""
+        needed: dict[Any, None] = {}
+        equations: list[Equation] = []
+        waiting, seen = [x], set()
+        while waiting:
+            a = waiting.pop()
+            if isinstance(a, Literal) or a in seen:
+                continue
+            seen.add(a)
+            e = self.made.get(a)
+            if e is None:
+                if a not in inputs:
+                    return None
+                needed[a] = None
+            elif _is_cheap(e.op) and len(equations) < MOST_EQUATIONS:
+                equations.append(e)
+                waiting += e.ins
+            else:
+                return None
+        order = {id(e): i for i, e in enumerate(self.equations)}
+        return Program(list(needed), sorted(equations, key=lambda e: order[id(e)]), [x])
+
+
+def _is_cheap(op: Operation) -> bool:
+    return op.by_element or op.moves_axes or op.views_part or op.is_free
+
+
 # ---- the tests, as small Programs
 
 
@@ -231,7 +332,7 @@ class Form:
 
     @property
     def signed(self) -> np.dtype:
-        """The dtype in which a bad index is found."""
+        """The signed dtype that represents a bad index."""
         return np.dtype(np.int64 if self.dtype.itemsize > 4 else np.int32)
 
     @property
@@ -258,7 +359,7 @@ class Form:
 
 @functools.lru_cache(maxsize=1024)
 def worst_index(shape: tuple[int, ...], form: Form) -> Program:
-    """Indices -> the one that is furthest out of bounds, for `_bad`."""
+    """Indices -> the one that is furthest out of bounds, in the form that `_bad` takes."""
 
     def find(x: Any) -> list[Any]:
         if form.dtype.kind == "i":
@@ -273,7 +374,7 @@ def worst_index(shape: tuple[int, ...], form: Form) -> Program:
 
 
 def _bad(worst: Any, form: Form) -> Any:
-    """The number of a test: an index out of bounds, or 0; of any shape."""
+    """The number of a test: an index out of bounds, or 0. `worst` may have any shape."""
     own = form.signed
     bad = gt(worst, scalar(form.high - form.start, form.unsigned))
     if form.dtype.kind == "i":
@@ -296,7 +397,7 @@ def _number(form: Form) -> Program:
 
 @functools.lru_cache(maxsize=256)
 def _any(length: int) -> Program:
-    """Numbers of the turns of a loop -> one that is not 0, or 0."""
+    """The numbers of a loop's iterations -> one that is not 0; 0 if all are 0."""
 
     def one(x: Any) -> list[Any]:
         most = ReduceMax((0,))(BitcastConvertType(np.dtype(np.uint32))(x))
@@ -316,9 +417,10 @@ def _first(shape: tuple[int, ...]) -> Program:
 
 @functools.lru_cache(maxsize=256)
 def _words(forms: tuple[Form | None, ...]) -> Program:
-    """The results of all tests -> a vector of 1 or 0, and the numbers.
+    """The results of all tests -> a vector: 1 or 0, followed by the numbers.
 
-    A few are computed as one small loop over the vector, the others as numbers that are joined."""
+    A few numbers are computed in one small loop over the vector. More are computed separately and
+    then joined."""
     few = len(forms) <= FEW
 
     def join(*found: Any) -> list[Any]:

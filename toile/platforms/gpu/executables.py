@@ -47,22 +47,27 @@ def _recalled(program: Program, device: GpuDevice) -> Executable:
                      None)
 
 
-# Whether indices are tested without `toile.checks("index")`. In a loop, the tests are kernels of
-# their own: they took 11% of a step of deep Q-learning and 5% of sampling on an H200.
-tests_always = False
+# Whether indices are tested inside loops without `toile.checks("index")`. These tests are kernels
+# in each iteration: they took 11% of a step of deep Q-learning and 5% of sampling on an H200.
+tests_in_loops = False
+
+
+def _in_loops() -> bool:
+    return tests_in_loops or enabled("index")
 
 
 def tests_of(program: Program) -> Tested | None:
     """The tests of a Program's indices; None if there are none."""
-    if not tests_always and not enabled("index"):
-        return None
-    return program.memoized("index tests", lambda: (tested(program),))[0]
+    key = "index tests", _in_loops()
+    return program.memoized(key, lambda: (tested(program, _in_loops()),))[0]
 
 
 def _compiled(program: Program) -> Program:
     """The Program that is compiled: if it tests indices, bad ones are kept until they are read."""
     tests = tests_of(program)
-    return program if tests is None else program.memoized("kept tests", tests.keeping)
+    if tests is None:
+        return program
+    return program.memoized(("kept tests", _in_loops()), tests.keeping)
 
 
 def executable_of(program: Program, device: GpuDevice) -> Executable:
@@ -80,8 +85,6 @@ def _kept(program: Program, device: GpuDevice) -> Executable:
 
 def check_indices(data: Any, bounds: Bounds, device: GpuDevice) -> None:
     """Check a buffer of indices; what is found is read when the host waits for the device."""
-    if not tests_always and not enabled("index"):
-        return
     form = Form(np.dtype(data.dtype), bounds.low, bounds.high)
     (worst,) = run(worst_index(tuple(data.shape), form), [data], device)
     device.tested.add(LateIndex(worst, form, bounds))
