@@ -48,7 +48,7 @@ class CustomVmapCall(Call):
     is_inlined = False
 
     def with_program(self, program: Any) -> Call:
-        return Call(program, self.label)  # other derived forms have no rule
+        return Call(program, self.label)  # other derived Programs have no rule
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         size, k = axis[1], self.consts
@@ -70,8 +70,7 @@ class CustomVmapCall(Call):
         return outs[:n], spread(outs[n:], moving, outs[:n])
 
     def _moved(self, program: Any, nonzero: Sequence[bool], moving: Sequence[bool]) -> Call:
-        """The derivative, with the derivative of the rule unless a closed-over value has a
-        tangent."""
+        """The derivative; without a rule of its own if a closed-over value has a tangent."""
         k, rule = self.consts, self.rule
         assert rule is not None
         if any(nonzero[:k]):
@@ -103,7 +102,8 @@ def _moved_by_example(
     rule: FlatRule, mask: Sequence[bool], moving: Sequence[bool], size: int,
     mapped: Sequence[bool], xs: Sequence[Any],
 ) -> tuple[list[Any], list[bool]] | None:
-    """The same, by mapping over the derivative of one example; None if the rule maps a result."""
+    """Like `_moved_rule`, by mapping over the derivative of one example; None if the rule maps a
+    result."""
     found: list[bool] = []
 
     def alone(*values: Any) -> list[Any]:

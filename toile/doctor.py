@@ -70,7 +70,7 @@ def summary(cpu_works: bool, gpus: list[Finding]) -> str:
     if not cpu_works:
         on_cpu = "Programs do not run on the CPU: see above."
     tests = [f.works for f in gpus if f.name.startswith("test on GPU")]
-    if not tests:  # there is none, or none is to be used
+    if not tests:  # there is no GPU, or none is to be used
         unused = any(f.name == "GPUs" and f.works is None for f in gpus)
         return f"{on_cpu} The GPU is not used: {asked_for_cpu()} is set." if unused else on_cpu
     if not all(tests):
@@ -99,7 +99,7 @@ def show(title: str, findings: list[Finding]) -> None:
 
     Args:
         title: the title.
-        findings: the findings, one for each line.
+        findings: the findings, printed one per line.
     """
     print(f"\n{title}")
     for f in findings:

@@ -26,7 +26,8 @@ Tolerance = float | Mapping[DTypeLike, float] | None
 
 _FLOAT0 = np.dtype([("float0", np.void, 0)])
 
-# Relative and absolute tolerance of a gradient by output dtype; narrow floats get a coarse one.
+# Relative and absolute tolerance of a gradient by output dtype; narrow floats have larger
+# tolerances.
 _TOLERANCE = {
     np.dtype(ml_dtypes.bfloat16): 1e-1,
     np.dtype(np.float16): 1e-2,

@@ -1,10 +1,10 @@
 """Tracebacks without the library's frames.
 
 The option `jax_traceback_filtering` chooses what happens to toile's own frames in tracebacks: by
-default they are removed (`toile.engine.tracebacks`), and "off" keeps them. `api_boundary` does the
-same for a function of yours, whatever raises the error.
-`hide_flax_in_tracebacks` and `show_flax_in_tracebacks` choose whether the frames of module code are
-removed too; the option `flax_filter_frames` sets the default.
+default they are removed (`toile.engine.tracebacks`), and "off" keeps them. `api_boundary` applies
+the same option to a function of yours, no matter what raises the error. `hide_flax_in_tracebacks`
+and `show_flax_in_tracebacks` choose whether the frames of module code are removed too; the option
+`flax_filter_frames` sets the default.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def filter_traceback(tb: TracebackType | None) -> TracebackType | None:
 
 
 def _under_boundary(frame: Any) -> bool:
-    """Whether an outer frame is a boundary too, which then does the filtering."""
+    """Whether an outer frame is also a boundary; the outermost boundary removes the frames."""
     while frame is not None:
         if frame.f_code is _boundary_code:
             return True

@@ -430,8 +430,7 @@ def linear_transpose(
 
 
 class _Transposed:
-    """A transpose as a function of the values that the linear function closes over and
-    cotangents."""
+    """A transpose, called with the values that the linear function closes over, then cotangents."""
 
     __slots__ = ("program", "in_tree", "out_tree")
 

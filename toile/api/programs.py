@@ -90,9 +90,11 @@ def jit(
     Args:
         fun: a pure function whose arguments are arrays, numbers, or trees of arrays and numbers. If
             it is omitted, `jit` returns a decorator: `@toile.jit(static_argnames="n")`.
-        in_shardings: how arguments are divided among devices: a tree of shardings with the
-            structure of the arguments. Arguments whose entry is None keep their own shardings.
-        out_shardings: how results are divided among devices; if None, the compiler chooses.
+        in_shardings: tree of shardings, with the structure of the arguments, that says how the
+            arguments are divided among devices. Arguments whose entry is None keep their own
+            shardings.
+        out_shardings: tree of shardings that says how the results are divided among devices; if
+            None, the compiler chooses.
         static_argnums: positions of arguments, such as sizes or flags, on whose values the Python
             code may depend. The values must be hashable. For each new value, the function is traced
             and compiled again.
@@ -323,7 +325,7 @@ def _out_avals(flat: FlatFunction, avals: Sequence[Aval]) -> list[Aval]:
 
 
 class _EvaluatingTrace(Trace):
-    """Runs operations on known values immediately; the enclosing trace processes the others."""
+    """Runs operations on known values immediately; the enclosing trace processes all others."""
 
     __slots__ = ()
 

@@ -2,8 +2,8 @@
 
 While a `Stepper` is active, jitted functions, loops, branches and checkpointed functions run as
 ordinary Python code (`disable_jit`), and the traces of `transforms.stepped` report each operation
-of the forward and the backward pass to it. The stepper decides where to stop; `engine.debugger`
-stops. May import everything below `api`.
+of the forward and the backward pass to the stepper. The stepper decides where to stop;
+`engine.debugger` then runs the debugger there. May import everything below `api`.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Stepper:
         self.passes = {False: forward, True: backward}
         self.streams = stdin, stdout
         self.silent = False  # inside an operation that is shown as a single step
-        self.turns: list[int] = []  # of the loops that are running
+        self.turns: list[int] = []  # iterations of the running loops
         self.stops = 0
         self.found = self.off = False  # an operation was at the place; PYTHONBREAKPOINT=0
         self.last: dict[bool, Any] = {}  # the place of the last operation of each pass
@@ -303,7 +303,7 @@ class Stepper:
             previous.frame = None
 
     def before(self, info: StepInfo) -> None:
-        """Before an operation runs, or when its cotangent has arrived."""
+        """Called before an operation runs, or when its cotangent has arrived."""
         if self.busy:
             return
         wanted = self.wanted
@@ -331,7 +331,7 @@ class Stepper:
         return found
 
     def after(self, info: StepInfo) -> None:
-        """After an operation of the forward pass has run."""
+        """Called after an operation of the forward pass has run."""
         if self.busy:
             return
         wanted = self.wanted
@@ -343,7 +343,7 @@ class Stepper:
             self.stop(info, "the condition holds")
 
     def met(self, info: StepInfo) -> None:
-        """After a cotangent has arrived: is the condition true?"""
+        """Called after a cotangent has arrived, to test the condition."""
         wanted = self.wanted
         if self.busy or wanted.when is None or not self.passes[True] or not self._is_there(info):
             return
@@ -351,7 +351,7 @@ class Stepper:
             self.stop(info, "the condition holds")
 
     def made_nan(self, info: StepInfo) -> None:
-        """After the backward pass of an operation has created a NaN."""
+        """Called after the backward pass of an operation has created a NaN."""
         if self.wanted.nan and self.passes[True] and self._is_there(info) and not self.busy:
             self.stop(info, "its backward pass makes the first NaN")
 
@@ -390,7 +390,7 @@ class Stepper:
             self.stop(info, frame=frame)
 
     def paused(self, info: StepInfo) -> None:
-        """A breakpoint of the user has been reached again.
+        """Called when a breakpoint of the user has been reached again.
 
         In the backward pass, it counts only if a cotangent has arrived at a variable there."""
         if self.passes[info.backward] and (not info.backward or info.cotangents):
@@ -415,7 +415,7 @@ class Stepper:
 
     def _show(self, info: StepInfo, again: bool, stop: Any = None,
               is_running: bool = False) -> None:
-        """Run a frame for an operation; without `stop`, only for a debugger that is stepping."""
+        """Run a frame for an operation; without `stop`, only if a debugger is stepping."""
         if info.place.source is None or (stop is None and sys.gettrace() is None):
             return
         scene = self.frames.Scene(info.scene, stop, again)
@@ -426,7 +426,7 @@ class Stepper:
         self.frames.run_in_frame(info.place.source, label, info.place.globals, scene)
 
     def _custom_hook(self) -> Any:
-        """None: use pdb. False: breakpoints are switched off. Else the user's own debugger."""
+        """The user's own debugger; None to use pdb, and False if breakpoints are switched off."""
         if self.streams != (None, None):
             return None
         hook = self.saved[-1][2]

@@ -67,7 +67,7 @@ def _check_target(source: Path, target: Path, writes: Format, force: bool) -> No
     if target.exists() and target.samefile(source):
         raise UsageError(f"SOURCE and TARGET: needed two different files, got {target} twice")
     if writes.name == "checkpoint":
-        return  # it refuses a step that is there, or older than one that is
+        return  # the writer refuses a step unless it is newer than all existing ones
     if target.is_dir():
         raise UsageError(f"needed a file to write, got the folder {target} (--to checkpoint)")
     if target.exists() and not force:
@@ -99,7 +99,7 @@ def _walk(x: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]
 
 
 def part(leaves: Leaves, name: str, separator: str) -> Leaves:
-    """The leaves of a part of the tree, or the single one of this name."""
+    """The leaves of a part of the tree, or the single leaf with this name."""
     start = tuple(name.split(separator))
     found = [(path[len(start):] or path[-1:], x) for path, x in leaves
              if path[: len(start)] == start]

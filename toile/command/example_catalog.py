@@ -50,7 +50,7 @@ class Example:
 
     @property
     def result(self) -> tuple[str, list[tuple[str, str]]]:
-        """The first row of the table of results: what was run, and (name, value) of the rest."""
+        """The first row of the table of results: what was run, and pairs (column, value)."""
         text = self.text.partition("## Results")[2] or self.text
         rows = [line for line in text.splitlines() if line.startswith("|")]
         if len(rows) < 3:

@@ -22,7 +22,7 @@ from toile.command.example_catalog import Example
 from toile.command.failures import Failure, UsageError
 from toile.version import __version__
 
-TEXTS = (".py", ".md", ".gin")  # files whose mentions of paths are adapted
+TEXTS = (".py", ".md", ".gin")  # files in which paths are adapted
 PYTEST = """[pytest]
 pythonpath = .
 python_files = *_test.py
@@ -30,9 +30,9 @@ addopts = --import-mode=importlib -m "not slow"
 markers =
     slow: takes long; `python -m pytest -m slow` runs these
 """
-LEFT_OUT = {"__pycache__", "runs"}  # folders that runs and tests make
+LEFT_OUT = {"__pycache__", "runs"}  # folders that runs and tests create
 _SHIPPED = re.compile(r'shipped\(\s*"([^"]+)"')
-# What a README says only to readers in the repository.
+# A part of a README that is only for readers in the repository.
 _REPOSITORY_ONLY = re.compile(
     r"[ \n]*<!-- only in the repository -->.*?<!-- end -->\n?", re.DOTALL)
 _BLOCK = re.compile(r"^```\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
@@ -86,7 +86,7 @@ def files(example: Example) -> dict[str, bytes]:
             text = adapted(content.decode(), example)
             texts.append(text)
             content = text.encode()
-        # Pictures are those of the README, beside which they belong.
+        # The pictures belong to the README and are placed beside it.
         made[name if path.suffix == ".png" else f"{example.name}/{name}"] = content
     for text in texts:
         for name in _SHIPPED.findall(text):

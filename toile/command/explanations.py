@@ -71,7 +71,7 @@ def imported(path: Path) -> types.ModuleType:
         return module
     except (Failure, KeyboardInterrupt):
         raise
-    except BaseException as error:  # SystemExit too: a script may leave
+    except BaseException as error:  # SystemExit too: a script may exit
         raise Failure(f"{path.name} cannot be imported: {_place(error, path)}{one_line(error)} "
                       "(--debug shows the traceback)") from error
 
@@ -116,7 +116,7 @@ def arguments(
             f"needed arguments for {name}: {error} (use --args \"jnp.ones((2, 3)), ...\", or "
             f"write a function {EXAMPLE_ARGUMENTS}() that returns them as a tuple)") from None
     except ValueError:
-        pass  # it has no signature; calling it will tell
+        pass  # no signature: only a call can show whether it needs arguments
     return (), {}
 
 

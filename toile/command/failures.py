@@ -14,7 +14,7 @@ class Failure(Exception):
     """The command could not do its work: exit status 1."""
 
 
-EXPECTED = (Failure, UsageError, OSError, UnreadableFileError)  # their texts say enough
+EXPECTED = (Failure, UsageError, OSError, UnreadableFileError)  # clear without a class name
 
 
 def one_line(error: BaseException) -> str:

@@ -26,7 +26,7 @@ from toile.training import checkpoints
 from toile.training.array_files import read_entry
 
 PREFIX = "checkpoint_"
-_KEEP = 1 << 62  # checkpoints of a folder: none is removed
+_KEEP = 1 << 62  # number of checkpoints to keep, so that none is removed
 
 Tree = dict[str, Any]
 
@@ -41,7 +41,7 @@ class Format:
     read: Callable[[Path, int | None], Tree]
     write: Callable[[Path, Tree, int | None], Path] | None
     holds: Callable[[np.dtype], bool]
-    hint: str = ""  # what to do instead of writing it
+    hint: str = ""  # what to do if the format cannot be written
 
     def left_out(self, path: Path) -> list[str]:
         """The other contents of a file, which are not converted."""

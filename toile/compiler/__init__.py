@@ -2,5 +2,5 @@
 
 A pass takes a Program and returns another with the same inputs, outputs and meaning. Nothing here
 deals with derivatives: Programs have been differentiated before they reach the compiler. May import
-control and below.
+control and the layers below it.
 """

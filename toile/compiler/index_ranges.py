@@ -18,7 +18,7 @@ _DEPTH = 12  # equations that are followed
 
 
 class Ranges:
-    """The ranges of a Program's variables; `made` has the equations that compute them."""
+    """The ranges of a Program's variables; `made` maps variables to their equations."""
 
     def __init__(self, made: Mapping[Any, Equation]):
         self.made = made

@@ -48,7 +48,7 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class _Whole(Call):
-    """A single operation; a call once it is differentiated, or mapped in only some of q, k, v."""
+    """A single operation; a call if it is differentiated, or mapped in only some of q, k, v."""
 
     form: Form = Form(1.0)
     moving: tuple[bool, ...] = ()  # for a derivative: which operands have tangents
@@ -111,7 +111,7 @@ class Attention(_Whole):
 
 
 def _tangent(full: Program, moving: tuple[bool, ...]) -> Program:
-    """(operands, result, sums, tangents) -> the result's tangent."""
+    """The Program that maps (operands, result, sums, tangents) to the result's tangent."""
 
     def make() -> Program:
         program, _ = jvp_program(full, moving, (True, False))
@@ -147,7 +147,7 @@ class AttentionTangent(_Whole):
 class AttentionGradient(_Whole):
     """The cotangents of the operands that are `moving`.
 
-    Operands: those of the attention, its two results, and the cotangent of the first."""
+    The operands are those of the attention, its two results, and the cotangent of the first."""
 
     name = "attention_gradient"
     direction = "backward"
@@ -163,6 +163,6 @@ def wanted(*heads: Any) -> bool:
 
 
 def attend(fun: Callable[..., Sequence[Any]], form: Form, *operands: Any) -> Any:
-    """Attention defined by `fun`, the plain form: operands to result and logarithms of sums."""
+    """Attention; `fun`, the plain form, maps operands to the result and the logarithms of sums."""
     program = derive(fun, [aval_of(x) for x in operands], "attention")
     return Attention(program, "attention", form)(*operands)[0]

@@ -58,7 +58,7 @@ class OrderedDebugEffect(str):
 
 
 class Callback(ByIdentity, Operation):
-    """Calls `function(*arrays)`, which returns flat results of `avals`."""
+    """Calls `function(*arrays)`, which returns a flat list of results with these `avals`."""
 
     multiple = True
     handles_zeros = True

@@ -26,7 +26,7 @@ Flat = Callable[..., Sequence[Any]]
 
 
 class _CustomFunction:
-    """Base of calls of functions with derivative rules."""
+    """Base of calls to functions that have derivative rules."""
 
     __slots__ = ("fun", "label", "symbolic_zeros")
 
@@ -56,7 +56,9 @@ class _CustomFunction:
 
 
 class CustomJVP(_CustomFunction):
-    """A call of a function with its own jvp; `rule(primals, tangents)` returns outs, tangents."""
+    """A call to a function that has a user-defined JVP rule.
+
+    `rule(primals, tangents)` returns the results and their tangents."""
 
     __slots__ = ("rule",)
 
@@ -113,7 +115,7 @@ def _checked_tangent(d: Any) -> Any:
 
 def _joined(results: Sequence[Any], out_dims: Sequence[Dim], size: int, still: Sequence[bool],
             found: list[Dim]) -> Any:
-    """Outs and tangents with the same mapped axes: mapped if either is, at the out's position.
+    """Outs and tangents with equal mapped axes: the out's, or 0 if only the tangent has one.
 
     There are tangents only for outs that are not `still`."""
     n = len(still)
@@ -186,7 +188,7 @@ class CustomJVPCall(CustomCall):
 
 
 class CustomVJP(_CustomFunction):
-    """A call of a function with its own vjp.
+    """A call to a function that has a user-defined VJP rule.
 
     `fwd(nonzero, *args)` returns the results and the residuals; `bwd(residuals, cts)` returns the
     cotangents of the arguments."""
@@ -267,7 +269,7 @@ def _row(zero: Zero, dim: Dim) -> Zero:
 
 
 def _to_dim(ct: Any, dim: Dim, wanted: Dim, size: int) -> Any:
-    """A cotangent with its mapped axis at the argument's; summed if the argument has none."""
+    """A cotangent with the argument's mapped axis; summed over its own if the argument has none."""
     if aval_of(ct).dtype == dtypes.float0:
         return ct
     if wanted is None:
@@ -338,7 +340,7 @@ class CustomLinear(ByIdentity, Operation):
 
 
     def _cotangents(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-        """The results of the user's rule, whose operations come from lines of their own."""
+        """The results of the user's rule, whose own lines are the sources of its operations."""
         previous = state.source, state.derived
         state.source, state.derived = None, previous[0]
         try:

@@ -20,9 +20,9 @@ from toile.transforms.vmap import vmap_program
 class LinearCall(Call):
     """A call that is linear in its last operands, with a user-defined transpose.
 
-    Operands are `consts` values that the function closes over, `residuals`, and the linear ones.
-    `transposed()` returns the transpose's Program and the values that it closes over; the Program
-    takes those values, the residuals and the cotangents."""
+    The operands are `consts` values that the function closes over, `residuals` residuals, and the
+    linear operands. `transposed()` returns the transpose's Program and the values that it closes
+    over; the Program takes those values, the residuals and the cotangents."""
 
     transposed: Callable[[], tuple[Program, list[Any]]] | None = None
     consts: int = 0
@@ -83,7 +83,7 @@ class LinearCall(Call):
 
 
 def _added(out: Any, d: Any, moved: Any) -> Any:
-    """The tangent of a result from its two parts; the first may be zero."""
+    """The tangent of a result, which is the sum of two parts; the first may be zero."""
     if not dtypes.is_inexact(aval_of(out).dtype):
         return Zero(out)
     return moved if d.__class__ is Zero else add(d, moved)

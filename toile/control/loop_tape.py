@@ -2,10 +2,10 @@
 
 The number of iterations is not known in advance, but the size of every array is. So the Program
 keeps a bounded number of values. The first run keeps carries at equal distances; when there is no
-room for another one, every second one is dropped. The tape has what the visits need of the last
-iterations. For earlier ones, the loop runs again from a kept carry and refills the tape; on the
-way, it keeps carries at smaller distances, so that the next runs are shorter. All distances are
-powers of 2. May import the engine and primitives.
+room for another one, every second one is dropped. The tape holds the values that the visits of the
+last iterations need. For earlier ones, the loop runs again from a kept carry and refills the tape;
+on the way, it keeps carries at smaller distances, so that the next runs are shorter. All distances
+are powers of 2. May import the engine and primitives.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MOST = 2**31 - 1  # the largest number of iterations that can be counted
 
 
 class Room(NamedTuple):
-    """How much is kept: `1 << carries` carries at each of `levels` distances, and what the visits
-    need of `1 << tape` iterations."""
+    """How much is kept: `1 << carries` carries at each of `levels` distances, and the values that
+    the visits of `1 << tape` iterations need."""
 
     carries: int
     tape: int
@@ -43,9 +43,9 @@ class Room(NamedTuple):
 class Visits(NamedTuple):
     """A loop, and what to do with its iterations.
 
-    `cond`, (constants, carry) -> bool, and `body`, (constants, carry) -> (carry, saved values), are
-    those of the loop. `visit`, (constants, saved values, state) -> state, is called for each
-    iteration, the last one first. `loop` is the operation that while loops consist of."""
+    The loop has the condition `cond`, (constants, carry) -> bool, and the body `body`, (constants,
+    carry) -> (carry, saved values). `visit`, (constants, saved values, state) -> state, is called
+    for each iteration, the last one first. `loop` creates the operation of a while loop."""
 
     loop: Callable[..., Any]
     cond: Program
@@ -69,7 +69,7 @@ class Visits(NamedTuple):
         return cut(xs, self.cond_consts, self.body_consts, self.visit_consts, self.carry)
 
     def program(self) -> Program:
-        """The Program (three groups of constants, carry, state) -> state."""
+        """The Program that maps (three groups of constants, carry, state) to the final state."""
 
         def run(*xs: Any) -> list[Any]:
             cond_consts, body_consts, visit_consts, carry, state = self.parts(xs)
@@ -126,7 +126,7 @@ def _first_run(v: Visits, cond_consts: Values, body_consts: Values, carry: Value
 
 def _stretch(v: Visits, cond_consts: Values, body_consts: Values, carry: Values,
              kept: _Kept) -> tuple[Values, _Kept]:
-    """Run the loop until it ends, or there is no room for another carry."""
+    """Run the loop until it ends or there is no room for another carry."""
     room, exponent = v.room.carries, kept.exponent
     full = shift_left(_int(1 << room), exponent)
     limit = select(lt(exponent, _int(31 - room)), full, _int(_MOST))
@@ -223,7 +223,8 @@ def _refilled(v: Visits, body_consts: Values, exponent: Any, first_carries: Valu
         found = and_(ge(at.depth, _int(i + 1)), lt(inner.first, end))
         depth = select(found, _int(i + 1), depth)
         level = _Level(*(select(found, a, b) for a, b in zip(inner, level, strict=True)))
-    # The first kept carry from which the tape has room, else the last one before `end`.
+    # The first kept carry from which all iterations before `end` fit on the tape, or else the last
+    # kept carry before `end`.
     ahead = max_(sub(sub(end, level.first), _int(1 << room.tape)), _int(0))
     k = shift_right_arithmetic(ahead, level.exponent)
     k = select(lt(shift_left(k, level.exponent), ahead), add(k, _int(1)), k)
@@ -250,8 +251,8 @@ def _refilled(v: Visits, body_consts: Values, exponent: Any, first_carries: Valu
 
 def _run_again(v: Visits, body_consts: Values, carry: Values, count: Any, at: _Position,
                keeping: tuple[Any, Any, Any]) -> tuple[Values, Values]:
-    """Run `count` iterations; `keeping` is whether to keep carries, the exponent of their distance
-    and their level."""
+    """Run `count` iterations. `keeping` contains a flag (whether to keep carries), the exponent of
+    their distance, and their level."""
     unused = _int((v.room.levels - 1) << v.room.carries)
 
     def step(consts: Any, state: Any) -> Any:
@@ -276,7 +277,7 @@ def _tape_start(v: Visits, last: Any) -> Any:
 
 def _while(v: Visits, going: Callable[[Any, Any], Any], going_consts: Any,
            step: Callable[[Any, Any], Any], step_consts: Any, start: Any) -> Any:
-    """A while loop; `going` and `step` take trees of constants and a tree, the state."""
+    """Run a while loop; `going` and `step` take a tree of constants and a tree, the state."""
     state, tree = flatten(start)
     state_avals = [aval_of(x).strip_weak_type() for x in state]
 

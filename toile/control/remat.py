@@ -1,7 +1,7 @@
 """checkpoint (remat): a call whose intermediate values are recomputed instead of kept.
 
-Reverse mode saves the inputs and what the policy allows; the transpose replays the forward part and
-then runs backwards. May import control.call and below.
+Reverse mode saves the inputs and the values that the policy allows; the transpose runs the forward
+part again, and then the backward part. May import control.call and below.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Offloadable(NamedTuple):
     toile ignores the request and keeps the value where it is.
 
     Args:
-        src: memory in which the value is.
+        src: memory that currently holds the value.
         dst: memory in which the value should be kept.
 
     >>> from toile.ad_checkpoint import Offloadable

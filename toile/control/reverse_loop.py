@@ -1,8 +1,8 @@
 """The backward pass of a while loop: visits to its iterations, from the last to the first.
 
-The operation is a call of the Program that `control.loop_tape` makes. Its derivative and its
-mapped form are visits to the iterations of the derived loop. May import control.call, loop_bodies
-and loop_tape, and below.
+The operation is a call to the Program that `control.loop_tape` makes. Its derivative and its mapped
+form are visits to the iterations of the derived loop. May import control.call, loop_bodies and
+loop_tape, and below.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toile.transforms.masks import fixed_point, nonzero_mask, pick, spread
 from toile.transforms.transpose import transpose_program
 from toile.transforms.vmap import vmap_program
 
-_BYTES = 2**17  # of carries kept at each distance, and of the tape
+_BYTES = 2**17  # for the carries kept at each distance, and for the tape
 _MOST_ROWS, _FEWEST_ROWS = 256, 8
 _MOST_CHOSEN = 2**20  # rows that a user can choose
 
@@ -173,7 +173,7 @@ def _paired(sizes: Sequence[int], masks: Sequence[Sequence[bool]]) -> list[int]:
 def transposed(loop: Callable[..., Any], checkpoints: int | None, cond: Program, parts: Split,
                l_consts: Sequence[bool], l_carry: Sequence[bool], arriving: Sequence[bool]
                ) -> tuple[Visits, list[int], list[bool], list[bool]]:
-    """The visits that transpose the linear part of a loop whose body is split into `parts`.
+    """Make the visits that transpose the linear part of a loop whose body is split into `parts`.
 
     Returns the visits; which known constants of the body they read, in this order; and which linear
     constants and which linear carries have cotangents, which together are the state."""

@@ -31,7 +31,7 @@ class DenyList:
 
     deny: Filter
 
-    # Filters are keys of dicts that are pytrees, whose keys are sorted: names come first.
+    # Filters are keys of dicts, and dicts that are pytrees have sorted keys: names come first.
     def __lt__(self, other: Any) -> bool:
         if isinstance(other, str):
             return False

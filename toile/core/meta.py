@@ -91,7 +91,7 @@ def map_axis_meta(fn: Callable[[AxisMetadata[Any]], Any], tree: PyTree) -> PyTre
     """
     if isinstance(tree, AxisMetadata):
         return fn(tree)
-    if trees.is_leaf_tree(tree):  # a single array, as in most parameters
+    if trees.is_leaf_tree(tree):  # a single array, as most parameters are
         return tree
     return trees.tree_map(
         lambda x: fn(x) if isinstance(x, AxisMetadata) else x, tree, is_leaf=is_axis_metadata

@@ -1,4 +1,4 @@
-"""Computing the results of a function that do not depend on its unknown arguments.
+"""Computing those results of a function that do not depend on its unknown arguments.
 
 The function is traced with abstract arguments, and equations that no result needs are removed from
 the program. If a result still uses an unknown argument, it depends on that argument.
@@ -35,7 +35,7 @@ def constant_outputs(fun: Callable[..., Sequence[Any]], avals: Sequence[Aval]) -
 
 
 def _without_effects(program: Program) -> Program:
-    """The program without equations that have only effects, which belong to the real run."""
+    """The program without equations that only have effects, which must wait for the real run."""
     live: set[Any] = set(program.outputs)
     kept = []
     for e in reversed(program.equations):

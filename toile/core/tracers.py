@@ -35,7 +35,7 @@ def current_trace() -> Trace | None:
 
 
 def is_inside(base: Trace | None) -> bool:
-    """Whether transforms were entered since `base` was the current trace."""
+    """Whether transforms were entered since `base` was obtained from `current_trace`."""
     trace = state.trace
     while trace is not None and trace is not base:
         if trace.__class__ in _LIFTED:
@@ -59,7 +59,7 @@ def lifted_transform() -> str:
 
 
 def check_trace_level(base_level: Trace | None) -> None:
-    """Raise an error if a transform has been entered since `base_level` was the current trace.
+    """Raise an error if a transform has been entered since `base_level` was obtained.
 
     Args:
         base_level: an earlier result of `current_trace`.

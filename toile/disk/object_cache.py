@@ -43,7 +43,7 @@ _warned: set[tuple[str, str]] = set()  # warnings given so far: subject and fold
 class ObjectCache:
     """Objects by key (a hexadecimal digest) in one folder.
 
-    `machine` names the processor for the objects; objects for a different one fail the checksum."""
+    `machine` names the processor that objects are for; those for another one fail the checksum."""
 
     def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT, machine: str = ""):
         self.folder = folder
@@ -92,7 +92,7 @@ class ObjectCache:
         head = [MAGIC, key.encode(), self.machine.encode()]
         found = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
         for part in (*head, data):
-            found.update(len(part).to_bytes(8, "little"))  # so that other parts give other bytes
+            found.update(len(part).to_bytes(8, "little"))  # other parts then give other bytes
             found.update(part)
         return found.digest()
 
@@ -214,7 +214,7 @@ class ObjectCache:
               "handled in the same way, without a warning")
 
     def _grown(self, folder: Folder, nbytes: int) -> None:
-        """Check the size of the folder in the first write, then after each 1/32 of the limit."""
+        """Check the folder's size at the first write, and after each further 1/32 of the limit."""
         if self.unscanned is not None:
             self.unscanned += nbytes
             if self.unscanned <= self.limit // 32:
@@ -229,7 +229,7 @@ class ObjectCache:
         return len(sizes), sum(sizes)
 
     def clear(self) -> tuple[int, int]:
-        """Remove all entries, and files that dead processes left; return the previous `usage`."""
+        """Remove all entries, and files that dead processes left; return the `usage` freed."""
         before = self.usage()
         with self._opened() as folder:
             if folder is not None:
@@ -238,7 +238,7 @@ class ObjectCache:
         return before[0] - left[0], before[1] - left[1]
 
     def evict(self) -> None:
-        """Above the limit, remove the least recently read files until only 4/5 of it is used."""
+        """Above the limit, remove the least recently read files until 4/5 of the limit is used."""
         with self._opened() as folder:
             if folder is not None:
                 self._evict(folder)

@@ -347,7 +347,7 @@ _CONTAINERS: dict[str, type[Collection]] = {c.__name__: c for c in (tuple, list,
 
 
 def _is_plain(x: Any, depth: int = 4) -> bool:
-    """Whether a value is None, a number, text, bytes, a dtype, an enum member or such a tuple."""
+    """Whether a value is None, a number, text, bytes, dtype or enum member, or a tuple of these."""
     if x.__class__ is tuple:
         return depth > 0 and all(_is_plain(y, depth - 1) for y in x)
     return x.__class__ in _PLAIN or isinstance(x, (np.dtype, enum.Enum))

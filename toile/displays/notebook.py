@@ -16,12 +16,12 @@ from typing import Any
 
 from toile.engine.locks import loading
 
-INTERVAL = 0.25  # seconds between two drawings, at least
+INTERVAL = 0.25  # minimum number of seconds between two drawings
 
 
 def kernel_shell() -> Any:
     """Return the IPython shell if a notebook's kernel runs this code, else None."""
-    module = sys.modules.get("IPython")  # a kernel has imported it
+    module = sys.modules.get("IPython")  # if there is a kernel, it has imported IPython
     get = getattr(module, "get_ipython", None)
     shell = get() if get is not None else None
     return shell if getattr(shell, "kernel", None) is not None else None
@@ -54,9 +54,9 @@ class LiveDisplay:
         self._cell: int | None = None
         self._timer: threading.Timer | None = None
         self._due = 0.0  # when the timer draws
-        self._turn = 0  # which timer counts: others were stopped
+        self._turn = 0  # number of the current timer; others were stopped
         self._next = 0.0
-        self._late = False  # whether the output is older than what there is to show
+        self._late = False  # whether there is something newer to show
 
     def refresh(self) -> None:
         """Draw now, or as soon as the interval since the last drawing has passed."""
@@ -67,7 +67,7 @@ class LiveDisplay:
             wait = self._next - time.monotonic()
             if wait <= 0:
                 self._update()
-            elif self._timer is None or self._due > self._next:  # else it is in time
+            elif self._timer is None or self._due > self._next:  # else: it is early enough
                 self._stop_timer()
                 self._later(wait)
 
@@ -117,7 +117,7 @@ class LiveDisplay:
 
     def _on_time(self, turn: int) -> None:
         with self._lock:
-            if turn == self._turn:  # else it was stopped while it waited for the lock
+            if turn == self._turn:  # otherwise, the timer was stopped while it waited for the lock
                 self._update()
 
     def _stop_timer(self) -> None:

@@ -149,7 +149,8 @@ def start_mpi(launch: Launch) -> Any:
         ) from error
     if not MPI.Is_initialized():
         MPI.Init_thread(MPI.THREAD_SERIALIZED)
-        # The launcher takes a process that ends without MPI_Finalize for dead and kills the others.
+        # If a process ends without MPI_Finalize, the launcher assumes that it crashed, and kills
+        # the others.
         process = os.getpid()
         atexit.register(lambda: MPI.Finalize() if os.getpid() == process else None)
     if MPI.Query_thread() < MPI.THREAD_SERIALIZED:

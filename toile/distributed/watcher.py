@@ -43,7 +43,7 @@ def mark(folder: str, name: str, text: str, private: bool = True) -> None:
             file.write(text)
         os.replace(aside, os.path.join(folder, name))
     except OSError:
-        pass  # without notes there are only fewer messages
+        pass  # without notes, there are just fewer messages
 
 
 def is_own(folder: str) -> bool:

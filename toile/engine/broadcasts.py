@@ -52,12 +52,11 @@ def both_grow(a: Shape, b: Shape, result: Shape) -> bool:
 
 
 def shapes_conflict(a: Shape, b: Shape, result: Shape) -> bool:
-    """Whether two shapes look like the same data with an axis of size 1 too many.
+    """Whether two shapes look like those of the same data, except for an extra axis of size 1.
 
-    Shapes of equal rank are fine, because axes of size 1 were added explicitly:
-    `x[:, None] - y[None, :]`. So are shapes that do not agree without their axes of size 1, such as
-    positions (T, 1) times frequencies (F,), single numbers, and operands of which only one is
-    broadcast.
+    Shapes of equal rank are fine: in `x[:, None] - y[None, :]`, axes of size 1 were added
+    explicitly. So are single numbers, operands of which only one is broadcast, and shapes that do
+    not agree without their axes of size 1, such as positions (T, 1) times frequencies (F,).
     """
     data = _squeezed(a)
     return bool(data) and both_grow(a, b, result) and data == _squeezed(b)
@@ -97,7 +96,7 @@ def suspect_at(source: Source | None, shape: Shape) -> Suspect | None:
 
 
 def begin_loss() -> list[Suspect] | None:
-    """Begin to differentiate a loss; the result is passed to `end_loss`."""
+    """Begin to differentiate a loss. The result must be passed to `end_loss`."""
     before, _recent.suspects = _recent.suspects, []
     return before
 

@@ -42,15 +42,15 @@ _kept: dict[int, list[Any]] = {}  # by size
 
 
 class _Storage(np.ndarray):
-    """Bytes that are reused. A class of its own: as base of a view, NumPy skips plain arrays only,
-    so views keep the `_Memory` alive."""
+    """Bytes that are reused. If this were a plain array, NumPy would make it the base of all views;
+    with this class, views keep the `_Memory` alive."""
 
     __slots__ = ()
 
 
 class _Memory(np.ndarray):
-    """One use of a `_Storage`: its bytes are kept for reuse when the last reference to this
-    goes."""
+    """One use of a `_Storage`, whose bytes are kept for reuse when the last reference to the
+    `_Memory` is dropped."""
 
     __slots__ = ()
 
@@ -87,7 +87,7 @@ Placement = tuple[Any, bool]
 
 
 class Signature:
-    """Shape, dtype, weak bit and device, and how a buffer holds them; shared by equal arrays.
+    """What arrays of one kind share: shape, dtype, weak bit, device, and the form of their buffers.
 
     The device is None for host memory. Sharded arrays on one device have a placement too. Compiled
     calls compare signatures by identity; if equal signatures are different objects, the call is
@@ -135,7 +135,7 @@ def _fill_data(x: Any) -> Any:
     if coming and id(x) in coming:
         return coming[id(x)](x)  # an entry lives as long as its array
     memory, start = x._memory
-    if form.device is not None:  # not kept: while a view exists, the block is not `owned`
+    if form.device is not None:  # not stored: while a view exists, the block is not `owned`
         return memory.array(form.buffer_shape, form.buffer_dtype, x._pointer - start)
     data = np.ndarray(form.buffer_shape, form.buffer_dtype, memory, x._pointer - start)
     x._data = data
@@ -148,7 +148,7 @@ def _fill_signature(x: Any) -> Signature:
 
 
 def _fill_pointer(x: Any) -> int:
-    """Fill the pointer; data that is not row-major and aligned is replaced by such a copy, once."""
+    """Fill the pointer, after copying the data once if it is not row-major and aligned."""
     data = x._data
     owner = platform_of(data)
     if owner is not None:
@@ -216,7 +216,7 @@ def _counts(block: Block) -> tuple[int, int]:
 
 
 def _counts_in_a_call() -> tuple[int, int]:
-    """The counts `owned` sees for a block held by one array, while a generated exit checks it."""
+    """The counts that `owned` sees when generated code checks a block that one array holds."""
     array = [allocate(1)]
     memory = (array[0],)
 

@@ -1,9 +1,9 @@
 """Python's debugger for programs that run one operation at a time (`toile.debug.step`).
 
 A stop in the forward pass is a stop in the user's own frame. The backward pass has no such frame:
-there, a frame is made whose code has the file, line and function name of the user's forward line,
-and whose local variables are given by a `Scene`, so that every command of pdb works in it. Frames
-of toile and of other libraries are hidden. May import engine.source and engine.trace.
+there, an artificial frame is made, whose code has the file, line and function name of the user's
+forward line, and whose local variables are given by a `Scene`, so that every command of pdb works
+in it. Frames of toile and of other libraries are hidden. May import engine.source and engine.trace.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _LIBRARIES = tuple(
 
 
 class Scene(dict[str, Any]):
-    """The local variables of a made frame; `find` computes them when one of them is read.
+    """The local variables of an artificial frame; `find` computes them when one of them is read.
 
-    The code of the frame calls `stop`, if it is given. If the line is shown `again`, pdb's
+    The code of the frame calls `stop`, unless that is None. If the line is shown `again`, pdb's
     breakpoints do not stop at it a second time."""
 
     def __init__(self, find: Callable[[], dict[str, Any]], stop: Callable[[], Any] | None,
@@ -56,7 +56,7 @@ class Scene(dict[str, Any]):
 
 
 def _pass() -> None:
-    """A frame that is only shown."""
+    """Do nothing: the stop function of a frame that is only shown."""
 
 
 def run_in_frame(source: Source, label: str, names: dict[str, Any], scene: Scene) -> None:
@@ -73,14 +73,14 @@ def run_in_frame(source: Source, label: str, names: dict[str, Any], scene: Scene
 
 @functools.lru_cache(maxsize=4096)
 def _code(file: str, line: int, label: str) -> CodeType:
-    """A call of the stop function on a line of a file."""
+    """The code of a call to the stop function that appears to be on a line of a file."""
     tree = ast.parse(f"{_STOP}()", file)
     ast.increment_lineno(tree, line - 1)
     return compile(tree, file, "exec").replace(co_name=label, co_qualname=label)
 
 
 def scene_of(frame: FrameType) -> Scene | None:
-    """The variables of a made frame; None for other frames."""
+    """The variables of an artificial frame; None for other frames."""
     if frame.f_code.co_flags & 1:  # of a function, so its variables are not in a mapping
         return None
     found: Any = frame.f_locals
@@ -96,7 +96,7 @@ def is_library(frame: FrameType) -> bool:
 
 
 class Debugger(pdb.Pdb):
-    """pdb, with stops in given frames, without the frames of libraries.
+    """pdb that can be stopped in a given frame and that hides the frames of libraries.
 
     `shown` returns what is displayed for the value of an expression."""
 

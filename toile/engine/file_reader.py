@@ -33,7 +33,7 @@ _LARGEST_BYTES: dict[Any, int] = {np.dtype(bool): 1} | {
 }  # fmt: skip
 
 # Errors that damaged bytes cause in Python, NumPy and the standard library. MemoryError is not
-# among them: sizes are compared with the file's before allocation, so it is a real one.
+# among them: sizes are compared with the file's before allocation, so a MemoryError is genuine.
 _DAMAGE: tuple[type[Exception], ...] = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, EOFError, RuntimeError,
     SyntaxError, struct.error,

@@ -61,7 +61,7 @@ def memory_error(what: str, avals: Sequence[Any], place: str = "") -> MemoryErro
 
 
 def check_outputs(name: str, program: Any) -> None:
-    """Raise if a Program's results cannot fit into memory, before it is compiled for them."""
+    """Raise, before a Program is compiled, if its results cannot fit into memory."""
     needed = sum([aval.nbytes for aval in program.out_avals])
     if needed < _LARGE:
         return
@@ -70,7 +70,7 @@ def check_outputs(name: str, program: Any) -> None:
         raise program_error(name, program)
 
 
-_LARGE = 1 << 30  # bytes; smaller results are not worth looking up the machine's memory
+_LARGE = 1 << 30  # bytes; for smaller results, the machine's memory is not looked up
 
 
 def program_error(name: str, program: Any) -> MemoryError:

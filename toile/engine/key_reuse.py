@@ -69,7 +69,7 @@ def _has_words(key: Any) -> bool:
 
 
 def _follow(out: KeyArray, forward: tuple[int, Places] | None, args: Sequence[Any]) -> None:
-    """Mark a result that is not a new key: as consumed, or like its operand."""
+    """Mark a result that is not a new key as consumed, or in the same way as its operand."""
     if forward is None:
         out._spent = True, user_source()
         return

@@ -22,7 +22,7 @@ Places = Any  # the operand's element behind each element of a result; None: unk
 
 
 class KeyUse(NamedTuple):
-    """What an operation does to keys, by the numbers of its operands and results."""
+    """What an operation does to keys; operands and results are given by their numbers."""
 
     sinks: dict[int, Mask] = {}  # operands that are consumed
     sources: frozenset[int] = frozenset()  # results that are new keys
@@ -66,7 +66,7 @@ def makes_keys(op: Any, avals: Sequence[Aval]) -> KeyUse:
 
 
 def wraps(op: Any, avals: Sequence[Aval]) -> KeyUse:
-    """An operation that makes keys of their words; `checks("keys")` follows the words."""
+    """An operation that makes keys from their words; `checks("keys")` follows the words."""
     return KeyUse(sources=frozenset({0}), words="keys" in flags.checks)
 
 
@@ -89,7 +89,7 @@ def takes(op: Any, avals: Sequence[Aval]) -> KeyUse:
 
 
 def replaces(index: int) -> Any:
-    """The first operand with some elements replaced by those of the operand at `index`."""
+    """The rule of an operation that replaces elements of operand 0 by those of operand `index`."""
 
     def rule(op: Any, avals: Sequence[Aval]) -> KeyUse:
         if not is_key(avals[0]):

@@ -50,7 +50,7 @@ class InterruptibleCondition(threading.Condition):
 
 
 class _Compiling:
-    """Held while the compiler loads, and while LLVM works: a fork waits until that has ended.
+    """The lock held while the compiler loads and while LLVM works; forks wait for its release.
 
     Threads that compile without a pause would delay a fork for very long, because a lock goes to
     the first thread that asks for it after its release. So threads that do not hold it yet and are
@@ -74,7 +74,7 @@ class _Compiling:
                 self.forked.wait_for(lambda: not self.forks, LONGEST)
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free or already this thread's; returns whether it was."""
+        """Take the lock if it is free or already this thread's; return whether it was taken."""
         return self.lock.acquire(blocking=False)
 
     def release(self) -> None:
@@ -112,7 +112,7 @@ class _Loading(threading.local):
 
     A forked child would find a module half loaded, so forks wait for imports, but no longer than
     LONGEST, since an import may wait for the forking thread. Imports never wait for each other
-    here, which could deadlock."""
+    here, because that could cause a deadlock."""
 
     mine = 0
     everyone = 0  # in all threads: a class attribute, guarded by `changing`
@@ -129,7 +129,7 @@ class _Loading(threading.local):
             _Loading.everyone -= 1
 
     def begin_anew(self) -> None:
-        """Reset in the child, which has this thread only."""
+        """Reset the counts in the child, which has only this thread."""
         _Loading.everyone = self.mine
         _Loading.changing = threading.Lock()
 
@@ -180,8 +180,9 @@ def _import_anew() -> None:
 class _LinearAlgebra:
     """`with linear_algebra:` around a library call that divides its work among its own threads.
 
-    A forked child inherits the library's locks as they are (OpenBLAS), and the calling thread waits
-    in the parent for threads that the fork has ended: so forks wait for such calls."""
+    Forks wait for such calls. Otherwise, a forked child would inherit the locks of the library
+    (OpenBLAS) while they are held, and in the parent, the calling thread would wait for threads
+    that the fork has ended."""
 
     def __init__(self) -> None:
         self.inside, self.forks = 0, 0

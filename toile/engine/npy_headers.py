@@ -8,7 +8,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-# The bytes of the header's length, and what reads the header.
+# For each version: the number of bytes of the header's length, and the header's reader.
 _READERS = {(1, 0): (2, npy_format.read_array_header_1_0),
             (2, 0): (4, npy_format.read_array_header_2_0)}
 
@@ -17,7 +17,8 @@ def read_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
     """The shape of an array, whether its order is Fortran's, and its dtype.
 
     `size` is the number of bytes from here to the end of the file. NumPy would allocate as many
-    bytes as the header claims to have. ValueError if the header is damaged or of another version.
+    bytes as the header claims to have. ValueError: the header is damaged, or its version is
+    unknown.
     """
     version = npy_format.read_magic(file)
     if version not in _READERS:

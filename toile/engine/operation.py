@@ -37,7 +37,8 @@ _SNAKE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class OperationType(type):
-    """Makes operations; for equal parameters, the same object is returned, which saves time."""
+    """The metaclass of operations; for equal parameters, it returns the same object to save
+    time."""
 
     instances: dict[tuple[Any, ...], Any]
     interned: bool
@@ -69,7 +70,7 @@ class Operation(Traits, metaclass=OperationType):
     handles_zeros: ClassVar[bool] = False
     # A result may be weakly typed although an operand is not (or there is no operand).
     makes_weak: ClassVar[bool] = False
-    # A result of an operand's shape has that operand's layout over devices.
+    # A result that has an operand's shape also has that operand's layout over devices.
     keeps_layout: ClassVar[bool] = False
     # Each element of the result is computed from the operands' elements at its index (or from
     # scalars) by `lower(k, *xs)`, written with the scalar builder `k` of a kernel
@@ -78,16 +79,18 @@ class Operation(Traits, metaclass=OperationType):
     # `lower_steps(k, rounded, *xs)`: the same on narrow floats, for an operation defined by several
     # steps with `rounded` after each. None: the result of `lower` is rounded once.
     lower_steps: ClassVar[Any] = None
-    # The folder of `toile.kernels` with its code, or "folder.name" if that has several functions
-    # (see `kernels.families`). None: a loop nest computes it, or `eager` runs as a step.
+    # The folder of `toile.kernels` with its code, or "folder.name" if the folder has several
+    # functions (see `kernels.families`). None: a loop nest computes the operation, or `eager` runs
+    # as a step.
     kernel_family: ClassVar[str | None] = None
-    # Whether it takes longer than storing its result and loading it again.
+    # Whether computing the result takes longer than storing it and loading it again.
     costly: ClassVar[bool] = False
     # Whether an element takes tens of nanoseconds: code that loops until a series has converged.
     iterates: ClassVar[bool] = False
-    # Whether checks look for NaNs in its results: JAX's list, and operations composed of those.
+    # Whether checks look for NaNs in its results: true for JAX's list, and for operations composed
+    # of operations on that list.
     can_make_nan: ClassVar[bool] = False
-    # Whether it carries Programs, which run when it does.
+    # Whether it carries Programs, which run when the operation runs.
     carries_programs: ClassVar[bool] = False
     # Whether its Program runs on several devices, each with parts of the operands.
     divided: ClassVar[bool] = False
@@ -128,7 +131,7 @@ class Operation(Traits, metaclass=OperationType):
         raise NotImplementedError(f"{self.name}: no infer rule{here()}")
 
     def eager(self, xp: Any, *xs: Any) -> Any:
-        """The meaning, in terms of an array library."""
+        """The results, computed with the array library `xp`."""
         raise NotImplementedError(f"{self.name}: no eager rule{here()}")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -184,7 +187,7 @@ class Operation(Traits, metaclass=OperationType):
 
     # ---- for the compiler
     def undoes(self, first: Operation, x: Aval) -> bool:
-        """Whether this operation on the result of `first(x)` gives x."""
+        """Whether applying this operation to the result of `first(x)` gives x."""
         return False
 
     def view(self, x: Any) -> Any:
@@ -193,8 +196,8 @@ class Operation(Traits, metaclass=OperationType):
         return None
 
     def placed_at(self, ins: Sequence[Any]) -> tuple[int, ...] | None:
-        """Where the second operand begins in the result, if the result is the first operand with
-        this block replaced; None if it is not, or if that depends on values. `ins`: atoms."""
+        """Where the second operand begins in the result, if the result is the first operand with a
+        block replaced by the second; None if it is not, or if that depends on values."""
         return None
 
     @property

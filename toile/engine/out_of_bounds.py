@@ -34,13 +34,13 @@ class Bounds:
         self.source, self.module = current_source(), module_path()
 
     def check(self, indices: Any) -> None:
-        """Report the worst of some indices, a NumPy array, if it is out of bounds."""
+        """Report the worst index in a NumPy array of indices, if it is out of bounds."""
         found = outside(indices, self.low, self.high)
         if found is not None:
             self.report(found)
 
     def report(self, index: int) -> None:
-        """Raise an error if `checks("index")` is on, and otherwise warn unless it was done here."""
+        """Raise an error if `checks("index")` is on; otherwise warn, once for each place."""
         if enabled("index"):
             raise IndexError(self._text(index, True))
         source = self.source

@@ -48,7 +48,7 @@ NUMERIC = frozenset((*SIGNED, *UNSIGNED, *FLOATS, *COMPLEXES))
 CUSTOM_FLOATS = frozenset(FLOATS[:-3])
 NARROW_INTEGERS = frozenset(NARROW_SIGNED + NARROW_UNSIGNED)
 WEAK: tuple[type, ...] = (int, float, complex)
-# One letter per dtype, as np.dtype.kind, which says 'V' for some of ml_dtypes'.
+# One letter per dtype, like np.dtype.kind, which however is 'V' for some of ml_dtypes' types.
 KIND_LETTERS: dict[Any, str] = {
     dt: letter
     for letter, family in zip("buifc", ((BOOL,), UNSIGNED, SIGNED, FLOATS, COMPLEXES), strict=True)
@@ -304,7 +304,7 @@ def _common_node(pairs: Sequence[Pair]) -> tuple[Any, bool]:
     if not all_weak and all(dt == first for dt, _ in pairs[1:]):
         return first, False  # also passes extended dtypes, which are not in the lattice
     if all_weak and flags.numpy_dtype_promotion != "strict":
-        # Strong counterparts first: a weak int16 joins as int16 and stays weak.
+        # The strong dtypes are joined: a weak int16 is treated as int16, but the result stays weak.
         return _joined(dict.fromkeys(dt for dt, _ in pairs)), True
     node = _joined(dict.fromkeys(_node(dt, w) for dt, w in pairs))
     return node, isinstance(node, type)

@@ -30,7 +30,7 @@ def may_be_words(aval: Aval) -> bool:
 
 
 def key_shape(aval: Aval) -> tuple[int, ...]:
-    """The shape of an array of keys, which is given by itself or by its words."""
+    """The shape of an array of keys; the aval is that of the keys or that of their words."""
     return aval.shape if is_key(aval) else aval.shape[:-1]
 
 
@@ -115,7 +115,7 @@ _MOST = 4096  # keys of one array that are followed
 
 
 def _keys(array: Any, mask: Any) -> Iterator[tuple[int, bytes, bool]]:
-    """The address and the words of each key, and whether it is one of those in question."""
+    """The address and the words of each key, and whether the mask contains the key."""
     data = getattr(array, "_data", None)
     if not isinstance(data, np.ndarray) or data.dtype != _UINT32 or data.ndim < 1:
         return

@@ -74,7 +74,7 @@ class Sharded(ConcreteArray):
             if sharding.num_devices == 1 and process_count() == 1:
                 place = sharding, self._is_committed
                 found = signature(*kind, device_of(self._data), place)
-            else:  # its own: the fast path into compiled code is not for it
+            else:  # not shared: the fast path into compiled code must not recognize it
                 found = Signature(*kind)
             self._signature = found
             return found
@@ -161,8 +161,8 @@ class Sharded(ConcreteArray):
 
 
 def through_operations(name: str) -> Any:
-    """The general operator of arrays: DeviceArray's fast one calls NumPy, which knows no shardings
-    and no other platforms."""
+    """The general operator of arrays. (DeviceArray's fast operator calls NumPy, which knows neither
+    shardings nor other platforms.)"""
 
     def method(self: Any, other: Any) -> Any:
         return getattr(Array, name)(self, other)
@@ -341,7 +341,7 @@ def fetched(data: Any) -> Any:
 
 
 def filled(parts: Sequence[Any], aval: Aval, sharding: Sharding, empty: Any) -> Any:
-    """A new array with the parts at their places in the sharding."""
+    """A new array, made by `empty`, with the parts at their places in the sharding."""
     extra = parts[0].shape[len(aval.shape):]  # the words of keys
     out = empty((*aval.shape, *extra), parts[0].dtype)
     seen = set()

@@ -18,7 +18,7 @@ from toile.engine.source import here
 if TYPE_CHECKING:
     from toile.engine.annotations import DTypeLike
 
-# Attributes by which shardings, formats and partition specs (made in a layer above) are known.
+# Attributes by which shardings, formats and partition specs (from a higher layer) are recognized.
 _PLACING = ("device_set", "layout", "unreduced")
 
 

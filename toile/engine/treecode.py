@@ -27,7 +27,7 @@ def _suits(treedef: PyTreeDef) -> bool:
 
 
 def worth_compiling(treedef: PyTreeDef) -> int:
-    """The number of uses before compiling, which takes 20-60 us per leaf, more in large trees."""
+    """The number of uses after which to compile, which takes 20-60 us per leaf or more."""
     return 8 + treedef.num_leaves // 8
 
 
@@ -37,7 +37,7 @@ def _compile(source: str, scope: dict[str, Any]) -> Callable[[Any], Any]:
 
 
 def constructor(treedef: PyTreeDef) -> Callable[[list[Any]], Any] | None:
-    """leaves -> tree, for exactly treedef.num_leaves leaves; None if the tree is too large.
+    """A function that makes a tree from a list of its leaves; None if the tree is too large.
 
     {'a': *, 'b': [*, *]} becomes `x0, x1, x2, = leaves; return {'a': x0, 'b': [x1, x2]}`.
     """
@@ -135,7 +135,7 @@ class _Unpacking:
 
 
 def extractor(treedef: PyTreeDef, leaf_types: set[type] | None) -> Callable[[Any], Any] | None:
-    """tree -> its leaves if it has the structure `treedef`, else None.
+    """A function that returns the leaves of a tree with the structure `treedef`, or else None.
 
     With `leaf_types` the whole structure must be `treedef`: leaves must be of these types, and
     there is no code for registered types or for keys other than strings (if the keys are equal and

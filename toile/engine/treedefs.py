@@ -135,7 +135,7 @@ def node_type(cls: type) -> NodeType | None:
     return entry
 
 
-CACHE_LIMIT = 4096  # so that programs with ever new structures do not fill memory
+CACHE_LIMIT = 4096  # programs that keep creating structures must not fill memory
 
 # Auxiliary data of these exact types is interned. They are immutable and small, and with the types
 # in the key equal values are interchangeable (1 == True, and floats have two zeros).

@@ -80,7 +80,7 @@ def _count(n: int) -> str:
 def _differences(
     path: KeyPath, t1: Any, t2: Any, is_leaf: IsLeaf | None, prefix: bool
 ) -> Iterator[tuple[KeyPath, str, str, str, str]]:
-    """(path, what the first has, what the second has, explanation, its short form) for each."""
+    """Yield (path, what each of the trees has, explanation, its short form) for each difference."""
     leaf1 = _is_leaf(t1, is_leaf)
     if leaf1 and (prefix or _is_leaf(t2, is_leaf)):
         return

@@ -28,7 +28,7 @@ from toile.engine.value_ranges import (
 
 KINDS = ("nan", "inf")
 FORWARD, BACKWARD, AFTER = "forward pass", "backward pass", "after the backward pass"
-_LAST = 1 << 62  # the order of an origin that any other one precedes
+_LAST = 1 << 62  # the order of an origin that all others precede
 
 
 class Value:
@@ -63,7 +63,7 @@ class Origin:
         self.phase = phase
 
     def lines(self) -> list[str]:
-        """Where it is, for an error message: line, module and iteration."""
+        """The place of the origin, for an error message: line, module and iteration."""
         found = []
         if self.source is not None:
             found += _source_lines(self.source, self.phase)

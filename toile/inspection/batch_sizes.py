@@ -17,7 +17,7 @@ from toile.engine.structs import ShapeDtypeStruct
 MOST_PLANS = 8
 ENOUGH = 5  # plans after which a result that is 1% too small is good enough
 LARGEST = 1 << 30
-FASTEST = 64  # times as many examples as before, when nothing is known of larger batches
+FASTEST = 64  # maximum factor between one batch and the next, as long as every tried batch fits
 
 
 @dataclass
@@ -87,7 +87,7 @@ def example_bytes(planned: dict[int, int]) -> float:
 
 
 def resized(leaves: Sequence[Any], chosen: Sequence[int], axis: int, n: int) -> list[Any]:
-    """The leaves of the arguments, those in `chosen` with `n` examples."""
+    """The leaves of the arguments; those in `chosen` get `n` examples."""
     found = list(leaves)
     for i in chosen:
         aval = aval_of(leaves[i])

@@ -18,8 +18,8 @@ from toile.engine.source import in_backward
 from toile.platforms.memory_plans import TEMPORARY, Live, PlannedMemory
 from toile.primitives.shapes import OptimizationBarrier
 
-MOST = 4  # groups of modules that are tried
-WORTH_SHOWING = 0.005  # of the peak
+MOST = 4  # number of groups of modules that are tried
+WORTH_SHOWING = 0.005  # as a fraction of the peak
 Path = tuple[str, ...]
 NUMBER = re.compile(r"_\d+$")
 
@@ -34,7 +34,7 @@ class Checkpoint:
         saved: bytes by which the peak becomes lower.
         share: `saved` as a fraction of the peak.
         flops: additional floating-point operations of a call.
-        more_work: `flops` as a fraction of those of the call without checkpointing.
+        more_work: `flops` as a fraction of the operations of a call without checkpointing.
     """
 
     modules: str
@@ -52,7 +52,7 @@ def checkpoints(
     """The modules whose checkpointing lowers the peak most.
 
     `planned` returns the plan of a Program and its peak; `program` has been through the passes, and
-    `plan` and `memory` are its plan."""
+    `plan` and `memory` describe its plan."""
     found = []
     before = flops_of(plan)
     for pattern in candidates(memory.live):

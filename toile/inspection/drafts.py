@@ -25,7 +25,7 @@ class Draft:
     memory: PlannedMemory
 
     def described(self) -> Any:
-        """What `platforms.largest_batch` reads of an executable."""
+        """The attributes of an executable that `platforms.largest_batch` reads."""
         return SimpleNamespace(
             program=self.plan.given, plan=self.plan, arena_bytes=self.memory.temporaries,
             constant_bytes=self.memory.constants)
@@ -35,7 +35,7 @@ class OnCpu:
     """Plans for the CPU of this machine."""
 
     def draft(self, program: Program, labels: Sequence[str], donated: Sequence[int]) -> Draft:
-        """Plan a Program. Results never overwrite donated arguments: later calls reuse them."""
+        """Plan a Program. Results never overwrite donated arguments (later calls reuse these)."""
         plan = cpu.drafted(program)
         return Draft(plan, planned_memory(plan, cpu.room_for_results(program), labels))
 
@@ -61,7 +61,7 @@ def drafts_for(platform: str) -> OnCpu | OnGpu:
 
 
 def free_memory(platform: str, device: Device | None, held: int) -> int:
-    """The bytes that a call may use, of which its arguments hold some already; 0 if unknown."""
+    """The bytes that a call may use, including those of its existing arguments; 0 if unknown."""
     if platform == "cpu":
         found = cpu.available()
         return found + held if found else 0

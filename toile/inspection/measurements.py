@@ -1,12 +1,11 @@
 """Measure a plan: its steps run one by one in the native runner, and each is timed separately.
 
 Steps run in order on the buffers of one call, so caches are in the same state as in a real call.
-Starting and ending each step separately costs time, so all steps are also timed together: that time
-is divided among the steps as their separate times are. A region of several kernels is timed as a
-whole. In other rounds, its kernels are timed separately to
-find how the time is divided. For a chain of kernels, the first kernel is timed, then the first two
-together, and so on. One iteration of each loop is timed step by step in the same way. Times are in
-seconds.
+Starting and ending each step separately costs time, so all steps are also timed together: that
+total is divided among the steps in proportion to their separate times. A region of several kernels
+is timed as a whole. In other rounds, its kernels are timed separately to find how the time is
+divided. For a chain of kernels, the first kernel is timed, then the first two together, and so on.
+One iteration of each loop is timed step by step in the same way. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from toile.platforms.cpu.new_plans import PlannedExecutable
 from toile.platforms.cpu.planner import Plan, Region
 from toile.targets.llvm import thread_count as threads
 
-BEST = 3  # the fastest round of this many counts: other work only slows rounds down
+BEST = 3  # the fastest third of the rounds counts: other work can only slow a round down
 INNER_ROUNDS, LONG = 3, 0.2  # fewer rounds for calls that take longer than this
-SHORT = 0.005  # of two calls that take less, the second is timed
+SHORT = 0.005  # shorter calls are run twice, and the second one is timed
 
 
 class Part(NamedTuple):
     """Some launches of a region: those of one group, or the first links of a chain."""
 
-    key: Any  # charged with its time, minus that of the part it starts with
+    key: Any  # what the time is assigned to, minus the time of the part at the beginning
     table: runner.Table
-    begins: int | None = None  # the part that it starts with
+    begins: int | None = None  # index of the part at its beginning
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """`plan`: the memory that a call needs at its peak, before anything runs.
 
 The function is traced and planned, but no kernel is compiled and nothing is allocated. The plan
-shows what is in memory at the peak, by buffer, by module and by line, what checkpointing would
-save, and the largest batch that fits.
+shows what is in memory at the peak, by buffer, by module and by line. It also shows how much memory
+checkpointing would save, and the largest batch that fits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from toile.staging.jit import PjitFunction
 SHOWN = 10  # rows of each table
 WIDTH = 70  # columns of a line of code
 Cells = list[tuple[str, ...]]
-Columns = tuple[tuple[str, ...], Cells, tuple[int, ...]]  # titles, cells, columns set to the left
+Columns = tuple[tuple[str, ...], Cells, tuple[int, ...]]  # titles, cells, left-aligned columns
 NOWHERE = {ARGUMENT: "(arguments)", CONSTANT: "(constants)"}
 
 
@@ -67,10 +67,10 @@ class MemoryRow:
 class MemoryPlan:
     """The peak memory of a call, which has not run; sizes are in bytes.
 
-    `total` is the peak: `arguments`, `results`, `constants` and `temporaries`, less the results
-    that overwrite donated arguments (`in_place`). `buffers` lists what is in memory at the peak,
-    the largest first; each buffer has `nbytes`, `shape`, `dtype`, `kind`, `phase`, `module` and
-    `line`. `highest` contains the largest amount of memory that temporaries need in the forward
+    `total` is the peak: the sum of `arguments`, `results`, `constants` and `temporaries`, minus the
+    results that overwrite donated arguments (`in_place`). `buffers` lists what is in memory at the
+    peak, the largest first; each buffer has `nbytes`, `shape`, `dtype`, `kind`, `phase`, `module`
+    and `line`. `highest` contains the largest amount of memory that temporaries need in the forward
     pass, in the backward pass and in the update. `checkpoints` and `batch` require further
     planning, which is done when they are first read or printed.
 
@@ -231,7 +231,7 @@ def _cut(text: str) -> str:
 
 
 class PlannedCall:
-    """A function with its arguments, and how it is planned again with other ones."""
+    """A function with its arguments, and how it is planned again with other arguments."""
 
     def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
                  options: dict[str, Any]):
@@ -355,12 +355,15 @@ def plan(
     """Create a function that predicts the peak memory of a call to `f`, without running it.
 
     The prediction shows what is in memory at the peak, by buffer, by module and by line of code. It
-    also shows what checkpointing modules would save, and the largest batch that fits.
+    also shows how much memory you would save by checkpointing each module, and the largest batch
+    that fits.
 
     Args:
-        f: function to plan, jitted or not. If `f` is jitted, its donated arguments are considered.
-        batch: numbers or names of the arguments that contain the batch. If `batch` is None, the
-            arguments are found by following their first axes through the computation.
+        f: function to plan, jitted or not. If `f` is jitted, argument donation is taken into
+            account.
+        batch: numbers or names of the arguments that contain the batch. If `batch` is None, these
+            arguments are detected by tracing the first axis of each argument through the
+            computation.
         axis: axis of the batch in these arguments; used only if `batch` is given.
         memory: number of bytes that the call may use, from which the largest batch is computed. If
             `memory` is None, the memory that is available on the machine or its GPU is used.

@@ -67,7 +67,7 @@ class Row:
     update: float = 0.0
 
     def add(self, phase: str, seconds: float) -> None:
-        """Add time of a pass ("forward", "backward" or "update") to it."""
+        """Add the time of a pass ("forward", "backward" or "update") to the row."""
         setattr(self, phase, getattr(self, phase) + seconds)
 
 

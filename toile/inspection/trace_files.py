@@ -120,7 +120,7 @@ def _pieces(k: Kernel, start: float, seconds: float, inner: Sequence[Any]) -> It
 
 def _spans(pieces: Sequence[Piece], track: int, key: Callable[[Piece], Any]
            ) -> Iterator[dict[str, Any]]:
-    """Spans of the pieces in a row that have the same key; those without one have none."""
+    """A span for each run of pieces with the same key; pieces without a key get no span."""
     i = 0
     while i < len(pieces):
         found, first = key(pieces[i]), i
@@ -135,12 +135,12 @@ def _spans(pieces: Sequence[Piece], track: int, key: Callable[[Piece], Any]
 
 
 def _modules(pieces: Sequence[Piece]) -> Iterator[dict[str, Any]]:
-    """A span for each run of a module; those of its submodules are inside."""
+    """A span for each run of a module; the spans of its submodules are inside it."""
     deepest = max((len(p.path) for p in pieces), default=0)
     for depth in range(1, deepest + 1):
         yield from _spans(pieces, MODULES, functools.partial(_module_at, depth))
 
 
 def _module_at(depth: int, piece: Piece) -> tuple[str, ...]:
-    """The path of the module at a depth; empty if the piece is in none that deep."""
+    """The path of the module at a depth; empty if the piece is in no module that deep."""
     return piece.path[:depth] if len(piece.path) >= depth else ()

@@ -22,7 +22,7 @@ _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 _ENCRYPTED = 0x1 | 0x40
 _UTF8 = 0x800
 _BLOCK = 1 << 20
-_DIRECTORY = (zipfile.BadZipFile, OSError)  # OSError: places before the beginning
+_DIRECTORY = (zipfile.BadZipFile, OSError)  # OSError: positions before the beginning
 _REWRITE = "with torch installed, run torch.save(torch.load(path), new_path)"
 
 

@@ -26,8 +26,8 @@ from toile.interop.torch_pickles import Machine, Name, fail, global_names, shown
 
 __all__ = ["load"]
 
-FACTOR = 8  # bytes of arrays for each byte of a file
-FLOOR = 1 << 24  # and as many in any case
+FACTOR = 8  # maximum bytes of arrays for each byte of a file
+FLOOR = 1 << 24  # bytes that are always allowed in addition
 
 _DTYPES: dict[str, Any] = {
     **{f"{kind}{bits}": np.dtype(f"{kind}{bits}").type
@@ -355,7 +355,8 @@ _BUILDERS |= {
     for name, builder in _BUILDERS.items()
     if name.startswith("builtins")
 }
-# Known as arguments only: nothing is made of them. The containers are factories of defaultdict.
+# These names may only be arguments: nothing is built from them. The containers are factories of
+# defaultdict.
 _ARGUMENTS = {
     *_TENSOR_TYPES, _UNTYPED, *(f"torch.{kind}Storage" for kind in _STORAGES),
     *(f"{module}.{kind}" for module in ("builtins", "__builtin__")

@@ -19,9 +19,9 @@ import numpy as np
 
 from toile.engine.file_reader import MAX_DEPTH, brief, unreadable
 
-FACTOR = 128  # bytes of Python objects for each byte of a pickle
-FLOOR = 1 << 20  # and as many in any case
-TREE_FACTOR, TREE_FLOOR = 16, 1 << 16  # the same for the nodes of the tree, shared ones repeated
+FACTOR = 128  # maximum bytes of Python objects for each byte of a pickle
+FLOOR = 1 << 20  # bytes that are always allowed in addition
+TREE_FACTOR, TREE_FLOOR = 16, 1 << 16  # the same for tree nodes; shared nodes count repeatedly
 _MOST_EQUAL_HASHES = 64
 _KEY_NODES, _KEY_BITS = 64, 1024
 
@@ -409,6 +409,6 @@ def global_names(text: bytes) -> list[str]:
     return sorted(names)
 
 
-# The bytes of the length that comes before an argument, and those of arguments without a length.
+# The number of bytes of the length that precedes an argument, and of an argument without a length.
 _COUNTED = dict(zip(b"XTBUC\x8a\x8b\x8c\x8d\x8e", (4, 4, 4, 1, 1, 1, 4, 1, 8, 8), strict=True))
 _FIXED = dict(zip(b"\x80\x95JKMGqrhj", (1, 8, 4, 1, 2, 8, 1, 4, 1, 4), strict=True))

@@ -265,7 +265,8 @@ class Leaf(Rule):
         ]  # fmt: skip
 
 
-# A recurrent network's layer is called by torch's suffix: lstm.weight_ih_l0 belongs to lstm.l0.
+# The layers of a recurrent network are named after torch's suffixes: lstm.weight_ih_l0 belongs to
+# lstm.l0.
 _LAYER = re.compile(r"(?:(?P<network>.*)\.)?(?P<layer>l\d+(?:_reverse)?)")
 
 

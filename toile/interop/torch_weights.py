@@ -302,7 +302,8 @@ def _plan(
 def _warn_of_flattened(named: Mapping[str, Rule], known: Mapping[str, Any] | None) -> None:
     """Warn of dense layers behind a convolution whose inputs seem to be flattened images.
 
-    Their inputs have another order in torch, and nothing else would notice it: the shapes fit."""
+    The inputs of these layers have a different order in torch. No other check detects this, because
+    the shapes fit."""
     if known is None:
         return
     places = {name: i for i, name in enumerate(known)}
@@ -316,7 +317,7 @@ def _warn_of_flattened(named: Mapping[str, Rule], known: Mapping[str, Any] | Non
         channels = made.get(layer, channels)
         if not isinstance(rule, Dense):
             continue
-        inputs = weight.shape[-1]  # as many as some convolution makes: the means of its channels
+        inputs = weight.shape[-1]  # no warning if a convolution has as many channels: their means
         seems = 0 < channels < inputs and inputs % channels == 0 and inputs not in made.values()
         if rule.flattened is None and seems:
             pixels = inputs // channels

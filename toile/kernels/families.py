@@ -2,7 +2,8 @@
 
 An operation names a folder here as its `kernel_family`. The function `lower(op, ins, outs, plan)`
 of the folder's module for a device adds the stages of an equation to a plan and returns True, or
-returns False if it has no kernel. In a folder with several, "folder.name" means `lower_name`.
+returns False if it has no kernel. In a folder with several such functions, "folder.name" means
+`lower_name`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from toile.engine.source import here
 from toile.metrics import records
 
 _STRING = 7
-_MOST_REPEATED = 1 << 24  # elements of a tensor that gives one number for all of them
+_MOST_REPEATED = 1 << 24  # maximum number of elements of a tensor that is stored as one number
 _DTYPES = {
     np.dtype(d): n
     for d, n in (
@@ -140,7 +140,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[Value]:
         for name in sorted(n for n in os.listdir(path) if "tfevents" in n):
             yield from read(os.path.join(path, name))
         return
-    plugins: dict[str, tuple[str, bytes]] = {}  # a tag's first value tells; later ones may not
+    plugins: dict[str, tuple[str, bytes]] = {}  # named by a tag's first value, not by all
     for number, record in enumerate(records.read(path)):
         where = f" (record {number} of {os.fspath(path)})"
         with guarded("read", "an event of TensorBoard", where):

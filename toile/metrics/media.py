@@ -36,7 +36,7 @@ def to_bytes(image: np.ndarray) -> np.ndarray:
         return image
     if image.dtype == np.bool_:
         return image.astype(np.uint8) * np.uint8(255)
-    if np.issubdtype(image.dtype, np.integer):  # as a wider range, of which the top byte counts
+    if np.issubdtype(image.dtype, np.integer):  # only the top byte of the range counts
         info = np.iinfo(image.dtype)
         shift = info.bits - 8 - (info.min < 0)
         top = image >> shift if shift > 0 else image << -shift

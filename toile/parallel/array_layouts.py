@@ -34,7 +34,7 @@ class Own:
     mapped: frozenset[Any] = frozenset()
 
 
-UNKNOWN = object()  # in place of an Own; None instead means that an array is not divided
+UNKNOWN = object()  # used in place of an Own; None means that an array is not divided
 
 
 def sharding_of(x: Any) -> Any:

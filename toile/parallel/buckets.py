@@ -1,8 +1,8 @@
 """Join all-reduces that follow each other, because synchronization costs more than addition.
 
 Gradients are averaged leaf by leaf. Their sums are independent, so they can be computed together.
-An equation may be delayed until a later one of its kind if nothing in between needs its result. May
-import primitives and below.
+An all-reduce may be delayed until a later one of its kind if no equation in between needs its
+result. May import primitives and below.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from toile.engine.program import Equation, Program
 
 
 def in_buckets(program: Program) -> Program:
-    """The Program with neighboring all-reduces joined; for running, not for transforming."""
+    """The Program with neighboring all-reduces joined; it can be run but not transformed."""
     program = inline_calls(program)
     equations: list[Equation] = []
     waiting: list[Equation] = []

@@ -41,7 +41,7 @@ class Member:
 
 
 def state_of(pid: int) -> str:
-    """The state of a local process as in /proc ("T": stopped); X if it is gone."""
+    """The state of a local process as in /proc ("T": stopped); "X" if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0].decode()
@@ -68,10 +68,10 @@ class Control:
         self.gone: dict[int, float] = {}  # when each process said goodbye
         self.failing: set[int] = set()  # ranks that have reported a failure
         self.histories: dict[Ranks, History] = {}
-        self.waits: dict[int, Report] = {}  # this process's own
+        self.waits: dict[int, Report] = {}  # reports of this process
         self.reports: dict[tuple[int, int], Report] = {}  # of others, by rank and number
         self.statuses: dict[int, str] = {}
-        self.clocks: dict[int, float] = {}  # of others, when they last answered a report
+        self.clocks: dict[int, float] = {}  # clocks of others when they last answered a report
         self.broken: str | None = None  # why no run can go on, once that is known
         self.since = 0.0
         self.raised = False  # whether the error has been raised in this process
@@ -206,7 +206,7 @@ class Control:
         if self.broken or before in self.gone or silent <= self.heartbeat:
             self.suspected = None
             return
-        if self.suspected is None:  # more than one may be lost
+        if self.suspected is None:  # more than one process may be lost
             self.suspected = now
             self.send(PING, self.others)
         elif now - self.suspected > min(3.0, self.heartbeat / 4):
@@ -222,8 +222,8 @@ class Control:
     def _state(self, rank: int) -> str:
         """How a silent process was lost; empty if it is running but does not answer.
 
-        For local processes, /proc decides: a library that holds the interpreter lock for minutes
-        also keeps the heartbeat thread from answering."""
+        The state of a local process is read from /proc, because a library that holds the
+        interpreter lock for minutes also keeps the heartbeat thread from answering."""
         if self.members[rank].host != self.members[self.rank].host:
             return "it is stopped, or its machine or network is down"
         state = state_of(self.members[rank].pid)

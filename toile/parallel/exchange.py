@@ -37,7 +37,7 @@ def flat_index(at: Sequence[int], sizes: Sequence[int]) -> int:
 
 
 class Stopped(BaseException):
-    """Raised in the devices that wait for one that has failed."""
+    """Raised in devices that wait for a device that has failed."""
 
 
 class _Pending:
@@ -53,7 +53,7 @@ class _Pending:
 
 
 class Group:
-    """Devices that a collective joins, seen from one of them: their paths, and its place."""
+    """Devices that a collective joins, as seen by one of them: all paths, and its own place."""
 
     __slots__ = ("members", "place", "size")
 
@@ -71,7 +71,7 @@ class World:
         self.error: BaseException | None = None
 
     def stop(self, error: BaseException) -> None:
-        """Wake all devices and keep them from waiting again; the first error counts."""
+        """Wake all devices and keep them from waiting again; only the first error is recorded."""
         with self.condition:
             if self.error is None and not isinstance(error, Stopped):
                 self.error = error
@@ -139,7 +139,7 @@ class ThreadExchange(interface.Exchange):
         self.world, self.levels = world, levels
         self.path: Path = tuple((n, tuple(i for _, _, i in place)) for n, place in levels)
         self.groups: dict[Any, Group] = {}
-        self.count = itertools.count()  # of the mappings that this device starts itself
+        self.count = itertools.count()  # numbers the mappings that this device starts
 
     def inside(self, number: int, place: Place) -> ThreadExchange:
         """The exchange of a device of a mapping that this device starts."""

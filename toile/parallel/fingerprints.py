@@ -16,7 +16,7 @@ from typing import Any
 from toile.engine.program import Equation, Program
 from toile.engine.source import user_source
 
-SHOWN = 6  # collectives of each side in an error, starting one before the first that differs
+SHOWN = 6  # number of collectives of each side in an error, from one before the first that differs
 
 
 class Fingerprint:
@@ -55,7 +55,7 @@ def digest_of(text: str) -> int:
 def _collectives(program: Program) -> Iterator[Equation]:
     """The collectives of a Program in order, including those of nested Programs."""
     for e in program.equations:
-        if e.op.axis_names and not e.op.carries_programs:  # axes of a carrier are its Programs'
+        if e.op.axis_names and not e.op.carries_programs:  # else: axes of its Programs
             yield e
         for value in e.params.values():
             for inner in value if isinstance(value, (tuple, list)) else (value,):
@@ -97,7 +97,7 @@ def disagreement(number: int, given: Mapping[str, str]) -> str:
 
 
 def _first_difference(sides: Sequence[Mapping[str, Any]]) -> int | str:
-    """The number of the first collective that differs, or what else does."""
+    """The number of the first collective that differs, or the key of another entry that differs."""
     lists = [side["collectives"] for side in sides]
     for i in range(max(map(len, lists))):
         if len({tuple(one[i : i + 1]) for one in lists}) > 1:

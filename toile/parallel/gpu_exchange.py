@@ -96,7 +96,8 @@ class OnGpus(ThreadExchange):
     def _joined(
         self, members: tuple[GpuDevice, ...], group: Group, axes: tuple[Any, ...], groups: Groups
     ) -> nccl.Communicator:
-        """A communicator of the group; all its devices call this and get the first one's id."""
+        """A communicator of the group; all its devices call this method, and the first supplies the
+        id."""
         calls = nccl.functions()
         id = np.zeros(nccl.ID_BYTES, np.uint8)
         if group.place == 0:
@@ -169,7 +170,7 @@ class GpuProcessExchange(OnGpus, ProcessExchange):
 
 
 def abort(members: tuple[GpuDevice, ...]) -> None:
-    """Abort a group's communicators in this process: its devices wait for one that failed."""
+    """Abort a group's communicators in this process, whose devices wait for a failed device."""
     for key in [k for k in _communicators if k[0] == members]:
         found = _communicators.pop(key, None)
         if found is not None:

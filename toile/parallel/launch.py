@@ -35,11 +35,11 @@ class _Worker:
         while True:
             task = self.tasks.get()
             task()
-            del task  # so that its objects do not live until the next task
+            del task  # otherwise its objects would live until the next task
 
 
 class _Idle:
-    """Idle workers; a forked child begins with none."""
+    """Idle workers; a forked process begins with none."""
 
     def __init__(self) -> None:
         self.workers: list[_Worker] = []

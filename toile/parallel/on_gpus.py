@@ -30,7 +30,7 @@ _one = threading.RLock()
 
 
 def compiled_for(program: Program, devices: Sequence[GpuDevice]) -> list[Any]:
-    """The compiled form of a Program on each device; they share the plan and the kernels."""
+    """The compiled form of a Program on each device; all forms share the plan and the kernels."""
     return [executable_of(program, d) for d in devices]
 
 
@@ -41,8 +41,8 @@ def run_on_devices(
 ) -> list[Sequence[Any]]:
     """The results of each device, from the operands' buffers for each device.
 
-    `owners` and `everyone` give the process and the device of each index if other processes take
-    part; `run` is their common run."""
+    If other processes take part, `owners` and `everyone` contain the process and the device of each
+    index, and `run` is the run that these processes have in common."""
     make: Any = partial(GpuExchange, devices=tuple(devices))
     if owners is not None:
         assert run is not None

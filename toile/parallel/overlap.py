@@ -89,7 +89,7 @@ class _Overlap:
         for v in atoms:
             maker = self.makers.get(v) if v.__class__ is Var else None
             if maker is not None:
-                self.need(maker.ins)  # its operand is a sum; ending that puts this one in a bucket
+                self.need(maker.ins)  # ending the sum in its operand puts it into a bucket
             bucket = self.of.get(v) if v.__class__ is Var else None
             if bucket is None:
                 continue
@@ -108,7 +108,7 @@ class _Overlap:
 
 
 def overlapped(program: Program) -> Program:
-    """The Program with all-reduces that begin early and end late; only for running it."""
+    """The Program with all-reduces that begin early and end late, which can only be run."""
     program = inline_calls(program)
     if all(e.op.together is None for e in program.equations):
         return program

@@ -145,7 +145,7 @@ def _check_devices(program: Program, first: Sharded | None, mesh: Mesh) -> None:
 
 
 def _operand_layout(x: Any, rank: int, mesh: Mesh) -> Layout:
-    """How an operand is divided over a mesh; one that is elsewhere counts as whole."""
+    """How an operand is divided over a mesh; an operand that is elsewhere counts as whole."""
     sharding = x._sharding if isinstance(x, Sharded) else None
     if isinstance(sharding, NamedSharding) and sharding.mesh is mesh:
         return layout_of(sharding, rank)

@@ -42,7 +42,7 @@ class Placed:
     def __init__(self, aval: Aval, layout: Layout, value: Any, partial: Names = (),
                  zero: bool = False):
         self.aval, self.layout, self.value, self.partial = aval, tuple(layout), value, partial
-        self.zero = zero  # zeros so far: may count as a pending sum
+        self.zero = zero  # all zeros, which can also be taken for a pending sum
         self.forms: dict[Layout, Any] = {}
 
     uniform = False
@@ -57,7 +57,7 @@ class Spread:
     def __init__(self, aval: Aval, layout: Layout, make: Callable[[Layout], Any],
                  zero: bool = False, uniform: bool = False):
         self.aval, self.layout, self.make = aval, tuple(layout), make
-        self.zero, self.uniform = zero, uniform  # zeros; the same number everywhere
+        self.zero, self.uniform = zero, uniform  # all zeros; all elements equal
         self.forms: dict[Layout, Any] = {}
 
 
@@ -88,7 +88,7 @@ class Frame:
         return tuple(n for n in self.mesh.axis_names if n in names and self.sizes[n] > 1)
 
     def index(self, names: Names) -> Any:
-        """The index of this device's part along some axes, the first slowest."""
+        """The index of this device's part along some axes, of which the first varies slowest."""
         found = self.indices.get(names)
         if found is None:
             found = AxisIndex(names[-1])()
@@ -130,8 +130,8 @@ class Frame:
         """The part of a layout that a reshape keeps, before and after it.
 
         Axes are grouped by equal products. A group counts its elements in row-major order, so mesh
-        axes can only divide its first axis, or the next one if all before it have size 1 on each
-        device."""
+        axes can divide only the first axis of a group, or a later axis if all axes before it have
+        size 1 on each device."""
         before: list[Names] = [()] * len(shape)
         after: list[Names] = [()] * len(new)
         for ins, outs in _groups(shape, new):
@@ -152,8 +152,8 @@ class Frame:
         return size % self.parts(names) == 0
 
     def common(self, values: Sequence[Value]) -> Layout:
-        """A layout for values of one shape: the most divided one, plus axes that the others
-        divide."""
+        """A layout for values of one shape: that of the value with the most parts, divided further
+        along axes that only other values divide."""
         ranked = sorted(values, key=lambda v: -self.parts([n for e in v.layout for n in e]))
         layout = list(ranked[0].layout)
         used = {n for e in layout for n in e}
@@ -185,7 +185,7 @@ class Frame:
         return self.to(v, v.layout)
 
     def _settle(self, v: Placed, wanted: Layout) -> None:
-        """Take pending sums, scattered where the wanted layout divides further along their axis."""
+        """Add up pending sums, scattered where the wanted layout divides more along their axis."""
         left, x, have = list(v.partial), v.value, list(v.layout)
         i = 0
         while i < len(have):

@@ -90,12 +90,12 @@ def put(x: Any, target: Any) -> Any:
 
 
 def _is_only_device() -> bool:
-    """Whether there is no device but one CPU device, so that arrays cannot be anywhere else."""
+    """Whether one CPU device is the only device, so that arrays cannot be anywhere else."""
     return engine_devices.cpu_count() == 1 and not any(p.devices() for p in registry.active)
 
 
 def _put_by_default(x: Any) -> Any:
-    """An array on the default device, where that is a CPU device other than the first."""
+    """An array on the default device, if that is a CPU device other than the first."""
     default = flags.default_device
     if not isinstance(default, Device) or default is engine_devices.first_device() or (
         default.platform != "cpu" or isinstance(x, (Sharded, Tracer))
@@ -206,7 +206,7 @@ class Wrapping:
 
     @property
     def placements(self) -> list[Placement] | None:
-        """The placement of each result; None unless all are on one device."""
+        """The placement of each result; None if a result is divided among several devices."""
         if any(s.num_devices > 1 for s in self.shardings):
             return None
         return [(s, self.is_committed) for s in self.shardings]

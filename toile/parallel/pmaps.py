@@ -32,7 +32,7 @@ from toile.staging.donation import delete_donated, donated_leaves, given_up
 from toile.staging.flat_functions import check_axes, name_of
 from toile.staging.jit import PjitFunction, Static
 
-ANONYMOUS = "_internal_pmap_axis_name"  # the name of an axis that was given none
+ANONYMOUS = "_internal_pmap_axis_name"  # the name of an axis that the user did not name
 
 
 def pmap(
@@ -215,7 +215,7 @@ class _Mapping:
     def _results(
         self, outs: Sequence[Any], wanted: Sequence[int | None]
     ) -> tuple[list[Any], list[Layout]]:
-        """A device's results with their mapped axes, and how those of all devices form arrays."""
+        """A device's results with their mapped axes, and how all devices' results form arrays."""
         arrays = [as_array(o) for o in outs]
         placed = [_placed(o, w) for o, w in zip(arrays, wanted, strict=True)]
         return placed, [_layout(o.ndim, None if w is None else w % o.ndim, self.name)
@@ -303,7 +303,7 @@ class _Mapping:
         return sizes[0]
 
     def available(self) -> tuple[Any, ...]:
-        """The devices that the function may use; inside another mapping, one entry's share."""
+        """The devices that the function may use; inside another mapping, one device's share."""
         if self.devices is not None:
             found = tuple(self.devices)
         elif tracing.devices is not None and state.trace is not None:

@@ -97,9 +97,9 @@ class ProcessExchange(ThreadExchange):
             raise Stopped from None
 
     def _by_first(self, what: Any, team: Team, x: Any, work: Callable[[list[Any]], Any]) -> Any:
-        """The result of `work` on the local devices' values; the first of them computes it for all.
+        """The result of `work` on the local devices' values; the first device computes it for all.
 
-        It waits for other processes outside the thread barrier, so that other groups can
+        That device waits for other processes outside the thread barrier, so that other groups can
         synchronize."""
         if team.local.size == 1:
             return work([x])

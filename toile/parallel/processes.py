@@ -24,17 +24,18 @@ from toile.parallel.fingerprints import digest_of
 from toile.parallel.runs import History, Ranks, Report, Run
 
 LIMIT_VARIABLE = "TOILE_COLLECTIVE_TIMEOUT"
-LIMIT = 1800.0  # seconds that a process waits for a live one in a collective, by default
+LIMIT = 1800.0  # seconds that a process waits for a running one in a collective, by default
 # A waiting process polls without a pause at first, for as long as the bytes may take; then each
-# pause is a twentieth of the time waited so far, within bounds, so at most that much is lost.
+# pause is a twentieth of the time waited so far, within bounds, so at most a twentieth of the time
+# is lost.
 SPIN, PER_BYTE = 2e-4, 1e-9  # seconds
 PAUSES = 2e-5, 1e-3
 GRACE = 2.0  # seconds to wait for messages of a process that has said goodbye
 SLOW = 1.0  # seconds after which a waiting process sends a report
-NOTED = 60.0  # seconds after which it tells the user, once
+NOTED = 60.0  # seconds after which a waiting process informs the user, once
 
 # Tags of the messages that compare programs.
-HANDSHAKE, DETAILS = 1, 2  # and the next tag
+HANDSHAKE, DETAILS = 1, 2  # DETAILS also uses tag 3
 FIRST_TAG, TAGS_EACH = 16, 16  # the collectives of a group have their own tags, one per kind
 
 
@@ -90,7 +91,7 @@ class Processes:
 
     # ---- messages
     def tag(self, digest: int, group: Any) -> int:
-        """The first of the tags of a group of devices in a program; no two groups share one."""
+        """The first of the tags of a group of devices in a program; groups do not share tags."""
         known = digest, group
         found = self.known_tags.get(known)
         if found is None:
@@ -115,9 +116,10 @@ class Processes:
         self, what: Any, outgoing: Mapping[int, Any], incoming: Mapping[int, Any], tag: int,
         run: Run, stopped: Callable[[], bool] = bool, limit: float | None = None,
     ) -> None:
-        """Send arrays to processes and fill arrays from processes; waits until all are done.
+        """Send arrays to processes, receive arrays from processes, and wait until all are done.
 
-        Raises ProcessFailure for a process that does not take part; ends early when `stopped`."""
+        Raises ProcessFailure for a process that does not take part; ends early if `stopped()` is
+        true."""
         mpi = self.mpi
         with self.lock:
             receiving = {r: self.data.Irecv([_bytes(x), mpi.BYTE], r, tag)
@@ -154,7 +156,7 @@ class Processes:
             return self.mpi.Request.Testall(requests, statuses)
 
     def _late(self, receiving: Mapping[int, Any], sending: Mapping[int, Any]) -> list[int]:
-        """The processes whose messages are missing; if none, those that took no message yet."""
+        """The processes whose messages are missing; if none, those that have received none."""
         with self.lock:
             late = [r for r, request in receiving.items() if not request.Get_status()]
             return late or [r for r, request in sending.items() if not request.Get_status()]

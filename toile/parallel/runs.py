@@ -84,7 +84,7 @@ class History:
         return self.find(self.count - 1) if run is not None and run.comparing else run
 
     def position(self) -> str:
-        """Where the process is: at the latest run, or behind it."""
+        """Where the process is: in the latest run, or past it."""
         return f"{'at' if self.count > self.finished else 'behind'} {self.find(self.count)}"
 
     def find(self, number: int) -> Run | None:
@@ -130,7 +130,7 @@ def conflict(
     theirs: Report, source: int, rank: int, histories: Mapping[Ranks, History],
     waits: Iterable[Report], named: Callable[[int], str],
 ) -> str | None:
-    """Why this process can never arrive where `source` waits for it; None if it still may."""
+    """Why this process can never arrive where `source` waits for it; None if it still can."""
     at = theirs.run
     history = histories.get(at.ranks) or History(at.ranks)
     mine = history.find(at.number)

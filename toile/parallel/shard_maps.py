@@ -42,7 +42,7 @@ from toile.staging.flat_functions import name_of
 
 
 class _Infer:
-    """In place of in_specs or in_axes: use the arguments' own shardings."""
+    """Used in place of in_specs or in_axes to choose the arguments' own shardings."""
 
     def __repr__(self) -> str:
         return "toile.sharding.Infer"
@@ -240,7 +240,7 @@ class _Sharded:
             return P()
         if own is UNKNOWN:
             if math.prod(self.sizes.values()) == 1:
-                return P()  # every spec gives one part
+                return P()  # there is one part, whatever the spec
             raise self._not_known(x, number)
         if not alike(own.mesh, self.mesh):
             raise ValueError(
@@ -257,8 +257,7 @@ class _Sharded:
         return P(*[self._manual(names, own.layout) for names in own.layout])
 
     def _manual(self, names: tuple[Any, ...], layout: Layout) -> tuple[Any, ...]:
-        """The mesh axes that `f` is mapped over; they must be the slowest of an array axis's
-        names."""
+        """The mesh axes that `f` is mapped over, which must be the first names of an array axis."""
         kept = tuple(n for n in names if n in self.sizes)
         if kept != names[: len(kept)]:
             raise ValueError(
@@ -268,7 +267,7 @@ class _Sharded:
         return kept
 
     def _is_inside(self) -> bool:
-        """Whether an abstract mesh is already mapped, by array axes that are not laid out on it."""
+        """Whether the mesh is abstract and some of its axes are already mapped, as array axes."""
         return isinstance(self.mesh, AbstractMesh) and any(
             n in self.mesh.axis_names for n, _ in state.axes)
 
@@ -282,7 +281,7 @@ class _Sharded:
         )
 
     def _other_layouts(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """The arguments' layouts along the other mesh axes, for nested maps over those."""
+        """The arguments' layouts along the other mesh axes, for nested maps over those axes."""
         others = set(self.mesh.axis_names) - set(self.sizes)
         return tuple([along(sharding_of(x), self.mesh, others) if others else None for x in arrays])
 
@@ -485,7 +484,7 @@ class _Sharded:
 
 
 class _Given:
-    """The arguments of a call: divided leaves, as arrays, and static ones, with spec None."""
+    """The arguments of a call: divided leaves, as arrays, and static leaves, with spec None."""
 
     __slots__ = ("tree", "specs", "arrays", "static")
 

@@ -1,9 +1,9 @@
 """jit with shardings for the arguments and results.
 
 Arguments are laid out by `in_shardings` before the call. Results are laid out by `out_shardings`:
-in the partition pass if that pass divides the function, and otherwise after the call. Both are
-prefixes of the trees they belong to, with None for an unspecified sharding. May import staging and
-below.
+in the partition pass if that pass divides the function, and otherwise after the call. Both options
+are prefixes of the trees to which they apply; None stands for an unspecified sharding. May import
+staging and below.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class Grid:
 
     @cached_property
     def processes(self) -> tuple[int, ...] | None:
-        """The process of each position along the axes; None if all are in this one."""
+        """The process of each position along the axes; None if all are in this process."""
         if self.spans:
             return tuple([d.process_index for d in self.mesh.devices.flat])
         return self.owners
@@ -259,7 +259,7 @@ class Spmd(Carrier):
             if own is sharding or own == sharding or own.is_equivalent_to(sharding, rank):
                 parts = x._parts
                 if parts.__class__ is not list:
-                    x.block_until_ready()  # deleted: raises, saying why
+                    x.block_until_ready()  # if deleted, raises an error that says why
                 return parts if self.grid.is_whole else [parts[k] for k in self.first_of]
         data = raw_operand(x)
         if not any(self.ins[i]):
@@ -319,7 +319,7 @@ class Spmd(Carrier):
 
     def _module(self) -> Any:
         """The platform's module for running a Program on several devices (`Platform.replicated`);
-        without one, and inside another mapping, host threads run it."""
+        None if host threads run it: without such a module, and inside another mapping."""
         if self.elsewhere is None or slot.exchange is not None:
             return None
         return platform_at(self.elsewhere[0]).replicated()
@@ -370,7 +370,7 @@ class Spmd(Carrier):
                 found = split(x, shape, self.in_shardings[i])
                 parts.append([found[k] for k in self.first_of])
             else:
-                parts.append([x] * len(self.grid.runs))  # NumPy memory: each device fetches it
+                parts.append([x] * len(self.grid.runs))  # NumPy memory, which each device copies
         results = self.run(parts)
         outs = []
         for i, (aval, sharding) in enumerate(
@@ -554,7 +554,7 @@ class Form:
         return unflatten(self.out_tree, self.op(*self.consts, *leaves))
 
     def stale(self) -> bool:
-        """Whether it closed over a tracer whose trace has ended."""
+        """Whether the function closed over a tracer whose trace has ended."""
         return any(isinstance(c, Tracer) and not c._trace.alive for c in self.consts)
 
 

@@ -64,7 +64,7 @@ def checked(axes: Sequence[tuple[Any, int]], inputs: Sequence[Names]) -> Iterato
 
 @contextmanager
 def beginning_as(values: Sequence[Any]) -> Iterator[None]:
-    """Trace, in this block, a Program whose inputs vary like these values: a loop's body."""
+    """A block that traces a Program, such as a loop's body, whose inputs vary like these values."""
     mode.pending.append([[varying(v) for v in values], None])
     try:
         yield
@@ -77,7 +77,7 @@ def beginning_as(values: Sequence[Any]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Varying(Identity):
-    """The operand itself, from here on one value per device along `axes`."""
+    """The operand itself, which from here on counts as one value per device along `axes`."""
 
     axes: tuple[Any, ...]
     name = "pvary"
@@ -96,14 +96,14 @@ class _End(Identity):
 
     @classmethod
     def at(cls, x: Any, *parameters: Any) -> Any:
-        """Apply to a value that the innermost trace differentiates; others are unchanged."""
+        """Apply this operation to a value only if the innermost trace differentiates it."""
         mine = isinstance(x, JVPTracer) and x._trace is state.trace
         return cls(*parameters)(x) if mine and parameters[0] else x
 
 
 @dataclass(frozen=True)
 class _Argument(_End):
-    """The operand itself; equal on all devices, so its cotangents are summed."""
+    """The operand itself, which is equal on all devices: its cotangents are summed."""
 
     axes: tuple[Any, ...]
     name = "shared_argument"
@@ -114,7 +114,7 @@ class _Argument(_End):
 
 @dataclass(frozen=True)
 class _Result(_End):
-    """The operand itself; equal on n devices, so each gets 1/n of its cotangent."""
+    """The operand itself, which is equal on n devices: each gets 1/n of its cotangent."""
 
     axes: tuple[Any, ...]
     size: int
@@ -221,7 +221,7 @@ def program_variation(program: Program, ins: Sequence[Names]) -> list[Names]:
 
 
 def _by_mapping(op: Operation, avals: Sequence[Any], ins: Sequence[Names]) -> list[Names]:
-    """The same for an operation that carries Programs: its vmap rule shows what becomes mapped."""
+    """The same for an operation with Programs; its vmap rule shows which results are mapped."""
     mapped = [[n for n, _ in mode.axes if n in names] for names in ins]
     found: list[Names] = []
     sizes = dict(mode.axes)
@@ -243,7 +243,7 @@ def nested_maps(
 ) -> tuple[list[Any], list[list[Any]]]:
     """A flat function mapped over named axes; results have the axes they vary over in front.
 
-    `mapped` gives for each argument its mapped axes, in front and in the order of `axes`."""
+    For each argument, `mapped` lists the mapped axes, which are in front in the order of `axes`."""
     if not axes:
         outs = list(fun(*xs))
         return outs, [[] for _ in outs]

@@ -76,7 +76,7 @@ class Platform:
         """Use only the hardware with these numbers; call this before any is used."""
 
     def join(self, index: int, names: Sequence[Sequence[str]]) -> None:
-        """Make this process number `index` of processes whose devices' hardware has these names."""
+        """Make this process number `index` of several; `names` are those of each one's hardware."""
 
     def leave(self) -> None:
         """Make this process the only one again."""
@@ -107,8 +107,8 @@ class Platform:
         return self.device_of(data).put(self.get(data).astype(dtype, copy=copy))
 
     def address(self, data: Any) -> tuple[Any, int]:
-        """Row-major elements of a buffer, and their address; for compiled code with an exit of its
-        own (see `exit_of`)."""
+        """The elements of a buffer in row-major order, and their address. Only compiled code that
+        has an exit (see `exit_of`) needs this."""
         raise NotImplementedError(f"{type(self).__name__}.address{here()}")
 
     def block(self, data: Any) -> Any:
@@ -124,7 +124,7 @@ class Platform:
         return device.put(filled([self.get(p) for p in parts], aval, sharding, np.empty))
 
     def placed_by_default(self, x: Any) -> Any:
-        """A new array of the host, moved to the default device if it is large."""
+        """A new array on the host, moved to the default device if it is large."""
         device = default_device()
         return x if device is None or x.size <= FEW else placed(x, device)
 
@@ -185,7 +185,7 @@ class Platform:
         return fun(x, *args)
 
     def check_indices(self, x: Any, bounds: Bounds) -> None:
-        """Report indices, an array of this platform, that are out of bounds; maybe later."""
+        """Report indices (an array of this platform) that are out of bounds, possibly later."""
         bounds.check(self.get(x._data))
 
     # ---- Programs
@@ -201,24 +201,24 @@ class Platform:
         self, program: Program, consts: Sequence[Any], out_tree: Any, device: Any,
         hosted: Sequence[int], donated: Sequence[int], placements: Sequence[Placement],
     ) -> Any:
-        """A fast exit of a Program, for repeated calls: see `platforms.call_exits`.
-        `placements` are those of the results, if they are sharded arrays. None: every call takes
-        the general path."""
+        """A fast exit of a Program, for repeated calls: see `platforms.call_exits`. `placements`
+        are those of the results, if they are sharded arrays. If there is no exit (None), every call
+        takes the general path."""
         return None
 
     def worth_writing(self, leaves: int, donates: bool) -> int:
-        """At which call with this number of leaves to ask for a fast exit."""
+        """The number of the call at which a function with this many leaves asks for a fast exit."""
         return 2 + leaves // 512
 
-    writes_before_runs = False  # whether that call already takes the exit; or else the next one
+    writes_before_runs = False  # whether that call takes the exit; otherwise, the next one does
 
     def replicated(self) -> Any:
         """The module that runs one Program on several devices (see `parallel.on_gpus`); None if
-        there is none: then a thread runs the Program on each device."""
+        there is none, in which case a thread runs the Program on each device."""
         return None
 
     def inspection(self) -> Any:
-        """What tells `toile.inspection` about compiled Programs: `platforms.gpu.kernel_reports`."""
+        """The module that describes compiled Programs, such as `platforms.gpu.kernel_reports`."""
         raise NotImplementedError(
             f"{self.name}: needed a device whose kernels can be shown, got one of a platform that "
             f"does not describe them (explain and profile work on the CPU and on GPUs){here()}"
@@ -327,7 +327,7 @@ for _name in (*FAST_OPERATORS, "__matmul__", "__rmatmul__"):
 
 
 class ShardedElsewhere(Sharded):
-    """The attributes of sharded arrays on another platform; a mixin before their class."""
+    """The attributes of sharded arrays on another platform; a mixin that precedes their class."""
 
     __slots__ = ()
 

@@ -2,7 +2,8 @@
 
 The code before it, which takes arguments apart, is in `staging.callpath`. An exit has
 `leave(pointers, memory)`, which returns the tree of results, `pools` of donated memory,
-`executable` (None once it is closed) and `close()`. Here are the pieces that platforms share.
+`executable` (None once it is closed) and `close()`. This module has the pieces that platforms
+share.
 May import the engine.
 """
 
@@ -88,6 +89,6 @@ def result_lines(
 def written(text: str, what: str, scope: dict[str, Any], name: str) -> Any:
     """The function that a text defines.
 
-    It is removed from its scope: a function and a scope that hold each other are freed late."""
+    It is removed from the scope: if a function and a scope hold each other, they are freed late."""
     exec(compile(text, f"<toile {what}>", "exec"), scope)
     return scope.pop(name)

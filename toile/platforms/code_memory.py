@@ -1,8 +1,9 @@
 """Limits the memory of compiled code: TOILE_KERNEL_MEMORY, by default 1 GB.
 
-A compiled Program lives as long as the function it was made for. Above the limit the least recently
-called ones are evicted: their Program forgets them, and is compiled again, or read from disk, in
-its next call. One that is running is freed only after it has finished, since the call refers to it.
+A compiled Program lives as long as the function it was made for. Above the limit, the least
+recently called compiled Programs are evicted: their Programs forget them, and are compiled again,
+or read from disk, at the next call. One that is running is freed only after it has finished, since
+the call refers to it.
 May import the engine and disk.object_cache.
 """
 

@@ -118,7 +118,7 @@ def _part_that_grows(plan: Any, n: int) -> float:
 
 
 # ---- the batch
-FRAGMENTS = 1 / 32  # of the memory: free parts of blocks that are in use
+FRAGMENTS = 1 / 32  # of the memory: what is lost to free parts of blocks in use
 
 
 @dataclass

@@ -133,7 +133,7 @@ def _of_array(x: np.ndarray) -> Live:
 
 
 def _room(nbytes: int, kind: str, made: Made, phase: str = FORWARD, at: int = 0) -> Live:
-    """Memory that is no array."""
+    """Memory that is not an array."""
     return Live(nbytes, (nbytes,), "uint8", kind, made, phase, at, at)
 
 

@@ -193,7 +193,7 @@ class AllReduce(_OverAxes):
 
 @dataclass(frozen=True)
 class AllReduceTogether(_OverAxes):
-    """Sums (or extrema) of several operands over named axes, in one exchange of the devices."""
+    """Sums (or extrema) of several operands over named axes, in one exchange between devices."""
 
     kernel_family = "collectives.all_reduce"
     name = "psum_together"

@@ -1,8 +1,8 @@
 """Running sums, products, extrema and log-sum-exps along one axis.
 
-The running sum is linear. The tangents of the others follow from one step to the next by a linear
-recurrence, which differentiates them in both modes. May import the engine, primitives.families,
-elementwise, transcendental, shapes, recurrences and the array kernels.
+The running sum is linear. The tangents of the others are given by a linear recurrence over the
+steps, for both modes of differentiation. May import the engine, primitives.families, elementwise,
+transcendental, shapes, recurrences and the array kernels.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Cumulative(Operation):
         return arrays.cumulative(xp, x, self.axis, self.kind, self.reverse)
 
     def weights(self, x: Any, out: Any) -> tuple[Any, Any]:
-        """The derivatives of a partial result: by the one before it, and by the element x.
+        """The derivatives of a partial result with respect to the previous one and the element x.
 
         The first partial result is the element itself; the former derivative is not used there."""
         raise NotImplementedError

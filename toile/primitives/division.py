@@ -63,7 +63,7 @@ def sum_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> 
 
 
 def _zeros(f: Any, zero: Any, layout: Layout) -> Any:
-    """Zeros, also where they count as a pending sum."""
+    """Zeros in a given layout, even if they count as a pending sum."""
     own = getattr(zero, "value", None)
     return own if own is not None and zero.layout == layout else f.to(zero, layout)
 

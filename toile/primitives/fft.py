@@ -57,7 +57,7 @@ class Fft(Linear):
 
     can_make_nan = True
     kernel_family = "fft"
-    divides = True  # inverse transforms, by their length
+    divides = True  # inverse transforms divide by their length
 
     def infer(self, x: Aval) -> Aval:
         lengths, kind = self.fft_lengths, self.fft_type

@@ -33,7 +33,7 @@ def clamped(op: Any, r: Any, e: Any, out: Any) -> Range | None:
 
 
 def selected(op: Any, r: Any, e: Any, out: Any) -> Range | None:
-    """select(x < 0, y, x), as indices from the end are handled, is x if x is not negative."""
+    """select(x < 0, y, x), which handles indices from the end, is x if x is not negative."""
     test, cases = r.producer(e.ins[0]), e.ins[1:]
     if test is not None and test.op.name == "lt" and r.of(test.ins[1]) == (0, 0):
         if r.of(test.ins[0])[0] >= 0:
@@ -48,7 +48,7 @@ def reordered(op: Any, r: Any, e: Any, out: Any) -> Range | None:
 
 
 def largest(op: Any, r: Any, e: Any, out: Any) -> Range | None:
-    """The results of top_k are elements of the operand, and their places."""
+    """The results of top_k are elements of the operand and the indices of these elements."""
     if out is e.outs[0]:
         return r.of(e.ins[0])
     return 0, max(e.ins[0].aval.shape[op.axis] - 1, 0)

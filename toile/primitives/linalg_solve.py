@@ -56,7 +56,7 @@ def _sum_of_cotangents(a: Any, b: Any) -> Any:
 
 
 def fold(op: MatrixOperation, xs: Sequence[Any], dim: int, axis: int) -> tuple[Any, int]:
-    """vmap over right-hand sides only: more columns (axis -1) or rows (-2) of one system."""
+    """vmap over right-hand sides only: they become columns (axis -1) or rows (-2) of a system."""
     *matrix, b = xs
     at = b.ndim + axis - 1  # right before the axis that the mapped one joins
     b = move_axis(b, dim, at)
@@ -231,7 +231,7 @@ class FactoredSolve(MatrixOperation):
         return lapack.lu_solve(self.transposed, *xs[1:])
 
     def used_operands(self, *avals: Aval) -> Sequence[int]:
-        return 1, 2, 3  # the matrix itself is there for derivatives
+        return 1, 2, 3  # the matrix itself is an operand for derivatives
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         a, packed, pivots, _ = primals

@@ -28,7 +28,7 @@ _UINT32 = np.dtype(np.uint32)
 
 
 class _Random(Operation):
-    """Base of the random operations: no derivative, keys as raw buffers."""
+    """Base of the random operations, which have no derivatives and accept raw buffers of keys."""
 
     handles_zeros = True
 
@@ -106,7 +106,7 @@ class RandomFoldIn(_Random):
 
 @dataclass(frozen=True)
 class RandomBits(_Random):
-    """Unsigned integers of `bit_width` bits and `shape` from each key; `older` as for splits."""
+    """Unsigned integers of `bit_width` bits, `shape` of them for each key; `older` as in splits."""
 
     bit_width: int
     shape: tuple[int, ...]
@@ -158,7 +158,7 @@ class RandomUnwrap(_Random):
 
 
 class RandomClone(_Random):
-    """The same keys, to be used once more; a separate equation where key reuse is checked."""
+    """The same keys, which may be used once more where key reuse is checked."""
 
     key_use = key_uses.makes_keys
 

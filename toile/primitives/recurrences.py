@@ -36,8 +36,8 @@ def moved(x: Any, axis: int, backward: bool, fill: Any = 0) -> Any:
 class LinearRecurrence(Operation):
     """h[t] = a[t] h[t - 1] + b[t] along `axis`, with h[0] = b[0]: a[0] is not used.
 
-    reverse: h[t] = a[t] h[t + 1] + b[t], from the end. shifted: the coefficient is the one at the
-    index of the state before, a[t - 1] or, in reverse, a[t + 1]."""
+    reverse: h[t] = a[t] h[t + 1] + b[t], from the end. shifted: the coefficient has the index of
+    the previous state: it is a[t - 1] or, in reverse, a[t + 1]."""
 
     axis: int
     reverse: bool = False

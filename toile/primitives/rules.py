@@ -44,7 +44,7 @@ def kernel_function(name: str) -> Any:
 
 
 def frame_rule(name: str) -> Any:
-    """A `taylor` or `checked` rule: a method of the frame `f`."""
+    """A `taylor`, `checked` or `sparse` rule: a method of the frame `f`."""
 
     def rule(self: Any, f: Any, *args: Any) -> Any:
         return getattr(f, name)(self, *args)

@@ -152,8 +152,8 @@ def all_equal(first: int) -> Rule:
 
 
 def first_case(op: Any, new: Any, e: Equation) -> list[Atom] | None:
-    """select(p, x, x) = x, select(false, x, y) = x, select(i < 0, x, y) = x if i counts from 0, as
-    row numbers do."""
+    """select(p, x, x) = x, select(false, x, y) = x, select(i < 0, x, y) = x if i counts up from 0,
+    as row numbers do."""
     same = all_equal(1)(op, new, e)
     known = _number(new, e.ins[0])
     if known is not None and int(known) in range(len(e.ins) - 1):

@@ -116,7 +116,7 @@ class Polygamma(_Special):
         return self.no_partial("m"), lambda: polygamma(add(m, full_like(m, 1)), x)
 
     def simplified(self, new: Any, e: Any) -> Any:
-        """For a known order, an operation that has native code."""
+        """If the order is known, replace the operation by one that has native code."""
         m = e.ins[0]
         value = m.val if isinstance(m, Literal) else new.fill_of(m)
         if value is None or float(value) not in range(_KNOWN_ORDERS):
@@ -195,7 +195,7 @@ class IgammaGradA(_Special):
 
 
 class RandomGammaGrad(_Special):
-    """dx/da of a Gamma(a) sample x at a fixed quantile."""
+    """The derivative dx/da of a Gamma(a) sample x at a fixed quantile."""
 
     eager = raw_function(raw.random_gamma_grad)
     lower = kernel_function("random_gamma_grad")

@@ -97,7 +97,7 @@ def split(op: Any, words: Any) -> Any:
 
 
 def _hashed_pairs(words: Any, count: int) -> tuple[Any, Any]:
-    """The first and the second half of `count` words for each key, one more if that is odd."""
+    """The halves of `count` words (`count + 1` if that is odd) for each key."""
     batch, half = words.shape[:-1], -(-count // 2)
     whole, axis = (*batch, half), len(batch)
     keys = [broadcast_in_dim(word(words, i), whole, tuple(range(axis))) for i in range(WORDS)]
@@ -115,7 +115,7 @@ def _joined_halves(first: Any, second: Any) -> Any:
 
 
 def _older_split(words: Any, shape: tuple[int, ...]) -> Any:
-    """Keys of this shape from each key."""
+    """New keys of the given shape from each key."""
     both = _joined_halves(*_hashed_pairs(words, WORDS * math.prod(shape)))
     return reshape(both, (*words.shape[:-1], *shape, WORDS))
 

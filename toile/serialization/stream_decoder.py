@@ -107,7 +107,7 @@ class _Open:
 class _Decoder:
     def __init__(self, source: Source, with_sums: bool) -> None:
         self._source, self._with_sums = source, with_sums
-        self._data, self._start, self._at = b"", 0, 0  # the window, where it is, where we are in it
+        self._data, self._start, self._at = b"", 0, 0  # the window, its start, our place in it
         self._unsummed, self._sum = 0, 0
         self._placements: list[Placement] = []
         self._open: list[_Open] = []

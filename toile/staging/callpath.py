@@ -80,7 +80,7 @@ class Entrance:
 
 
 def _row(items: Sequence[str]) -> str:
-    """A tuple's text."""
+    """The source text of a tuple."""
     return f"({', '.join(items)}{',' if items else ''})"
 
 

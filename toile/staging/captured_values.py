@@ -4,7 +4,7 @@ A compiled function uses the value that a global variable, a closed-over variabl
 argument had when the function was traced. If such a variable has another value at a later call,
 toile warns once for each variable. Tracing finds the variables in the code of the function and of
 the functions that it calls. The general path of `jit` compares all of them; the generated path
-compares the first `MOST_COMPARED` by identity, in some 40 ns each. May import the engine.
+compares the first `MOST_COMPARED` by identity, in about 40 ns each. May import the engine.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from toile.engine.promotion import user_stack_level
 from toile.engine.source import here, is_internal
 
 MOST_COMPARED = 2  # variables that every call compares
-_MOST_FUNCTIONS = 32  # whose code is read
-_MOST_RENEWALS = 4  # of equal values that are new objects, before a variable is ignored
+_MOST_FUNCTIONS = 32  # maximum number of functions whose code is read
+_MOST_RENEWALS = 4  # new objects with equal values, before a variable is ignored
 _SCALARS = (bool, int, float, complex, str, type(None))
 _LOAD_GLOBAL = dis.opmap["LOAD_GLOBAL"]
 _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
@@ -35,7 +35,7 @@ class Variable:
     """A variable that a traced function reads, and the value that it had then.
 
     `text` is an expression for its value, in which `{}` stands for `place`; it is empty if the
-    variable is too unlikely to change to be compared in every call."""
+    variable changes so rarely that calls need not compare it."""
 
     __slots__ = ("kind", "name", "owner", "place", "read", "text", "value", "renewals")
 
@@ -69,7 +69,7 @@ class Captured:
         )
 
     def conditions(self) -> list[tuple[str, Any, Any]]:
-        """What a generated path compares: an expression, the `{}` in it, and the known value."""
+        """What a generated path compares: expressions, the `{}` in them, and the known values."""
         likely = [v for v in self.variables if v.text]
         return [(v.text, v.place, v.value) for v in likely[:MOST_COMPARED]]
 
@@ -151,7 +151,7 @@ _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
 def _wrapped(fun: Any) -> Any:
-    """What a decorator was applied to, if `fun` is its result."""
+    """The function to which a decorator was applied, if `fun` is the decorator's result."""
     try:
         return object.__getattribute__(fun, "__dict__").get("__wrapped__")
     except AttributeError:
@@ -236,6 +236,7 @@ def _names(code: types.CodeType, wanted: tuple[int, ...]) -> list[str]:
 
 
 def _cells(code: types.CodeType) -> list[str]:
-    """The variables after the local ones in a frame; an argument in a cell is a local one."""
+    """The variables that follow the local ones in a frame; an argument in a cell counts as local.
+    """
     own = [name for name in code.co_cellvars if name not in code.co_varnames]
     return [*own, *code.co_freevars]

@@ -51,7 +51,7 @@ def _static_changes(where: Any, old: Any, new: Any) -> list[str]:
     return [f"static argument {where}: {old!r} -> {new!r}"]
 
 
-REPEATED = 3  # the retrace for one reason that gives a warning
+REPEATED = 3  # the third retrace for the same reason causes a warning
 STRUCTURE = "the arguments' structure"
 
 

@@ -87,9 +87,10 @@ def given_up(
 
 
 def delete_donated(leaves: Sequence[Any], positions: Sequence[int]) -> None:
-    """Delete the arrays at some positions after a call; inside a trace nothing has run yet.
+    """Delete the arrays at some positions after a call, unless a trace has only recorded the call.
 
-    Checks need the arguments until the results are known, so nothing was overwritten by them."""
+    Traces that check values run a call at once. There, the results do not overwrite the arguments,
+    because the checks need the arguments until the results are known."""
     if state.trace is None or state.trace.at_once:
         for i in positions:
             if isinstance(leaves[i], ConcreteArray):

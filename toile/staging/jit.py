@@ -64,12 +64,12 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 # Traced forms kept per function; the least recently used are evicted. An equation with its kernels'
-# arguments, steps and source takes some 3 KB.
+# arguments, steps and source takes about 3 KB.
 MAX_TRACES = 256
 MIN_TRACES = 8
 MAX_EQUATIONS = 30_000
 _MAX_PATHS = 4
-_MAX_HISTORY = 32  # earlier calls compared with a new one to say why it is traced
+_MAX_HISTORY = 32  # number of earlier calls that a new call is compared with
 
 
 class Cache:
@@ -133,7 +133,7 @@ _caches: weakref.WeakKeyDictionary[Any, dict[Any, Cache]] = weakref.WeakKeyDicti
 
 
 def _cache_of(fun: Callable[..., Any], options: Any) -> Cache:
-    """Shared between all `jit(fun)` with the same options, as long as `fun` lives."""
+    """The cache shared by all `jit(fun)` with the same options, as long as `fun` lives."""
     try:
         return _caches.setdefault(fun, {}).setdefault(options, Cache())
     except TypeError:  # not hashable or not weakly referable: this jit has its own
@@ -317,7 +317,7 @@ class PjitFunction(Generic[P, R]):
         return out
 
     def _used_again(self, key: Any) -> None:
-        """A call has found a traced form."""
+        """Called when a call has found a traced form."""
         if self.cache.captured is not None and self.cache.captured.check():
             self.cache.renew_paths()
         if len(self.cache.entries) < MIN_TRACES:
@@ -503,13 +503,13 @@ class PjitFunction(Generic[P, R]):
         return cache.warned
 
     def _cause(self, key: Any, labels: Sequence[str]) -> tuple[str, Any]:
-        """Why this call is traced: the differences from the nearest earlier trace; and its key."""
+        """Why this call is traced: the differences from the nearest earlier trace, and its key."""
         if not self.cache.history:
             return FIRST, None
         best: tuple[tuple[bool, int], list[str], Any] | None = None
         for old, old_labels in self.cache.history:
             found = differences(old, key, old_labels, labels)
-            distance = (old[0] != key[0], len(found))  # another structure is furthest away
+            distance = (old[0] != key[0], len(found))  # a different structure counts as furthest
             if best is None or distance < best[0]:
                 best = distance, found, old
         assert best is not None

@@ -71,7 +71,7 @@ class Traced:
         self.raw_consts = [c._data for c in consts] if concrete else None
 
     def stale(self) -> bool:
-        """Whether it closed over a tracer whose trace has ended."""
+        """Whether the function closed over a tracer whose trace has ended."""
         return self.raw_consts is None and any(
             isinstance(c, Tracer) and not c._trace.alive for c in self.consts
         )
@@ -85,7 +85,7 @@ class Traced:
         """Let only the arguments refer to their memory, so that results may overwrite it."""
         raws.clear()
         for x in leaves:
-            getattr(x, "_pointer", None)  # read before `_memory`, which it may replace
+            getattr(x, "_pointer", None)  # reading this may replace `_memory`, so it comes first
 
     def finished(self, leaves: Sequence[Any], outs: Any) -> Any:
         """The tree of results of a call that has ended."""
@@ -101,7 +101,7 @@ def operand(x: Any) -> Any:
 def run_in_python(jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a jitted function without tracing it.
 
-    `toile.debug.step` gives it arrays and takes arrays from it, as tracing does."""
+    Under `toile.debug.step`, its arguments and results are converted to arrays, as in tracing."""
     if state.stepper is None:
         return jitted.fun(*args, **kwargs)
     statics, args, kwargs = jitted._take_statics(args, kwargs)

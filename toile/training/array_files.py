@@ -25,7 +25,8 @@ from toile.training.loader import ArraySource
 __all__ = ["map_file", "mapped_arrays", "npz_arrays", "read_entry"]
 
 StrPath = str | os.PathLike[str]
-# What damaged files cause besides the usual: Python's parser, zlib, warnings about old formats.
+# Errors that damaged files cause in addition to the usual ones: errors of Python's parser and of
+# zlib, and warnings about old formats.
 _DAMAGE = (MemoryError, tokenize.TokenError, zlib.error, zipfile.BadZipFile, Warning)
 
 
@@ -99,7 +100,7 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
     """
     check_file(path, "npz_arrays", "a .npz file")
     arrays: dict[str, np.ndarray] = {}
-    also = (*_DAMAGE, OSError)  # zipfile seeks to where a damaged directory says
+    also = (*_DAMAGE, OSError)  # zipfile seeks to positions that a damaged directory contains
     with open(path, "rb") as file:
         with (
             guarded("npz_arrays", "a .npz file", f" ({os.fspath(path)})", also=also),

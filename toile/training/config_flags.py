@@ -68,7 +68,7 @@ def DEFINE_config_file(
     chosen = os.fspath(default) if path is None else path
     _check_file(name, Path(chosen.partition(":")[0]), Path(default).parent)  # FILE:ARGUMENT
     if fields:
-        apart = flags.FlagValues()  # where the config is read without the fields that are set
+        apart = flags.FlagValues()  # the config without the fields that are set
         config_flags.DEFINE_config_file(name, chosen, flag_values=apart, sys_argv=[""])
         for field in fields:
             _check_field(name, field, apart[name].value, chosen)
@@ -76,10 +76,10 @@ def DEFINE_config_file(
 
 
 def DEFINE_checks(name: str = "checks") -> FlagHolder[Any]:
-    """Define a flag that turns on checks for silent mistakes, such as `--checks=nan,index`.
+    """Define a flag that turns on checks for silent mistakes, as in `--checks=nan,index`.
 
-    The checks are turned on, as `toile.checks` does, when the command line is parsed.
-    `--checks=all` turns all of them on.
+    Parsing the command line turns the checks on, as a call of `toile.checks` would. `--checks=all`
+    turns all of them on.
 
     Args:
         name: name of the flag.
@@ -170,7 +170,7 @@ def _check_field(name: str, field: str, config: Any, path: str) -> None:
         if isinstance(config, int | float | str | tuple | list | None):
             sys.exit(f"--{name}.{field}: needed a config for {owner}, got {config!r}, which has no "
                      "fields")
-        if not hasattr(config, "keys"):  # an object of somebody's own
+        if not hasattr(config, "keys"):  # an object of a user's class
             return
         plain, index, _ = part.partition("[")
         if plain not in config:

@@ -151,7 +151,8 @@ def tfds_sources(name: str, splits: Sequence[str]) -> list[Any]:
     try:
         return list(tfds.data_source(name, split=list(splits), download=False))
     except (AssertionError, FileNotFoundError, NotImplementedError, ValueError) as error:
-        # What tfds raises for one that is absent depends on the data set and on what is there.
+        # The error that tfds raises for a missing data set depends on the data set and on the files
+        # that exist.
         raise FileNotFoundError(
             f"tfds_sources: needed {name!r} prepared in the format array_record, got none where "
             "tensorflow-datasets looks ($TFDS_DATA_DIR, or ~/tensorflow_datasets); prepare it "

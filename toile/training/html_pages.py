@@ -23,7 +23,7 @@ __all__ = ["Content", "Figure", "page", "pixels"]
 
 _PARTS = ("train", "training", "eval", "test", "valid", "validation", "val")
 _MOST_IMAGES, _COLUMNS = 64, 8
-_WIDTH = 640  # pixels on the page that a small picture is enlarged to at most
+_WIDTH = 640  # maximum size, in pixels, to which a small picture is enlarged
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1c1c1c; --soft: #666; --rule: #ddd; --page: #fff; }

@@ -187,7 +187,7 @@ def cut_out(batch: Batch, rng: np.random.Generator, size: int) -> Batch:
     return {**batch, "image": np.where(gone, np.asarray(128, images.dtype), images)}
 
 
-# -------------------------------------------------------------------- photographs, each of its size
+# ------------------------------------------------------------------- photographs of different sizes
 
 
 def resized_crop(
@@ -261,8 +261,8 @@ def random_resized_crop(
 ) -> np.ndarray:
     """Cut a random part out of an image, and resize the part to a square.
 
-    The aspect ratio of the part is between 3/4 and 4/3. If none of ten random parts fits inside the
-    image, the center square is used.
+    The aspect ratio of the part is between 3/4 and 4/3. If none of ten randomly chosen rectangles
+    fits inside the image, the center square is used.
 
     Args:
         image: array of shape (height, width), or (height, width, 1 or 3).

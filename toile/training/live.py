@@ -161,8 +161,8 @@ class _Line:
         self.lost = 0  # values that are not finite
         self.lost_at = 0.0
         self._kept: list[tuple[float, float]] = []
-        self._waiting: list[tuple[float, float]] = []  # of which the next kept point is the mean
-        self._each = 1  # how many points a kept one is the mean of
+        self._waiting: list[tuple[float, float]] = []  # the next kept point will be their mean
+        self._each = 1  # how many points a kept point averages
 
     def add(self, x: float, y: float) -> None:
         """Add a point."""
@@ -192,7 +192,7 @@ def _mean(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _note(lines: Mapping[str, _Line]) -> str:
-    """Which values are not drawn."""
+    """A text that says which values are not drawn."""
     parts = [
         f"{name}: {line.lost} not finite, the last at step {line.lost_at:g}"
         for name, line in lines.items() if line.lost

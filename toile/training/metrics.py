@@ -112,9 +112,9 @@ class Metric(struct.PyTreeNode):
         """Create a subclass that computes this metric from a function of the model's outputs.
 
         Args:
-            fun: function whose parameters have the names of outputs. If it returns a dict, such as
-                `{"logits": ..., "labels": ...}` for `Accuracy`, the entries are passed to the
-                metric as keyword arguments.
+            fun: function whose parameters are named after outputs of the model. If it returns a
+                dict, such as `{"logits": ..., "labels": ...}` for `Accuracy`, the entries are
+                passed to the metric as keyword arguments.
 
         Returns:
             A class whose `from_model_output` accepts all outputs as keyword arguments.

@@ -9,8 +9,8 @@ from toile.displays.markup import escaped
 from toile.displays.notebook import LiveDisplay
 from toile.training.rates import clock, rate
 
-TICK = 1.0  # seconds after which the clock goes on, where nothing else happens
-WINDOW = 30.0  # seconds that the speed is measured over
+TICK = 1.0  # seconds after which the clock is updated if nothing else happens
+WINDOW = 30.0  # seconds over which the speed is measured
 
 
 class NotebookBar:

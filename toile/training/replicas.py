@@ -164,7 +164,7 @@ def _differing_processes(values: Any) -> list[str]:
     paths, sums = [], []
     for path, x in tree.flatten_with_path(values)[0]:
         if isinstance(x, Sharded) and not (x.is_fully_addressable or x.is_fully_replicated):
-            continue  # of which each process has other parts
+            continue  # each process has different parts of it
         paths.append(keystr(path))
         data = random.key_data(x) if dtypes.is_extended(getattr(x, "dtype", None)) else x
         sums.append(hashlib.blake2b(np.asarray(data).tobytes(), digest_size=8).digest())

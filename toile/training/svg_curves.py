@@ -124,7 +124,7 @@ def _drawing(
 
 
 def _diagram(lines: Points, log: bool, across: Limits, up: Limits) -> list[str]:
-    """The axes and the lines between two places across and two up, in pixels."""
+    """The axes and lines, drawn between the pixel positions `across` and `up`."""
     everything = np.concatenate(list(lines.values()))
     x_limits, y_limits = _limits(everything[:, 0], False), _limits(everything[:, 1], log)
     single = float(everything[0, 0]) if np.ptp(everything[:, 0]) == 0 else None
@@ -154,7 +154,7 @@ def _limits(values: np.ndarray, log: bool) -> Limits:
 def _placed(
     values: np.ndarray | float, limits: Limits, places: Limits, log: bool = False
 ) -> np.ndarray:
-    """Where values are drawn: the limits are mapped to the two places."""
+    """The positions at which values are drawn: `limits` are mapped to `places`."""
     low, high = (np.log(np.asarray(limits)) if log else np.asarray(limits) / 2).tolist()
     # Halves: the difference of the largest floats of both signs is not a float.
     values = np.log(values) if log else np.asarray(values) / 2

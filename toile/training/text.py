@@ -254,7 +254,7 @@ def pack(
         tokens.extend([PAD] * missing)
         segments.extend([0] * missing)
 
-    rows: list[list[Sequence[int]]] = []  # open ones, each with the room that is left
+    rows: list[list[Sequence[int]]] = []  # open rows, each with its remaining room
     room: list[int] = []
     for document in documents:
         whole = [*document, END]

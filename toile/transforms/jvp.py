@@ -123,7 +123,7 @@ class JVPTrace(Trace):
 
 
 def _located(op: Operation, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """The rule of an operation; what it computes is marked as a derivative (`trace.source_of`)."""
+    """Apply an operation's rule; what it computes is marked as a derivative (`trace.source_of`)."""
     previous, state.deriving = state.deriving, op
     try:
         return op.jvp(primals, tangents)

@@ -45,7 +45,7 @@ class Entry:
 
 
 class LinearTrace(Trace):
-    """Records the operations that depend on linear inputs, runs the others in the parent."""
+    """Records the operations that depend on linear inputs, and runs the others in the parent."""
 
     __slots__ = ("entries", "slots")
 
@@ -161,7 +161,7 @@ def record_linear(fun: Callable[..., Sequence[Any]],
 
 
 def tape_to_program(tape: Tape, outputs: Sequence[Any]) -> tuple[Program, list[Any]]:
-    """The Program (residuals..., inputs...) -> outputs of a tape, and the residuals' values.
+    """The Program of a tape, (residuals..., inputs...) -> outputs, and the residuals' values.
 
     Entries that the outputs do not need are dropped. Outputs must be on the tape."""
     env: dict[int, Var] = {x.slot: Var(x.aval) for x in tape.inputs}
@@ -206,10 +206,10 @@ def _needed_entries(tape: Tape, outputs: Sequence[Any]) -> list[Entry]:
 class Split:
     """A Program split by which inputs are linear.
 
-    `known`: nonlinear inputs -> known outputs + saved residuals. `linear`: residuals + linear
-    inputs -> linear outputs. `is_linear` specifies, for each output of the original, which of the
-    two Programs has it. `forwarded` contains, for each residual, the nonlinear input that it
-    equals, or None if it is saved."""
+    `known` maps the nonlinear inputs to the known outputs and the saved residuals, and `linear`
+    maps the residuals and the linear inputs to the linear outputs. `is_linear` specifies, for each
+    output of the original, which of the two Programs has it. `forwarded` contains, for each
+    residual, the nonlinear input that it equals, or None if it is saved."""
 
     __slots__ = ("known", "linear", "is_linear", "residuals", "forwarded")
 

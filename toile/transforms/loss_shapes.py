@@ -109,12 +109,12 @@ def _reached(frame: _Frame, key: Any) -> Iterator[tuple[Suspect, bool]]:
 
 
 def _is_summed(op: Operation) -> bool:
-    """Whether a broadcast before this operation is still one that the loss sums up."""
+    """Whether a loss that sums up the result of this operation also sums up its operands."""
     return op.by_element or op.is_reduction or isinstance(op, Reshape)
 
 
 def _adds_axis(frame: _Frame, key: Any, size: int) -> bool:
-    """Whether axes were added to a value of this size; elementwise operations may come after."""
+    """Whether axes were added to a value of this size; elementwise operations may follow."""
     return any(
         isinstance(step.op, (Reshape, BroadcastInDim))
         and len(step.operand) < len(step.shape)
@@ -131,7 +131,7 @@ def _keeps_elements(op: Operation) -> bool:
 def _origins(
     frame: _Frame, key: Any, passes: Callable[[Operation], bool]
 ) -> Iterator[tuple[_Frame, _Step]]:
-    """The steps that a value is computed by, searched backward through those that pass."""
+    """The steps that compute a value; the search goes backward through operations that pass."""
     stack, seen = [(frame, key)], set()
     while stack:
         found = _defined(*stack.pop())

@@ -197,7 +197,7 @@ def _has_plain_equations(program: Program) -> bool:
 
 
 def _forward(split: Any) -> Callable[..., Any]:
-    """operands -> (result, residuals)."""
+    """The function that maps the operands to (result, residuals)."""
     known: Program = split.known
     names, lines, env = _lines(known)
     saved = iter(known.outputs[1:])

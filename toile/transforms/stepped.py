@@ -33,7 +33,7 @@ Names = dict[str, Any]
 
 
 class Place:
-    """Where an operation comes from: a line, its module, the turns of its loops, its variables."""
+    """Where an operation comes from: a line, its module, its loop iterations, its variables."""
 
     __slots__ = ("frame", "number", "source", "scope", "turns", "names", "after", "globals")
 
@@ -53,7 +53,7 @@ class Place:
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame outside toile; None in a backward pass that runs none of the user's."""
+    """The innermost frame outside toile; None in a backward pass that runs no user code."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_internal(frame.f_code):
         if frame.f_code is backward.__code__:
@@ -162,7 +162,7 @@ class StepInfo:
         return found
 
     def scene(self) -> Names:
-        """The variables of a frame made for the operation."""
+        """The variables of an artificial frame for the operation."""
         own: Names = {"module": self.module, "turn": self.turn}
         if self.op:
             own.update(op=self.op, operands=self.operands, results=self.results)
@@ -284,7 +284,7 @@ class SteppedTrace(JVPTrace):
                 calls_user: bool = False) -> Any:
         """The result of `run`; the entries that it adds to the tape are put between marks.
 
-        `calls_user` says whether the backward pass calls a function of the user's."""
+        `calls_user` says whether the backward pass calls a function that the user wrote."""
         stepper, tape = state.stepper, self.parent
         if stepper is None or stepper.busy:
             return run()
@@ -425,7 +425,7 @@ class Mark:
                         lambda x: self.arrived(env, x))
 
     def send(self, env: list[Any]) -> None:
-        """Called by the backward pass."""
+        """Inform the stepper; the backward pass calls this method."""
         raise NotImplementedError
 
 

@@ -100,7 +100,8 @@ def backward_program(program: Program, args: Sequence[Any], cts: Sequence[Any]) 
 
 def transpose_program(program: Program, linear: Sequence[bool],
                       arriving: Sequence[bool]) -> tuple[Program, list[bool]]:
-    """The Program (nonlinear inputs, cotangents where `arriving`) -> cotangents of linear inputs.
+    """Return the Program that maps the nonlinear inputs, and those cotangents for which `arriving`
+    is True, to the cotangents of the linear inputs.
 
     The second result specifies which cotangents of linear inputs are nonzero; only these are
     outputs."""

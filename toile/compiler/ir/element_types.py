@@ -25,7 +25,7 @@ def real_part(dtype: Any) -> Any:
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether a dtype is one of the four floats."""
+    """Whether a dtype is one of the four float dtypes."""
     return dtype.name in FLOATS
 
 

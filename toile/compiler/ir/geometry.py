@@ -110,7 +110,7 @@ def fill_bits(op: Any, dtype: Any) -> bytes | None:
 
 
 class Dynamic(NamedTuple):
-    """Starts of a window, known at run time: for each its address, largest value and stride."""
+    """Starts of a window, known only at run time: the address, largest value and stride of each."""
 
     starts: tuple[Ref, ...]
     limits: tuple[int, ...]
@@ -124,7 +124,7 @@ class Dynamic(NamedTuple):
 
 
 class Arranged(NamedTuple):
-    """A copy: axes from the outermost in; strides, offsets and the element size are in bytes."""
+    """A copy. Outer axes come first; strides, offsets and the element size are in bytes."""
 
     shape: list[int]
     to: list[int]

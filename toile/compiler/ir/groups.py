@@ -31,8 +31,8 @@ class Limits:
     long_row: int = 1 << 16  # elements: rows at least this long deserve more than one thread
     few_rows: int = 8
     total_row: int = 0  # the longest row whose totals are kept while rows are processed; 0: none
-    innermost: bool = False  # elements at computed places along the innermost axis can be read
-    more_moved: float = 0.0  # extra bytes to read rather than store a value, as a fraction of it
+    innermost: bool = False  # whether elements at computed places along it can be read
+    more_moved: float = 0.0  # extra bytes that may be moved to avoid storing one byte
 
 
 class Member:
@@ -57,7 +57,7 @@ class Group:
         self.extents: dict[int, int] = {}
         self.order: list[int] = []  # domain axes, innermost last
         self.reduced: frozenset[int] | None = None
-        self.staged = False  # some member uses a reduced value
+        self.staged = False  # whether some member uses a reduced value
         self.totals: set[Atom] = set()  # sums over the axes that are not in `reduced`
         self.direct = 0  # bits of the groups that this one reads from
         self.readers: set[int] = set()  # the groups that read from this one
@@ -92,7 +92,7 @@ class Group:
         return bool(r) and all(a in r for a in self.order[len(self.order) - len(r):])
 
     def row_by_row(self, limits: Limits) -> bool:
-        """Whether one thread processes each row that is summed over, whole."""
+        """Whether each row that is summed over is processed as a whole by one thread."""
         if self.reduced is None:
             return False
         row = self.size(tuple(self.reduced))
@@ -145,7 +145,7 @@ class Group:
         return None if op.domain_axes is None else op.domain_axes(self, m)
 
     def broadcast(self, shape: Sequence[int], dims: Sequence[int], m: Map) -> Map | None:
-        """The map of a value that is repeated along axes, new ones or of size 1."""
+        """The map of a value that is repeated along new axes or axes of size 1."""
         given = dict(zip(dims, m, strict=True))
         missing = [i for i, n in enumerate(shape) if n != 1 and not given.get(i)]
         if not missing:

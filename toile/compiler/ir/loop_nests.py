@@ -1,11 +1,11 @@
-"""Loop nests: what a group computes, in a form that is equal where the kernel's code is equal.
+"""Loop nests: what a group computes, in a form that groups with the same kernel code share.
 
 A `LoopNest` holds no extents, strides or constants: those are arguments of the kernel, so that
-equal layers and other batch sizes share a kernel. Axes are numbered from the outside in:
+equal layers share a kernel, whatever the batch size is. Axes are numbered from the outside in:
 
   map      every axis is an output axis; the innermost is the vector loop
   row      `outer` output axes, then the axes summed over; several passes over a row
-  partial  as row, one pass, over a part of the first axis summed over; gives partial sums
+  partial  like row, with one pass over a part of the first axis summed over; gives partial sums
   column   `outer` output axes, the axes summed over, then the output axes inside them
 
 A row nest may have totals: sums over its rows, each an array with the axes that rows have.
@@ -33,8 +33,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """An element of a memory operand, at a number of elements (a node) from the place where the
-    position along the axes would be."""
+    """An element of a memory operand. The node `index` gives its distance, in elements, from the
+    place that belongs to the position along the axes."""
 
     operand: int
     index: int
@@ -51,7 +51,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A constant that is part of the code: a shift by a known count is faster."""
+    """A constant that is part of the code; a shift by a known count, for example, is faster."""
 
     value: int
     dtype: np.dtype
@@ -146,12 +146,12 @@ class Loops:
 
 
 def levels(nest: LoopNest) -> tuple[list[int], list[bool]]:
-    """For each node, after how many passes it is known and whether it varies along a row."""
+    """For each node: after how many passes it is known, and whether it varies along a row."""
     level: list[int] = []
     varies: list[bool] = []
     first = nest.outer - (nest.kind == "map")
     for node in nest.nodes:
-        known, differs = 0, False  # of constants
+        known, differs = 0, False  # as for constants
         match node:
             case Load(operand):
                 differs = nest.loads[operand].varies
@@ -172,7 +172,7 @@ def levels(nest: LoopNest) -> tuple[list[int], list[bool]]:
 
 
 def rounds_total(nest: LoopNest, n: int) -> bool:
-    """Whether a reduction is rounded before other nodes read it, as storing it would round it.
+    """Whether a reduction is rounded like a stored value before other nodes read it.
 
     A total that is only stored is not rounded: it may be a part of a larger one."""
     node = nest.nodes[n]

@@ -55,7 +55,7 @@ class VariableBuffer(Temporary):
 
 
 class Ref(NamedTuple):
-    """The address of the first byte: in the buffer of a variable, a constant or a Scratch."""
+    """The address of a first byte: a place in the buffer of a variable, constant or Scratch."""
 
     buffer: Any
     offset: int = 0

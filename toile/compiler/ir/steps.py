@@ -89,13 +89,13 @@ class Moving:
         self.serial = next_serial()
 
 
-ALIGNMENT = 64  # bytes: of buffers; a cache line, and the width of the widest vector
+ALIGNMENT = 64  # bytes, for buffers: the size of a cache line and of the widest vector
 
 
 def alignment(ref: Ref) -> int:
     """The largest number of bytes, up to `ALIGNMENT`, that divides the address of a place.
 
-    The place of a loop's slice may move within a slice of a loop around it."""
+    If the buffer is a moving pointer, such as the slice of a loop, its own alignment counts."""
     given = ref.buffer.alignment if isinstance(ref.buffer, Moving) else ALIGNMENT
     return gcd(given, ref.offset)
 
@@ -158,7 +158,7 @@ class SwitchStep(LoopStep):
 
 
 class MadePlan:
-    """Steps, and the buffers of constants, results and whatever is not the plan's own."""
+    """Steps, and the buffers of constants, of results, and of whatever comes from outside."""
 
     program: Program
     steps: list[Any]

@@ -28,6 +28,6 @@ def whole(base: Var | Literal) -> View:
 
 
 def is_interleaved(view: View) -> bool:
-    """Whether a view has some of the elements of each cache line."""
+    """Whether a view has only some of the elements of each cache line."""
     steps = [abs(s) for s, n in zip(view.strides, view.shape, strict=True) if s and n > 1]
     return bool(steps) and 1 < min(steps) <= 64 // max(1, view.base.aval.dtype.itemsize)

@@ -16,7 +16,7 @@ from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite, splic
 from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
 from toile.engine.source import in_backward
 
-# Given an attention equation and those before it, the Program of its operands that replaces it.
+# Maps an attention equation and the ones before it to the Program that replaces it.
 Choice = Callable[[Equation, Sequence[Equation]], Program]
 
 

@@ -18,7 +18,7 @@ from toile.primitives.families import BroadcastInDim
 
 
 def fold_constants(program: Program) -> Program:
-    """Replace rank-0 results whose operands are all literals by literals, and empty results."""
+    """Replace results that are known at compile time, and arrays without elements, by literals."""
     return rewrite(program, _rule)
 
 
@@ -33,7 +33,7 @@ def _rule(new: Rewriter, e: Equation) -> Replacement:
 
 
 def _number(new: Rewriter, e: Equation) -> Replacement:
-    """The literal that replaces a number computed from literals, or an array of equal numbers."""
+    """What replaces a number, or an array of equal numbers, that is computed from literals."""
     if not e.ins or e.effects or e.op.multiple or e.op.axis_names:
         return None  # over named axes each device has its own result
     aval = e.outs[0].aval
@@ -54,7 +54,7 @@ def _number(new: Rewriter, e: Equation) -> Replacement:
 
 
 def _known(new: Rewriter, a: Atom, equal: bool) -> Any:
-    """The value of a literal, or (`equal`) that of all elements of an array; None if unknown."""
+    """The value of a literal or, if `equal`, of all elements of an array; None if unknown."""
     if not isinstance(a, Literal):
         return new.fill_of(a) if equal else None
     return None if equal and a.aval.shape else a.val

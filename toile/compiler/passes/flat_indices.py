@@ -1,4 +1,4 @@
-"""Elements at index vectors of several components: one index into the flattened array.
+"""Index vectors of several components become single indices into the flattened array.
 
     x[i, j] = reshape(x, (-1,))[i n + j]     for x of shape (m, n)
 
@@ -26,7 +26,7 @@ INDEX = np.dtype(np.int32)
 
 
 def flatten_indices(program: Program) -> Program:
-    """Replace gathers of single elements by several joined components."""
+    """Replace gathers of single elements whose index vectors are joined from several components."""
     if not any(e.op.by_index for e in program.equations):
         return program
     readers = readers_of(program)

@@ -1,9 +1,10 @@
-"""Concatenations of parts of arrays are read where the parts are.
+"""Concatenations need not be stored: loop nests can read the parts where they are.
 
     f(concatenate(x[n:], x[:n])) = f(select(i < m, pad(x[n:]), pad(x[:n])))
 
 Loop nests read padded arrays in place, so that the concatenation, such as that of `jnp.roll`, is
-not stored. For devices whose nests read the innermost axis at computed places.
+not stored. This is for devices whose nests can read elements at computed places along the innermost
+axis.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from toile.primitives.shapes import Iota, Pad, Slice
 MOST_PARTS = 4
 MOST_READERS = 4
 LEAST = 1 << 14  # elements
-SHARE = 16  # a small slice has at most this fraction of the elements
+SHARE = 16  # a slice is small if the whole has at least this many times its elements
 INT32 = np.dtype(np.int32)
 
 
 def read_parts(program: Program, can_fuse: Callable[[Equation], bool]) -> Program:
-    """The Program with such concatenations replaced; `can_fuse`: what loop nests compute."""
+    """The Program without such concatenations; `can_fuse(e)`: whether loop nests compute `e`."""
     if all(e.op.joined_axis is None for e in program.equations):
         return program
     program = _cut(program, can_fuse)
@@ -48,8 +49,9 @@ def read_parts(program: Program, can_fuse: Callable[[Equation], bool]) -> Progra
 def _read_in_nests(
     program: Program, can_fuse: Callable[[Equation], bool], sliced: bool = False
 ) -> set[Atom]:
-    """The concatenations that a few loop nests read; `sliced`: and small slices of which are taken
-    along other axes."""
+    """The concatenations that only a few loop nests read.
+
+    If `sliced`, small slices of them may also be taken, along other axes."""
     readers, outputs = readers_of(program), set(program.outputs)
     found: set[Atom] = set()
     for e in program.equations:
@@ -63,7 +65,7 @@ def _read_in_nests(
 
 
 def _is_cut(e: Equation, joined: Equation) -> bool:
-    """Whether an equation takes a small slice of a concatenation, with something of each part."""
+    """Whether an equation takes a small slice of a concatenation, but all of the joined axis."""
     op: Any = e.op
     axis, whole = joined.op.joined_axis or 0, joined.outs[0].aval
     return (op.views_part and SHARE * e.outs[0].aval.size <= whole.size
@@ -71,7 +73,7 @@ def _is_cut(e: Equation, joined: Equation) -> bool:
 
 
 def _cut(program: Program, can_fuse: Callable[[Equation], bool]) -> Program:
-    """Concatenate slices instead of slicing concatenations that would be stored only for that."""
+    """Concatenate slices instead of slicing concatenations that are stored only to be sliced."""
     wanted = _read_in_nests(program, can_fuse, sliced=True)
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
@@ -90,7 +92,7 @@ def _cut(program: Program, can_fuse: Callable[[Equation], bool]) -> Program:
 
 
 def _is_worthwhile(new: Rewriter, e: Equation) -> bool:
-    """Whether the largest part would be copied; loop nests store their results in place."""
+    """Whether the largest part would be copied. (Results of loop nests are stored in place.)"""
     out = e.outs[0].aval
     fits = 2 <= len(e.ins) <= MOST_PARTS and LEAST <= out.size < 1 << 31
     if not fits or not all(is_picked(a.aval, out, True) for a in e.ins):

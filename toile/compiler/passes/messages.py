@@ -2,11 +2,11 @@
 
     scatter_add(x, targets, gather(h, sources))   is   x[targets[e]] += h[sources[e]] for all e
 
-and each message may have a weight. The edges are sorted by target once for each pair of index
-arrays; each row of the result is then a sum of rows of h, computed where it is written. Rows that
-were not gathered are summed in the same way: reading them in the order of their targets is faster
-than updating the result in the order of the rows. Terms are added in the order of their edges.
-(Where a gather fills with zeros, those terms are left out.)
+Each message may have a weight. The edges are sorted by target once for each pair of index arrays;
+each row of the result is then a sum of rows of h, computed where it is written. Rows that were not
+gathered are summed in the same way: reading them in the order of their targets is faster than
+updating the result in the order of the rows. Terms are added in the order of their edges. (Terms
+for which a gather fills with zeros are left out.)
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _MOST = 2**31 - 1
 class EdgesByTarget(Operation):
     """Edges sorted by target: where the edges of each target end, and their sources.
 
-    Index arrays are [..., 1]. An edge counts if its ends are valid rows; an end that `clips` is
-    moved to the nearest row. Entries after the last edge are 0. `numbered` edges are given by their
-    own positions instead of their sources, which may then be missing."""
+    Index arrays are [..., 1]. An edge counts if its ends are valid rows. If an end `clips`, indices
+    that are out of bounds are moved to the nearest row. Entries after the last edge are 0. If
+    `numbered`, edges are given by their own positions instead of their sources; there may then be
+    no array of sources."""
 
     sources: int  # number of source rows
     targets: int
@@ -77,9 +78,9 @@ def _rows(xp: Any, indices: Any, count: int, clips: bool) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class GatherScatter(Operation):
-    """Rows that are sums of rows of h along sorted edges, added to the last operand x if given.
+    """Sums of rows of the first operand, h, along sorted edges, added to the last operand if given.
 
-    `weighted`: the numbers of the sorted edges and the weights of all edges follow the sources.
+    If `weighted`, the numbers of the sorted edges and the weights of all edges follow the sources.
     A row has `heads` equal parts, and an edge has a weight for each part."""
 
     weighted: bool = False

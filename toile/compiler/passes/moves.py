@@ -3,8 +3,8 @@
     transpose(f(transpose(x), 2)) = f(x, 2)
 
 Derivatives have such pairs: the cotangent of a transposed array is transposed back. Operands that
-were not rearranged are, which costs nothing for transposes and reversals: they are views. A product
-of matrices that is read transposed is computed transposed.
+were not rearranged then have to be, which costs nothing for transposes and reversals, because these
+are views. A product of matrices that is read transposed is computed transposed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST = 64  # elementwise operations between two rearrangements
 
 
 def cancel_moves(program: Program) -> Program:
-    """Compute elementwise results before rearrangements that are undone after them."""
+    """Rearrange operands instead of elementwise results where that undoes other rearrangements."""
     if not any(e.op.rearranges for e in program.equations):
         return program
     returned = set(program.outputs)
@@ -56,7 +56,7 @@ class _Between:
         self.moves: dict[Atom, Atom] = {}
 
     def ends(self, a: Atom) -> _Ends | None:
-        """The ends of the search from an atom on; None if it cannot be rearranged."""
+        """The ends of the search that begins at an atom; None if the atom cannot be rearranged."""
         if a not in self.found:
             self.found[a] = self._ends(a)
         return self.found[a]
@@ -77,7 +77,7 @@ class _Between:
         return _Ends(sum(x.undone for x in found if x), sum(x.others for x in found if x))
 
     def moved(self, a: Atom) -> Atom:
-        """The rearrangement of an atom for which there are `ends`."""
+        """An atom after the rearrangement; `ends` must not have returned None for it."""
         if a not in self.moves:
             self.moves[a] = self._moved(a)
         return self.moves[a]

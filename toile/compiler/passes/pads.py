@@ -1,4 +1,4 @@
-"""Sums of arrays padded with zeros (the derivative of slices) become concatenations.
+"""Sums of arrays padded with zeros (the derivatives of slices) become concatenations.
 
     pad(x, 0, n) + pad(y, m, 0)               = concatenate(x, y)       for x of size m, y of size n
     pad(x, m, n) + pad(y, m, n)               = pad(x + y, m, n)
@@ -7,7 +7,7 @@
     dynamic_update_slice(x, y, m) + pad(z, m) = dynamic_update_slice(x, y + z, m)
     dynamic_update_slice(x, x[m : m + n], m)  = x
 
-Exact except for the sign of zeros: -0 + 0 is 0, but a concatenation keeps -0.
+This is exact except for the sign of zeros: -0 + 0 is 0, but a concatenation keeps -0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST = 64  # parts of one array
 
 
 class _Parts(NamedTuple):
-    """An array that is zero except for parts along an axis, by where they begin."""
+    """An array that is zero except for parts along an axis; `at` maps starts to parts."""
 
     axis: int
     at: dict[int, Atom]

@@ -2,9 +2,9 @@
 
     x + pad(y, low, high) = dynamic_update_slice(x, x[low : low + n] + y, low)
 
-The padded array would be as large as x, and would be stored unless a loop nest computes the sum
-and can read the small array in place. Exact except for the sign of zeros outside the block, where
--0 + 0 is 0 and the update keeps -0.
+The padded array would be as large as x, and would be stored unless a loop nest computes the sum and
+can read the small array in place. This is exact except for the sign of zeros outside the block,
+where -0 + 0 is 0 but the update keeps -0.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from toile.primitives.dynamic_slices import DynamicUpdateSlice
 from toile.primitives.shapes import Slice
 
 LEAST = 4096  # elements of a sum
-SHARE = 4  # the sum has at least so many times the elements of the small array
+SHARE = 4  # the sum has at least this many times the elements of the small array
 INT32 = np.dtype(np.int32)
 
 
 def patch_sums(program: Program, can_fuse: Callable[[Equation], bool]) -> Program:
-    """The Program with such sums replaced; `can_fuse`: what loop nests compute."""
+    """The Program with such sums replaced; `can_fuse(e)`: whether a loop nest can compute `e`."""
     if all(e.op.margins is None for e in program.equations):
         return program
     readers = readers_of(program)

@@ -3,10 +3,10 @@
     einsum("bijd,bjd->bid", x, y) = sum(x * y[:, None], 2)
     einsum("bi,bj->bij", x, y)    = x[:, :, None] * y[:, None]
 
-Such a product reads each number once, or a few times from a cache: its time is that of the memory.
-A library would need copies, or tables of addresses; a loop nest reads the operands in place and
-computes what is around it, too. On a CPU, products of bytes are fast, and read bytes that a program
-converts to int32 before them.
+Such a product reads each number once, or a few times from a cache: its time is that of reading
+memory. A library would need copies, or tables of addresses; a loop nest reads the operands in place
+and computes what is around it, too. On a CPU, products of bytes are fast. If a program converts
+bytes to int32 before a product, the product therefore reads the bytes.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def multiply_vectors(program: Program) -> Program:
 
 
 def _applies(e: Equation) -> bool:
-    """Whether one operand of each product is a vector, there are many of them, or nothing is
-    summed; or whether it is a small product with a few vectors."""
+    """Whether nothing is summed, or there are many products of which one operand is a vector, or
+    there is a small product with a few vectors."""
     if e.op.kernel_family != "contraction":
         return False
     x, y = (a.aval for a in e.ins)
@@ -60,7 +60,7 @@ def _applies(e: Equation) -> bool:
 
 
 def _is_by_memory(op: Any, size: dict[str, int], results: int) -> bool:
-    """Whether a product takes the time of reading its operands."""
+    """Whether the time of a product is that of reading its operands."""
     long = {c for c, n in size.items() if n > 1}
     rows, columns = (long & set(some) for some in (op.lhs, op.rhs))
     kept, both = long & set(op.out), rows & columns
@@ -78,7 +78,7 @@ def _multiplied(op: DotGeneral, x: Any, y: Any) -> Any:
     size = dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True))
     summed = [c for c in size if c not in op.out]
     most = op.lhs if x.size >= y.size else op.rhs
-    # The axes of the larger operand in their order, which is that of its elements in memory.
+    # The axes of the larger operand keep their order, in which its elements are stored.
     order = op.out if not summed else "".join([*(c for c in size if c not in most), *most])
     full = tuple(size[c] for c in order)
     product = mul(*(_spread(convert(a, work), labels, order, full)
@@ -118,7 +118,7 @@ def multiply_bytes(program: Program) -> Program:
 
 
 def _bytes_of(new: Rewriter, a: Atom) -> Atom | None:
-    """The 8-bit integers that an atom is converted from, without a change modulo 2**32."""
+    """The 8-bit integers that an atom was converted from without a change modulo 2**32, or None."""
     made = new.producer(a)
     if made is None or not made.op.only_rounds or a.aval.dtype.name not in _WIDE:
         return None

@@ -1,9 +1,9 @@
-"""Random keys become arrays of numbers, and random bits integer arithmetic.
+"""Random keys become arrays of numbers, and random bits become integer arithmetic.
 
 `lower_random` writes threefry2x32 as an elementwise operation on words, which fuses with the code
-that uses the bits; keys are unwrapped before and wrapped after. `physical_keys` then gives every
-key variable, here and in the Programs that operations carry, the type of its uint32 buffer with one
-more axis: later passes see no keys.
+that uses the bits; keys are unwrapped before it and wrapped after it. `physical_keys` then gives
+every key variable, here and in the Programs that operations carry, the type of its uint32 buffer
+with one more axis: later passes see no keys.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def spliced(new: Rewriter, e: Equation, build: Build, ins: Sequence[Atom]) -> At
 
 
 def lower_random(program: Program) -> Program:
-    """Random operations on threefry keys as integer arithmetic, bit for bit."""
+    """Write random operations on threefry keys as integer arithmetic that gives the same bits."""
     if all(e.op.hash_words is None for e in program.equations):
         return program
     return rewrite(program, _random_rule)
@@ -58,7 +58,7 @@ def lower_random(program: Program) -> Program:
 def _random_rule(new: Rewriter, e: Equation) -> Replacement:
     if e.op.hash_words is None:
         return None
-    keys = next((a.aval for a in (*e.ins, e.outs[0]) if _is_key(a)), None)  # None: words
+    keys = next((a.aval for a in (*e.ins, e.outs[0]) if _is_key(a)), None)  # None if all are words
     if keys is not None and dtypes.key_words(keys.dtype) != WORDS:
         return None
     ins = [_unwrapped(new, e, a) if _is_key(a) else a for a in e.ins]

@@ -1,6 +1,6 @@
-"""Values that repeat along axes are computed once, and sums over these axes are products.
+"""Values that repeat along axes are computed once, and sums over these axes become products.
 
-    f(broadcast(x), 2) = broadcast(f(x, 2))             if x is computed by element, as f(x, 2) is
+    f(broadcast(x), 2) = broadcast(f(x, 2))             if x, like f(x, 2), is computed by element
     sum(f(broadcast(x), 2), new axes) = n f(x, 2)
 
 Gradients of sums are broadcast, and then for example converted to the dtype of the operand.
@@ -53,8 +53,9 @@ def _is_broadcast(new: Rewriter, a: Atom) -> bool:
 
 
 def _is_number(count: int, dtype: Any) -> bool:
-    """Whether a sum of equal numbers may be a product with their count: the dtype must represent
-    it, unless integers wrap around. Complex products may be NaN where sums are infinite."""
+    """Whether a sum of equal numbers may become a product with their count. The dtype must
+    represent the count, unless its integers wrap around. Complex products may be NaN where sums are
+    infinite."""
     kind = dtypes.kind(dtype)
     return kind in "iu" or kind == "f" and float(np.asarray(count).astype(dtype)) == count
 
@@ -66,7 +67,7 @@ class _Repeats:
         self.new, self.uses = new, uses
         self.found: dict[Atom, frozenset[int]] = {}
         self.arrays = False  # whether an array is broadcast: sums of numbers cost nothing
-        self.computed = False  # whether such an array is computed by element
+        self.computed = False  # whether such an array is computed element by element
         self.made: dict[Atom, Atom] = {}
 
     def axes(self, a: Atom) -> frozenset[int]:
@@ -120,7 +121,7 @@ class _Repeats:
         return self.new.add(BroadcastInDim(aval.shape, kept), [once], e, aval)
 
     def product(self, e: Equation, axes: frozenset[int], count: int) -> Var:
-        """The sum over the axes that do not repeat, times the number of repetitions."""
+        """The sum over the axes along which nothing repeats, times the number of repetitions."""
         op: Any = e.op
         total = self.without(e.ins[0], axes)
         rest = [d for d in range(e.ins[0].aval.ndim) if d not in axes]

@@ -1,4 +1,4 @@
-"""What passes share: go through the equations of a Program and replace some of them."""
+"""What passes share: they go through the equations of a Program and replace some of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Rewriter:
             aval: Aval | None = None) -> Var:
         """Add an equation with one result in the place of the equation `at`; returns the result.
 
-        `aval`: that of the result, if it is known."""
+        `aval` is that of the result, if it is known."""
         out = Var(infer_list(op, [a.aval for a in ins])[0] if aval is None else aval)
         self.keep(Equation(op, list(ins), [out], at.source, at.scope))
         return out
@@ -80,7 +80,7 @@ def rewrite(program: Program, rule: Rule) -> Program:
             if ins != e.ins:
                 e = Equation(e.op, ins, e.outs, e.source, e.scope)
         found = rule(new, e)
-        if found is None:  # as `new.keep` does
+        if found is None:  # does the same as `new.keep`
             keep(e)
             for o in e.outs:
                 producers[o] = e
@@ -94,7 +94,7 @@ def splice(program: Program, args: Sequence[Atom], keep: Callable[[Equation], No
            at: Equation, nested: bool = False) -> list[Atom]:
     """Add the equations of a Program in the place of another equation; returns its results.
 
-    `nested`: they keep their own sources, and their scopes are inside the other equation's."""
+    If `nested`, they keep their own sources, and their scopes are inside the other equation's."""
     env: dict[Any, Atom] = dict(zip(program.inputs, args, strict=True))
     source, scope = at.source, at.scope
     for e in program.equations:
@@ -107,7 +107,7 @@ def splice(program: Program, args: Sequence[Atom], keep: Callable[[Equation], No
 
 
 def readers_of(program: Program) -> dict[Atom, list[Equation]]:
-    """The equations that read each variable, once each: x + x is one reader."""
+    """The equations that read each variable, each listed once: x + x is one reader."""
     found: dict[Atom, list[Equation]] = {}
     for e in program.equations:
         for a in dict.fromkeys(e.ins):

@@ -3,8 +3,8 @@
     x[arange(n), i] = take_along_axis(x, i[:, None], 1)[:, 0]
 
 is the usual way to select the score of each label or action, and its gradient adds to one element
-of each row. Only `i` remains to be looked up, nothing can collide, and the next pass can compare
-instead (`row_picks`).
+of each row. After this pass only `i` remains to be looked up, updates cannot collide, and the next
+pass (`row_picks`) can replace the lookup by comparisons.
 """
 
 from __future__ import annotations

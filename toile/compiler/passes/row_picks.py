@@ -5,7 +5,7 @@ Labels select log-probabilities this way, and the gradient puts one number into 
     take_along_axis(x, i[:, None], 1) = sum(where(count == i, x, 0))    for x that is not stored
     zeros.at[rows, i].add(u)          = where(count == i, u, 0)
 
-so that a loss and its gradient read the logits once. Exact except for the sign of zeros.
+A loss and its gradient then read the logits only once. This is exact except for the sign of zeros.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _is_within_rows(e: Equation) -> bool:
 
 
 def _unfused_readers(program: Program) -> dict[Atom, int]:
-    """For each gather's operand and scatter's result: how many readers cannot fuse with it.
+    """For each gather's operand and each scatter's result: how many readers cannot fuse with it.
 
     A Program's result counts as such a reader."""
     found: dict[Atom, int] = {}
@@ -79,7 +79,7 @@ def _unfused_readers(program: Program) -> dict[Atom, int]:
 
 
 def _hits(op: Any, indices: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """A mask of the element that each row's index names, and the index of each row."""
+    """A mask of the element that each row's index selects, and the index of each row."""
     which = reshape(indices, shape[:-1])
     if which.dtype.itemsize < 4:
         which = convert(which, np.dtype(np.int32))

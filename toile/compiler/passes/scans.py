@@ -62,7 +62,7 @@ class Loop:
 
     def mapped(self, part: Program, args: Sequence[Atom], differ: Sequence[bool],
                late: bool = False) -> list[Atom]:
-        """A part of the body computed for all steps at once; `differ`: what varies by step."""
+        """Compute a part of the body for all steps at once; `differ`: which arguments vary."""
         dims = [0 if d else None for d in differ]
         program, _ = vmap_program(part, (None, self.op.length), dims, True)
         return self.inlined(program, args, late)

@@ -1,9 +1,9 @@
-"""A choice between two cheap results, as a selection of elements.
+"""A choice between two cheap results becomes a selection of elements.
 
     cond(p, lambda: f(x), lambda: x) = select(p, f(x), x)     if f costs little
 
-On a GPU, a choice is a node of a graph that waits for all others, and starts another graph. To
-compute both results and select one takes a single kernel, which is fused with its neighbors.
+On a GPU, a choice is a node of a graph that waits for all others, and starts another graph.
+Computing both results and selecting one takes a single kernel, which is fused with its neighbors.
 """
 
 from __future__ import annotations

@@ -60,14 +60,16 @@ def _only_sliced(program: Program) -> dict[Atom, Equation]:
 
 
 def _beside(e: Equation, slices: list[Any]) -> bool:
-    """Whether slices of a padded array take all of its padded axes."""
+    """Whether slices of a padded array take the whole of each padded axis."""
     shape = e.outs[0].aval.shape
     return all((s.starts[d], s.limits[d], s.strides[d]) == (0, shape[d], 1)
                for d, margins in enumerate(e.op.margins or ()) if any(margins) for s in slices)
 
 
 def _cut(new: Rewriter, op: Any, a: Atom, cut: dict[Atom, Equation], at: Equation) -> Atom:
-    """The slice of an atom; if its equation is to be cut, computed from slices of its operands."""
+    """The slice of an atom.
+
+    If the equation of the atom is to be cut, the slice is computed from slices of operands."""
     if a.__class__ is Literal or not a.aval.shape:
         return a
     e = cut.get(a)

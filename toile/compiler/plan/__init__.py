@@ -1,1 +1,1 @@
-"""From a Program to its plan: which kernels, what is recomputed, and where buffers lie."""
+"""From a Program to its plan: which kernels run, what is recomputed, and where buffers lie."""

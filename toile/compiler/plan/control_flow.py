@@ -51,14 +51,14 @@ class _Carries:
         self.writes: list[Ref] = []  # where it writes the carries that change
 
     def bind_fixed(self, i: int) -> None:
-        """Let the body read a carry that does not change where its initial value is stored."""
+        """Let the body read an unchanging carry from the place of its initial value."""
         self.refs[i] = self.plan.contiguous(self.inits[i]).ref
 
     def bind_moving(self, step: LoopStep, trips: int | None) -> None:
         """Choose where the body reads and writes its other carries, and stage their initial values.
 
-        With a known number of trips the last write goes to the final place; otherwise the value
-        must be copied from where the body would read it next."""
+        If the number of iterations is known, the last write goes to the final place. Otherwise, the
+        value must be copied from where the body would read it next."""
         for i in self.moving:
             bind = self._bind_updated if self._updated_in_place(i) else self._bind_swapped
             bind(step, i, trips)
@@ -89,7 +89,7 @@ class _Carries:
         """Give a carry two alternating buffers."""
         out = self.finals[i]
         even = odd = None
-        if trips is not None:  # the value after `trips` steps is in the buffer of that parity
+        if trips is not None:  # after `trips` steps the value is in the buffer of that parity
             even, odd = (out.ref, None) if trips % 2 == 0 else (None, out.ref)
         even = even or self.plan.scratch(out.size * out.dtype.itemsize)
         odd = odd or self.plan.scratch(out.size * out.dtype.itemsize)

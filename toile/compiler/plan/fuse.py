@@ -114,8 +114,8 @@ class Fusion:
     def _known(self, e: Equation) -> Group | None:
         """The unchanged group that an equation is already in, if there is one.
 
-        Its later members are added before their turn. That creates no cycle: each new group is made
-        of equations that were in one group before, and those groups could be ordered."""
+        Its later members are added before they are reached. That creates no cycle: each new group
+        is made of equations that were in one group before, and those groups could be ordered."""
         assert self.homes is not None
         home = self.homes.get(e.outs[0]) if e.outs else None
         found = self.again.get(home)
@@ -142,7 +142,7 @@ class Fusion:
         """Update `before` of all groups after `group` got these producers."""
         added = group.before
         for p in producers:
-            if p is not group and p.id in self.groups:  # it may be merged into `group` by now
+            if p is not group and p.id in self.groups:  # it may have been merged into `group`
                 added |= p.before | (1 << p.id)
                 group.direct |= 1 << p.id
                 p.readers.add(group.id)
@@ -269,7 +269,7 @@ class Fusion:
         return any(group.is_reduced(group.maps[b]) for b in bases if self.group_of.get(b) is group)
 
     def _has_stages(self, group: Group) -> bool:
-        """Whether reduced values can be used inside the group: row by row, in one thread."""
+        """Whether reduced values can be used inside the group: if one thread works row by row."""
         return group.rows and group.row_by_row(self.limits)
 
     # ---- merging groups
@@ -399,7 +399,7 @@ class Fusion:
         for v in other.maps:
             self.group_of[v] = home
         del self.groups[other.id]
-        # Bits of merged groups may remain in `before`: nobody reads them.
+        # Bits of merged groups may remain in `before`: they are never read.
         gone, mine = 1 << other.id, 1 << home.id
         home.before = (home.before | other.before) & ~gone & ~mine
         for i in _bits(other.direct):
@@ -412,7 +412,7 @@ class Fusion:
         self._pass_on(home)
 
     def _leave_alone(self) -> None:
-        """What picks elements, and fused with nothing, has a kernel of its own."""
+        """Give an equation that picks elements a kernel of its own if it was fused with nothing."""
         for group in self.groups.values():
             if group.fusible and len(group.members) == 1 and group.members[0].equation.op.picks:
                 group.fusible = False
@@ -449,7 +449,7 @@ def _bits(word: int) -> Iterator[int]:
 
 
 def _unify(home: Group, other: Group, pairs: Any) -> dict[int, int] | None:
-    """Axes of `home` for the axes of `other`, such that paired values have equal maps."""
+    """Find axes of `home` for the axes of `other`, such that paired values have equal maps."""
     names: dict[int, int] = {}
     for ours, theirs in pairs:
         for t, u in zip(ours, theirs, strict=True):
@@ -474,5 +474,5 @@ def fuse(
     """Group the equations of a Program; `can_fuse(e)`: whether a loop nest can compute `e`.
 
     With `homes`, two equations are fused only if their results have the same home; `whole` holds
-    the groups of homes in which no equation has changed, which are kept."""
+    the groups that are kept: those of homes in which no equation has changed."""
     return Fusion(program, can_fuse, limits, homes, whole or {}).run()

@@ -146,8 +146,9 @@ def planned(program: Program, target: Target, **where: Any) -> Plan:
 class Plan(MadePlan):
     """Steps and buffers; has the methods that lowerings call.
 
-    The body of a loop is a Plan too: `inputs` and `outputs` say where its values are outside,
-    `around` is the Plan of the loop, and `fixed` are the buffers that the loop does not change."""
+    The body of a loop is a Plan too: `inputs` and `outputs` say where its inputs and outputs are
+    stored, `around` is the Plan of the loop, and `fixed` are the buffers that the loop does not
+    change."""
 
     around: Plan | None
 
@@ -194,7 +195,7 @@ class Plan(MadePlan):
 
     # ---- buffers
     def bind_outputs(self) -> None:
-        """Let results be computed directly in output buffers, in several if need be."""
+        """Let results be computed directly in output buffers, in several of them if necessary."""
         for i, o in enumerate(self.program.outputs):
             if o.__class__ is not Var or o.aval.size == 0:
                 continue
@@ -224,7 +225,7 @@ class Plan(MadePlan):
             if known or last[base] != i or not is_whole(view) or 0 in view.shape:
                 continue
             bases = [fused.view(a).base for a in e.ins]
-            if bases.count(base) == 1 and e.outs[0] not in bases:  # the update is not in its place
+            if bases.count(base) == 1 and e.outs[0] not in bases:  # no operand lies in the result
                 self.refs[base] = self.ref(e.outs[0])
 
     def _last_readers(self) -> dict[Any, int]:

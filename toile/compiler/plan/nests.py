@@ -99,7 +99,7 @@ class _Builder:
         return self.node(Apply(op, args, dtype))
 
     def picked(self, member: Member, places: Sequence[tuple[int, int]], index: np.dtype) -> int:
-        """The node of an element of the first operand: `places` are axes of the operand with the
+        """The node of an element of the first operand: `places` pairs axes of the operand with
         nodes of positions along them, which are inside the operand."""
         a = member.equation.ins[0]
         operand = self._load(a, member.ins[0], True)
@@ -224,7 +224,7 @@ class _Axes:
         return Place(base, offset, tuple(by_axis.get(a, 0) for a, _ in self.axes), dtype)
 
     def numbered(self, node: Node) -> Node:
-        """A node that refers to axes by position."""
+        """A node, changed so that it refers to axes by position."""
         if not isinstance(node, Index):
             return node
         return Index(tuple(self.position[a] for a in node.axes if a in self.position), node.dtype)
@@ -250,7 +250,7 @@ def _collapsed(axes: list[int], extents: dict[int, int], every: list[dict[int, i
 
 
 def _follow(before: int, a: int, count: tuple[int, ...]) -> bool:
-    """Whether a count traverses two axes as if they were one, or neither."""
+    """Whether a count traverses two axes as if they were one, or traverses neither."""
     if before not in count:
         return a not in count
     place = count.index(before) + 1
@@ -258,7 +258,7 @@ def _follow(before: int, a: int, count: tuple[int, ...]) -> bool:
 
 
 def rounding(nest: LoopNest, excess: bool) -> LoopNest:
-    """The nest that rounds narrow floats after each operation.
+    """The nest, changed so that it rounds narrow floats after each operation.
 
     float16 is always rounded: otherwise an overflow would go unnoticed. bfloat16 has float32's
     range; it is rounded when stored, or after each operation if no excess precision is allowed."""

@@ -1,6 +1,6 @@
 """The order of fused groups: after what they read, and updates of an array after its other readers.
 
-An update (a scatter, or a slice that is replaced) can be in place if nothing reads its operand
+An update (a scatter, or a slice that is replaced) can be done in place if nothing reads its operand
 afterwards. Where other readers of the operand can run first, they do.
 """
 
@@ -16,7 +16,7 @@ from toile.compiler.ir.groups import Group
 def ordered(
     groups: Mapping[int, Group], position: Callable[[Group], int], base: Callable[[Any], Any]
 ) -> list[Group]:
-    """The groups by dependencies, each near its last equation.
+    """The groups, each after those it depends on and near the place of its last equation.
 
     `position` gives the place of a group's last equation, `base` the variable that holds the
     elements of an atom."""

@@ -1,4 +1,4 @@
-"""Parts of a concatenation, and what is padded, are computed directly in their place in the result.
+"""Parts of concatenations, and arrays that are padded, are computed in place in the result.
 
     c = concatenate(f(x), g(y))     f and g store into c, and nothing is copied
     p = pad(f(x))                   f stores into p, and only the margins are filled
@@ -48,7 +48,7 @@ def _parts(fused: Fused, e: Equation, whole: View) -> Iterator[tuple[Atom, int]]
     elif margins is not None and not fused.group_of[e.outs[0]].fusible and all(
             low >= 0 and high >= 0 and not between for low, high, between in margins):
         yield e.ins[0], sum(low * s for (low, _, _), s in zip(margins, whole.strides, strict=True))
-    elif e.op.updates and 2 * e.ins[1].aval.size >= e.ins[0].aval.size:  # else it is in place
+    elif e.op.updates and 2 * e.ins[1].aval.size >= e.ins[0].aval.size:  # else updated in place
         at = e.op.placed_at(e.ins)
         if at is not None:
             yield e.ins[1], sum(a * s for a, s in zip(at, whole.strides, strict=True))

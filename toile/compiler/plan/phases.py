@@ -41,7 +41,7 @@ class Phases:
         return self.around
 
     def of(self, e: Equation) -> str:
-        """The pass of an equation of the Program, or of one inside a loop of its own."""
+        """The pass of an equation that is in the Program or in the body of one of its loops."""
         return self.found.get(id(e)) or (BACKWARD if is_backward(e) else self.around)
 
 

@@ -32,7 +32,7 @@ class _Places:
     def __init__(self, b: Any, member: Member, dtype: np.dtype):
         self.b, self.member, self.dtype = b, member, dtype
         self.places: list[tuple[int, int]] = []  # axes, and positions along them
-        self.inside: int | None = None  # None: they always are
+        self.inside: int | None = None  # None if all always are
 
     def number(self, value: int) -> int:
         return self.b.number(value, self.dtype)

@@ -27,7 +27,7 @@ def assign(intervals: Sequence[Interval]) -> tuple[dict[Hashable, int], int]:
     """An offset for each buffer, and the bytes of the arena.
 
     The largest are placed first, each in the lowest gap between those that are in use at the same
-    time. This is close to the optimum, and independent of the order of equal programs."""
+    time. The result is close to the optimum, and equal programs get the same one."""
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last; by offset
     offsets: dict[Hashable, int] = {}
     total = 0

@@ -9,7 +9,8 @@ def reciprocal_products(nest: LoopNest) -> frozenset[int]:
     """The divisions of a row by one number that may become products with its reciprocal.
 
     That adds one rounding. It is allowed where the result has the rounding errors of a root or a
-    transcendental function anyway: the numerator has them, or all that the quotient leads to."""
+    transcendental function anyway: the numerator has them, or everything that the quotient leads to
+    has them."""
     if nest.kind == "column":
         return frozenset()
     _, varies = levels(nest)
@@ -54,6 +55,6 @@ def _only_inexact_users(nest: LoopNest, inexact: list[bool]) -> list[bool]:
 
 
 def _adds_products(nest: LoopNest, added: Apply) -> bool:
-    """Whether a sum is one of products. They may be rounded once more or less anyway: a product and
-    a sum may be contracted."""
+    """Whether a sum adds products. Such a sum may be rounded once more or less anyway, because a
+    product and a sum may be contracted."""
     return all(isinstance(m := nest.nodes[a], Apply) and m.op.is_product for a in added.args)

@@ -7,8 +7,8 @@ only loop nests read it, and if what they read instead (the nearest values that 
 anyway) moves fewer bytes than storing it and reading it back. The group of each reader then gets a
 copy of the few cheap equations. The normalizations of a deep network keep one array per layer, not
 four. If a backend allows it (`more`), small values such as the means of rows are stored for this,
-and what needs less memory is preferred: a value is not recomputed from others that would have to
-stay in memory for it and are larger.
+and the choice that needs less memory is preferred: a value is not recomputed from larger ones that
+would have to stay in memory for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from toile.engine.records import dataclass
 from toile.primitives.shapes import ReducePrecision
 
 MOST_EQUATIONS = 12  # that recomputing a value may take
-# The same if memory matters, as on a GPU, which waits for memory: also costly functions.
+# The limits if memory matters, as on a GPU, which waits for memory; some costly functions count.
 MORE_EQUATIONS, MOST_COSTLY = 15, 2
 LEAST_BYTES = 1 << 18  # of a value that is worth recomputing
 ROUNDED = {BFLOAT16: ReducePrecision(8, 7), FLOAT16: ReducePrecision(5, 10)}
@@ -66,7 +66,7 @@ class _Recomputing:
         self.last_read = self._last_reads()
         self.sources: dict[Atom, set[Atom]] = {}  # of values that are not stored
         self.denied: set[Atom] = set()
-        self.strict = False  # each value must need as much memory as its sources, for itself
+        self.strict = False  # whether each value must need at least as much memory as its sources
         # The new Program.
         self.equations: list[Equation] = []
         self.copies: dict[tuple[int, Atom], Atom] = {}
@@ -74,7 +74,7 @@ class _Recomputing:
         self.changed: set[int] = set()  # changed groups
 
     def _last_reads(self) -> dict[Atom, int]:
-        """The position of the last equation that reads each value; inputs and results stay."""
+        """The position of the last equation that reads each value; inputs and results are kept."""
         last = {}
         for i, e in enumerate(self.program.equations):
             for a in e.ins:
@@ -85,8 +85,8 @@ class _Recomputing:
 
     # ---- what not to store
     def choose(self) -> None:
-        """Decide which values are not stored: by the bytes that are moved; if memory matters, also
-        in two other ways, of which the one that needs the least memory is used."""
+        """Decide, by the bytes that are moved, which values are not stored. If memory matters,
+        decide in two other ways, too, and use the decision that needs the least memory."""
         self._attempt()
         if not self.more or not self.gone:
             return
@@ -106,7 +106,7 @@ class _Recomputing:
                 self._consider(e, e.outs[0])
 
     def _longer(self, v: Atom, sources: set[Atom]) -> set[Atom]:
-        """The sources that would stay in memory for longer, until the value is read last."""
+        """The sources that would stay in memory for longer: until the last read of the value."""
         end = self.last_read[v]
         return {a for a in sources if self.last_read.get(a, end) < end}
 
@@ -317,8 +317,8 @@ def _bytes(atoms: set[Atom]) -> int:
 def recompute(fused: Fused, more: float = 0.0) -> Recomputed | None:
     """The Program in which cheap values are recomputed where they are read; None if none are.
 
-    `more`: a fraction of a value's bytes. So many extra bytes may be moved to save memory, and each
-    small value stored for this may have so many."""
+    `more` is a fraction of a value's bytes: that many extra bytes may be moved to save memory, and
+    each small value that is stored for this may have that many."""
     work = _Recomputing(fused, more)
     work.choose()
     return work.rewritten() if work.gone else None

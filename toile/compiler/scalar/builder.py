@@ -2,9 +2,9 @@
 
 A `Value` names a register of the code being written. A printer (LLVM text for the CPU, CUDA text
 for the GPU) supplies a dozen methods on real numbers, integers and booleans; `Arithmetic` builds
-complex arithmetic on them, and `compiler.scalar.mathematics` the functions. Operands may be Python
-numbers: they become constants of the other operand's dtype. Functions without code for a dtype
-raise `Unsupported`, and the equation runs eagerly.
+complex arithmetic on them, and `compiler.scalar.mathematics` builds the functions. Operands may be
+Python numbers: they become constants of the other operand's dtype. Functions without code for a
+dtype raise `Unsupported`, and the equation runs eagerly.
 May import the engine only.
 """
 
@@ -36,9 +36,9 @@ class Unsupported(Exception):
 class Value(NamedTuple):
     """A scalar in a register.
 
-    `dtype` is the logical one. float16 and bfloat16 live in float32 registers and are rounded only
-    by `convert` to their dtype, `reduce_precision` and `store`. A complex number is two registers,
-    of which `name` is the real part."""
+    `dtype` is the logical dtype. float16 and bfloat16 live in float32 registers and are rounded
+    only by `convert` to their dtype, `reduce_precision` and `store`. A complex number is two
+    registers, of which `name` is the real part."""
 
     name: str
     dtype: Dtype
@@ -77,7 +77,7 @@ def integers_like(dtype: Dtype) -> Dtype:
 
 
 class Printer(ABC):
-    """What a backend writes: memory, constants and instructions, the last for real numbers only."""
+    """What a backend writes: memory accesses, constants, and instructions on real numbers."""
 
     # ---- memory; `index` counts elements of an array without gaps
     @abstractmethod
@@ -90,7 +90,7 @@ class Printer(ABC):
 
     @abstractmethod
     def bits_argument(self, text: Any, dtype: Dtype, imag: Any = None) -> Value:
-        """A scalar from an i64 with its bits as in memory; `imag`: those of the imaginary part."""
+        """A scalar from an i64 with its bits as in memory; `imag` has the imaginary part's bits."""
 
     @abstractmethod
     def lookup(self, name: str, table: Sequence[float], index: Value) -> Value:
@@ -124,15 +124,15 @@ class Printer(ABC):
 
     @abstractmethod
     def unary(self, name: str, x: Value) -> Value:
-        """neg abs sqrt floor ceil round_even trunc (floats), not population_count clz (ints)."""
+        """neg, abs, sqrt, floor, ceil, round_even, trunc (floats); not, population_count, clz."""
 
     @abstractmethod
     def binary(self, name: str, x: Value, y: Value) -> Value:
-        """add sub mul div rem minimum maximum copysign and or xor, and the three shifts.
+        """add, sub, mul, div, rem, minimum, maximum, copysign, and, or, xor; and the three shifts.
 
         Integers wrap; `div` and `rem` of integers truncate and may assume that the divisor is not
-        zero and the result does not overflow, shifts that the count is below the width. The extrema
-        propagate NaN."""
+        zero and the result does not overflow; shifts may assume that the count is below the width.
+        The extrema propagate NaN."""
 
     @abstractmethod
     def fma(self, x: Operand, y: Operand, z: Operand) -> Value:
@@ -140,7 +140,7 @@ class Printer(ABC):
 
     @abstractmethod
     def compare(self, relation: str, x: Value, y: Value) -> Value:
-        """eq ne lt le gt ge; with a NaN all are false except `ne`."""
+        """eq, ne, lt, le, gt, ge; if an operand is NaN, all are false except `ne`."""
 
     @abstractmethod
     def choose(self, condition: Value, x: Value, y: Value) -> Value:
@@ -156,7 +156,7 @@ class Printer(ABC):
 
     @abstractmethod
     def within(self, x: Value, low: float | None, high: float) -> Value:
-        """A float clamped between two constants (or below one), in few instructions; NaN stays."""
+        """A float clamped between two constants (or below one), in few instructions; keeps NaN."""
 
 
 # The smallest normal number, and a power of 2 that scales numbers near it to mid-range.
@@ -173,7 +173,7 @@ class Arithmetic(Printer):
         return [x if isinstance(x, Value) else self.constant(x, dtype) for x in xs]
 
     def real(self, x: Value) -> Value:
-        """Real part; of a real number, itself."""
+        """Real part; a real number is returned unchanged."""
         return Value(x.name, part(x.dtype)) if x.imag else x
 
     def imag(self, x: Value) -> Value:
@@ -206,7 +206,7 @@ class Arithmetic(Printer):
 
     # ---- arithmetic
     def add(self, x: Operand, y: Operand) -> Value:
-        """Sum; of booleans, their disjunction."""
+        """Sum; for booleans, the disjunction."""
         x, y = self.operands(x, y)
         return self.binary("or", x, y) if x.dtype == BOOL else self._both("add", x, y)
 
@@ -215,7 +215,7 @@ class Arithmetic(Printer):
         return self._both("sub", x, y)
 
     def mul(self, x: Operand, y: Operand) -> Value:
-        """Product; of booleans, their conjunction."""
+        """Product; for booleans, the conjunction."""
         x, y = self.operands(x, y)
         if x.dtype == BOOL:
             return self.binary("and", x, y)
@@ -226,7 +226,7 @@ class Arithmetic(Printer):
                             self.add(self.mul(a, d), self.mul(b, c)))
 
     def div(self, x: Operand, y: Operand) -> Value:
-        """Quotient; of integers rounded toward zero, and -1 if the divisor is zero."""
+        """Quotient; that of integers is rounded toward zero, and -1 if the divisor is zero."""
         x, y = self.operands(x, y)
         if kind(x.dtype) in "iu":
             quotient = self.binary("div", x, self._divisor(x, y))
@@ -238,7 +238,7 @@ class Arithmetic(Printer):
         return self._divide_complex(x, y)
 
     def quotient(self, x: Value, y: Value) -> Value:
-        """x / y within 1.5 ulp as x (1 / y), for many x and one y: the reciprocal is computed once.
+        """x / y as x (1 / y), within 1.5 ulp, for many x and one y with one reciprocal.
 
         A divisor whose reciprocal is not a normal number is scaled first, so that zeros, infinities
         and NaN are those of a division."""
@@ -277,7 +277,7 @@ class Arithmetic(Printer):
                             self.select(zero, self.div(b, size), im))
 
     def rem(self, x: Operand, y: Operand) -> Value:
-        """Remainder with the sign of the dividend; of an integer by zero, the dividend."""
+        """Remainder with the sign of the dividend; if an integer divisor is zero, the dividend."""
         x, y = self._ordered(x, y)
         if kind(x.dtype) == "f":
             return self.fmod(x, y)
@@ -319,11 +319,11 @@ class Arithmetic(Printer):
         return self.unary("sqrt", x)
 
     def floor(self, x: Value) -> Value:
-        """Largest integer not above."""
+        """Largest integer not above x."""
         return self.unary("floor", x)
 
     def ceil(self, x: Value) -> Value:
-        """Smallest integer not below."""
+        """Smallest integer not below x."""
         return self.unary("ceil", x)
 
     def trunc(self, x: Value) -> Value:
@@ -466,8 +466,9 @@ class Arithmetic(Printer):
         return self.cast(self.real(x), dtype)
 
     def to_odd(self, x: Value, y: Value) -> Value:
-        """float64 x, whose float32 conversion is y, rounded to odd: rounding that again is the same
-        as rounding x once. Inexact results are truncated toward zero and get their last bit set."""
+        """float64 x, whose float32 conversion is y, rounded to odd: rounding the result again is
+        the same as rounding x once. Inexact results are truncated toward zero and get their last
+        bit set."""
         back = self.cast(y, FLOAT64)
         bits = self.bitcast(y, INT32)
         cut = self.select(self.gt(self.abs(back), self.abs(x)), self.sub(bits, 1), bits)

@@ -1,7 +1,7 @@
 """Which equations loop nests can compute: scalar functions, reductions and iotas.
 
-Backends differ only in their printers. Whether an operation has code for some dtypes is found by
-trying to write it once.
+Backends differ only in their printers. Whether an operation has code for some dtypes is found out
+by trying to write it once.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _sample(dtype: np.dtype, names: Callable[[np.dtype], str]) -> Value:
 
 
 def rounded(k: Arithmetic, op: Operation, xs: list[Value], dtype: np.dtype) -> Value:
-    """An operation on narrow floats, rounded; if it has several steps, after each."""
+    """An operation on narrow floats, rounded (after each step, if it has several)."""
     def once(x: Value) -> Value:
         return narrowed(k, Value(x.name, dtype))
 

@@ -38,7 +38,7 @@ class Work(NamedTuple):
     equations: tuple[Equation, ...]
     stored: Mapping[Any, Sequence[Any]]  # by buffer: the variables that are stored in it
     accesses: Sequence[Access]
-    in_place: frozenset[tuple[Any, Any]] = frozenset()  # buffers read and written by element
+    in_place: frozenset[tuple[Any, Any]] = frozenset()  # (read, written) element by element
     number: int = 0  # position among the works of its owner, as lowered
 
 
@@ -57,7 +57,7 @@ class Place(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A scan; at each turn the pointer of a slice is set: (key, base, offset, stride)."""
+    """A scan; in each iteration, the pointers of `slices` (key, base, offset, stride) are set."""
 
     step: Any
     trips: int
@@ -69,8 +69,8 @@ class Loop(NamedTuple):
 class While(NamedTuple):
     """A loop that runs while its condition holds.
 
-    Pointers are swapped after each turn; if the device `copies`, the value at the first of a pair
-    is then copied to the second, and the pointers are swapped back."""
+    Pointers are swapped after each iteration; if the device `copies`, the value at the first of a
+    pair is then copied to the second, and the pointers are swapped back."""
 
     step: Any
     condition: Sequence[Any]
@@ -81,7 +81,7 @@ class While(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """One of several bodies, by the integer that a pointer points at."""
+    """One of several bodies, selected by the integer that a pointer points at."""
 
     step: Any
     pointer: Key
@@ -109,7 +109,7 @@ class Works:
                     self._number(group, launch))
 
     def _number(self, group: Any, launch: Any) -> int:
-        """The position of a launch in its group; a chain may have split it into other units."""
+        """The position of a launch in its group; a chain may have divided the launch otherwise."""
         staged = self.plan.staged.get(group, ())
         taken = self.numbers.setdefault(id(group), set())
         exact = [i for i, x in enumerate(staged) if x is launch]
@@ -131,7 +131,7 @@ class Works:
         return Work(name, e, (e,), stored, accesses)
 
     def stored(self, group: Any) -> Mapping[Any, Sequence[Any]]:
-        """The variables that a group stores, by buffer; without a group, results by number."""
+        """The variables that a group stores, by buffer; without a group, the numbers of results."""
         found = self.known.get(id(group))
         if found is None:
             found = self.known[id(group)] = self._find(group)

@@ -112,7 +112,7 @@ class Memory:
         return segments[first:last]
 
     def content(self, where: Address, nbytes: int) -> tuple[Content | None, int]:
-        """The one content of a whole range of bytes, and the offset in it; None if not just one."""
+        """The content that fills a range of bytes, and the offset in it; None if none does."""
         at, first = where.offset, None
         for s in self.read(where, nbytes):
             first = first or s
@@ -133,7 +133,7 @@ class Memory:
         return " and ".join(names)
 
     def joined(self, other: Memory) -> Memory:
-        """What is certain after either of two branches."""
+        """What is certain after two branches, whichever of them was taken."""
         found = Memory()
         for space, segments in self.spaces.items():
             there = other.spaces.get(space, [])

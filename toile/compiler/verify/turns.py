@@ -1,8 +1,9 @@
 """Loops and branches in the plan verifier.
 
-Only a few iterations ("turns") of a loop are followed. Pointers repeat every second turn, except
-those of slices, for which the last turn is followed too; so these turns represent all. Where a
-while loop ends is not known: after it, both buffers of a carry must hold its value.
+Only a few iterations ("turns") of a loop are followed. Pointers repeat every second iteration,
+except those of slices; because of these, the last iteration of a scan is followed, too. These
+iterations represent all others. It is not known after which iteration a while loop ends: at its
+end, both buffers of a carry must hold its value.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from toile.compiler.verify.contents import Content, PlanError
 from toile.compiler.verify.frames import Frame, Meaning, Owner, matches
 from toile.engine.program import Atom, Equation
 
-TURNS = 4  # turns of a loop that are followed: each parity, after the other one
+TURNS = 4  # iterations of a loop that are followed: each parity, after the other one
 
 
 def equation_of(step: Any) -> Equation:
@@ -43,7 +44,7 @@ class _Carries:
             verifier.extents[ref.buffer] = verifier.extents[write.buffer] = v.aval.nbytes
 
     def begin(self) -> None:
-        """Check that the first turn reads copies of the initial values."""
+        """Check that the first iteration reads copies of the initial values."""
         frame, verifier = self.frame, self.verifier
         self.now = []
         for i, (ref, a) in enumerate(zip(self.reads, self.inits, strict=True)):
@@ -53,15 +54,15 @@ class _Carries:
             self.now.append(self._label(i, 0, ref))
 
     def given(self) -> dict[Any, list[Meaning]]:
-        """What the inputs of a body mean in this turn."""
+        """What the inputs of a body mean in this iteration."""
         return {v: [(c, 0)] for v, c in zip(self.inputs, self.now, strict=True)}
 
     def written(self, turn: int) -> None:
-        """After the body: what it wrote becomes the carries of the next turn."""
+        """After the body: what it wrote becomes the carries of the next iteration."""
         self.now = [self._label(i, turn, ref) for i, ref in enumerate(self.writes)]
 
     def check(self) -> None:
-        """Check that the next turn reads what this one wrote."""
+        """Check that the next iteration reads what this one wrote."""
         for i, (ref, c, a) in enumerate(zip(self.reads, self.now, self.inits, strict=True)):
             if a.aval.nbytes:
                 self.verifier.expect(self.frame, [(c, 0)], self.verifier.address(ref),
@@ -76,8 +77,8 @@ class _Carries:
 class _LoopWalk:
     """What the checks of all loops share: which carries the body changes.
 
-    `start` is the position of the first carry among the operands, `first` that among the inputs
-    of the body, whose Program is `program`."""
+    `start` is the position of the first carry among the operands, and `first` is its position among
+    the inputs of the body, whose Program is `program`."""
 
     def __init__(self, verifier: Any, frame: Frame, command: Any, program: Any, start: int,
                  first: int, count: int):
@@ -107,7 +108,7 @@ class ScanWalk(_LoopWalk):
             verifier.extents[ref.buffer] = y.aval.nbytes // op.length
 
     def run(self) -> None:
-        """Follow some turns, including the last."""
+        """Follow some iterations, including the last."""
         verifier, frame, op, trips = self.verifier, self.frame, self.op, self.command.trips
         if trips != op.length:
             raise PlanError(f"{frame.where}: a scan of {op.length} turns has {trips}")
@@ -128,7 +129,7 @@ class ScanWalk(_LoopWalk):
         self._finish(slices)
 
     def _row(self, t: int) -> int:
-        """The number of the slice that a turn reads and writes."""
+        """The number of the slice that an iteration reads and writes."""
         return self.op.length - 1 - t if self.op.reverse else t
 
     def _given(self, t: int) -> dict[Any, list[Meaning]]:
@@ -178,7 +179,7 @@ class ScanWalk(_LoopWalk):
             verifier.write(verifier.address(self._home(o)), o.aval.nbytes, content)
 
     def _copied(self, i: int) -> Content:
-        """A result that is a copy of the initial value of a carry that no turn changes."""
+        """A result that is a copy of the initial value of a carry that no iteration changes."""
         frame, o, init = self.frame, self.e.outs[i], self.e.ins[self.first + i]
         found = frame.begun.get(o, Content("nothing"))
         if o.aval.nbytes and not matches(found, 0, frame.meanings(init), True):
@@ -197,7 +198,7 @@ class WhileWalk(_LoopWalk):
         super().__init__(verifier, frame, command, op.body, self.b, op.body_consts, len(e.outs))
 
     def run(self) -> None:
-        """Follow some turns; the loop may end after any of them."""
+        """Follow some iterations; the loop may end after any of them."""
         verifier, command = self.verifier, self.command
         self.carries.begin()
         for t in range(TURNS + 1):
@@ -216,7 +217,7 @@ class WhileWalk(_LoopWalk):
         self._finish()
 
     def _copy_back(self) -> None:
-        """Copy what a turn wrote to where the first turn read."""
+        """Copy what an iteration wrote to where the first iteration read."""
         verifier = self.verifier
         read = {verifier.key_of(r.buffer): n for n, r in enumerate(self.carries.reads)}
         for a, b in self.command.swaps:
@@ -260,7 +261,7 @@ class WhileWalk(_LoopWalk):
 
 
 def walk_switch(verifier: Any, frame: Frame, command: Switch) -> None:
-    """Follow each branch from the same state; afterwards, what differs is unknown."""
+    """Follow each branch from the same state; what differs after the branches is unknown."""
     e = equation_of(command.step)
     index, *operands = e.ins
     verifier.expect(frame, frame.meanings(index), verifier.pointers[command.pointer],

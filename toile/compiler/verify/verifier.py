@@ -196,7 +196,7 @@ class Verifier:
             for e in owner.equations if a in e.ins)
 
     def _check_parts(self, frame: Frame, a: Atom) -> None:
-        """Check that a concatenation has all its parts when read, and that a part was stored."""
+        """Check that a concatenation that is read has all its parts, and that a part was stored."""
         if a.__class__ is Literal or a not in frame.values or not frame.values[a].parts:
             return
         parts, e = frame.values[a].parts, frame.made[a]
@@ -215,7 +215,7 @@ def _touched(x: Any) -> set[Any]:
 
 
 def _operands(equations: Sequence[Equation], frame: Frame) -> list[Atom]:
-    """What equations whose values are in memory read, except literals and their own results."""
+    """What is read by equations whose values are in memory, except literals and their results."""
     made: set[Atom] = {o for e in equations for o in e.outs}
     pairs = [(a, frame.base(a)) for a in needed(_live(equations, frame))]
     return [a for a, base in pairs if base.__class__ is Var and base not in made]
@@ -286,7 +286,7 @@ class _Unit:
         owner.works.append(work)
 
     def _is_result(self, buffer: Any, work: Work) -> bool:
-        """Whether a work's results go to a buffer; copying a result may read another one."""
+        """Whether a work's results go to a buffer. A copy of a result may read that of another."""
         return buffer in work.stored and (bool(work.equations) or buffer in self.written)
 
     def _is_own(self, x: Access, work: Work) -> bool:
@@ -387,7 +387,7 @@ class _Unit:
         return e is not None and e.op.joined_axis is not None
 
     def check_overlaps(self, other: _Unit) -> None:
-        """Raise if this unit writes what another unit, or one of its own kernels, uses."""
+        """Raise if this unit writes what the other unit, or another of its own kernels, uses."""
         for where, size, content in self.writes:
             for at, n, touched in (*other.reads, *other.writes):
                 apart = (at.space != where.space or at.offset >= where.offset + size

@@ -108,7 +108,7 @@ def _draw_again(counters: dict[Any, Any], drawn: tuple[Any, ...]) -> None:
 
 
 def _hashable(x: Filter) -> Filter:
-    """A filter that can be part of a cache key."""
+    """The filter in a form that can be part of a cache key."""
     if isinstance(x, str):
         return (x,)
     if isinstance(x, DenyList):
@@ -163,7 +163,7 @@ def jit(
     """
     calls = _Calls()
 
-    # It must not close over one call's scopes, or it could not be traced once for many.
+    # It must not close over the scopes of one call, because its trace is used for many calls.
     @functools.wraps(fn)
     def pure(fingerprint: Any, variables: Any, rngs: Any, *args: Any, **kwargs: Any) -> Any:
         packed = calls.stack[-1]
@@ -172,7 +172,7 @@ def jit(
         pairs = zip(before, packed.outer, strict=True)
         return y, changed, Draws(_drawn(b, s.rng_counters) for b, s in pairs)
 
-    # `pure` has the fingerprint, variables and streams where `fn` has the scope.
+    # `pure` has three parameters in place of the scope: the fingerprint, variables and streams.
     run = api.jit(
         pure,
         static_argnums=(0, *(n + 2 for n in _numbers(static_argnums) if n > 0)),

@@ -1,7 +1,7 @@
 """Initializers of parameters: those of `toile.nn.initializers`, `zeros_init` and `ones_init`.
 
-`zeros` and `ones` are initializers themselves. `zeros_init()` and `ones_init()` return them, like
-the functions that build the other initializers.
+`zeros` and `ones` are initializers themselves. `zeros_init()` and `ones_init()` return them, so
+that they can be obtained by a call, as the other initializers are.
 """
 # ruff: noqa: F403, F405
 

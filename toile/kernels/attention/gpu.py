@@ -1,9 +1,9 @@
 """Lowering of attention on a GPU: a cuDNN call if that computes the same result, else products.
 
-Causal masks, windows and lengths that cuDNN supports are passed to it; an explicit mask is passed
-as a table that is added to the logits, and so are combinations. A query that sees no key would give
-another result in cuDNN: it is replaced by zeros that see all keys, which gives the mean of the
-values, and the derivative of the query is zero.
+Causal masks, windows and lengths that cuDNN supports are passed to it; an explicit mask, or a
+combination of these, is passed as a table that is added to the logits. For a query that sees no
+key, cuDNN would give another result: it is replaced by a query of zeros that sees all keys, which
+gives the mean of the values, and its derivative is zero.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from toile.primitives.shapes import iota
 from toile.targets.cuda import cudnn
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
-# Added to any logit, these give it no weight; they are finite.
+# Finite numbers that give a logit no weight when they are added to it.
 LOW = {"bfloat16": -(2.0**100), "float32": -(2.0**100), "float16": -6e4}
 
 
@@ -107,7 +107,7 @@ def _shared(d: Any, x: Any) -> Any:
 
 
 def _logits(xp: Any, options: Options, q: Any, k: Any, extras: dict[str, Any]) -> tuple[Any, Any]:
-    """Logits in float32, -inf at keys that are not seen, and a mask of those that are."""
+    """Logits in float32, -inf at keys that are not seen, and a mask of the keys that are."""
     logits = xp.einsum("bthd,bshd->bhts", q.astype(FLOAT32), _wide(xp, k, q))
     logits = logits * np.float32(options.scale)
     if "bias" in extras:
@@ -141,7 +141,7 @@ def lower_gradient(op: FusedAttentionGradient, ins: list[Operand], outs: list[Op
 
 # ---- choosing
 class Way(NamedTuple):
-    """What cuDNN is given: `options`, and whether `lengths`; everything else is in a table."""
+    """What cuDNN is given: `options`, and lengths if `lengths`; everything else is in a table."""
 
     options: Options
     lengths: bool = False
@@ -181,7 +181,7 @@ def _made(e: Equation, form: Form, avals: tuple[Aval, ...]) -> Program:
 
 
 def _ways(form: Form, avals: Sequence[Aval]) -> Iterator[Way]:
-    """The ways in which cuDNN could compute it, best first."""
+    """The ways in which cuDNN could compute an attention, best first."""
     given = set(form.operands)
     t, s = avals[0].shape[-3], avals[1].shape[-3]
     window = form.window
@@ -216,7 +216,7 @@ def _available(way: Way, form: Form, avals: Sequence[Aval], backward: bool) -> b
 
 
 def _table_shape(form: Form, avals: Sequence[Any]) -> tuple[int, int]:
-    """Batch and heads of the table: 1 if it is the same for all."""
+    """The batch size and heads of the table: 1 where it is the same for all."""
     axes = avals[0].ndim - 3
     batch, heads = 1, 1
     for name, a in zip(form.operands, avals, strict=False):
@@ -331,7 +331,7 @@ class _Run:
                 for d, moving in zip(found, self.op.moving[:3], strict=True) if moving]
 
     def _within(self, x: Any) -> Any:
-        """Zeros past the queries' lengths, if cuDNN is not given them."""
+        """The array with zeros past the queries' lengths, if cuDNN is not given these."""
         if self.kept is None:
             return x
         kept = lt(iota(INT32, x.shape, 1), broadcast_in_dim(self.kept, x.shape, (0,)))

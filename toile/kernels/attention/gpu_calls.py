@@ -25,7 +25,7 @@ from toile.targets.cuda.launches import Planner
 TYPES = ("bfloat16", "float16")
 MOST_DEPTH = 256
 ALIGNED = 16  # bytes
-# Numbers of the tensors of a graph.
+# The numbers that identify the tensors of a graph.
 NUMBERS = {
     name: i for i, name in enumerate(
         ("q", "k", "v", "o", "stats", "bias", "query_lengths", "key_lengths", "seed", "offset",
@@ -119,7 +119,7 @@ def forward(q: Operand, k: Operand, v: Operand, out: Operand, stats: Operand | N
 
 def backward(ins: Sequence[Operand], outs: Sequence[Operand], options: Options, plan: Planner,
              extras: Extras = Extras(), dbias: Operand | None = None) -> bool:  # noqa: B008
-    """Add the gradient: (q, k, v, out, stats, dout) -> (dq, dk, dv), and that of a bias.
+    """Add the gradient: (q, k, v, out, stats, dout) -> (dq, dk, dv), and the gradient of a bias.
 
     False if cuDNN has no engine for it."""
     given = dict(zip(("q", "k", "v", "o", "stats", "do"), ins, strict=True))
@@ -153,7 +153,7 @@ def _lower(given: dict[str, Operand | None], made: dict[str, Operand | None], op
 
 def _copied_operands(known: dict[str, Operand], options: Options, is_backward: bool
                      ) -> tuple[set[str], Attention, Any] | None:
-    """The operands to copy so that cuDNN has an engine, the graph, and its plan.
+    """The names of the operands to copy so that cuDNN has an engine; the graph; and its plan.
 
     Operands are used in place if possible; otherwise all are dense. None if there is no engine."""
     engine = cudnn.engine()
@@ -200,7 +200,8 @@ def _is_dense(a: Operand) -> bool:
 
 
 def supported(q: Any, k: Any, v: Any) -> bool:
-    """Whether cuDNN may have an engine: half precision, depths of whole vectors, whole groups."""
+    """Whether cuDNN may have an engine: half precision, depths of whole vectors, and whole groups
+    of heads."""
     if q is None or k is None or v is None or not (q.size and k.size and v.size):
         return False
     kinds = {a.dtype.name for a in (q, k, v)}
@@ -217,7 +218,7 @@ def dense(a: Operand) -> Operand:
 
 
 def readable(name: str, a: Operand) -> bool:
-    """Whether an operand can be used in place: depth innermost, rows that begin on a vector."""
+    """Whether an operand can be used in place: depth innermost, rows beginning at whole vectors."""
     if name in ("stats", "query_lengths", "key_lengths", "seed", "offset"):
         return a.contiguous
     if _is_dense(a):

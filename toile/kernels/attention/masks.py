@@ -22,7 +22,7 @@ _KEPT = 64
 
 
 def known_as(a: Atom, before: Sequence[Equation]) -> str | None:
-    """"causal": query i sees keys up to i; "all": it sees all; None: unknown.
+    """What a mask is known to be: "causal" (query i sees keys up to i), "all" (all keys), or None.
 
     `a` is the mask, (..., queries, keys), and `before` are the equations that may have made it."""
     found = _known.get(id(a))
@@ -108,7 +108,7 @@ def _elementwise(op: Any, xs: Sequence[np.ndarray], shape: tuple[int, ...]) -> n
 
 
 class _Strides(NamedTuple):
-    """What `Operation.view` changes of an array."""
+    """The attributes of an array that `Operation.view` changes."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]

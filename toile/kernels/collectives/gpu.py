@@ -2,8 +2,8 @@
 
 The step asks the exchange of the device that runs the Program (`engine.exchange`) to put the work
 on the stream; this module does not know the transport. Copies move axes to the front before, and
-back to their places afterwards. Dtypes that no transport can reduce (16-bit integers, extrema of
-complex numbers) are declined: those collectives run on the host.
+back to their places afterwards. Reductions that no transport can do (of 16-bit integers, extrema of
+complex numbers) are declined: they run on the host.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _buffers(operands: Iterable[Operand]) -> frozenset[Any]:
 
 @dataclass(frozen=True)
 class Collective(_HostCall):
-    """A collective on buffers; the first one between some devices creates the communicators."""
+    """A collective on buffers; the first one among the same devices creates their communicators."""
 
     op: Any
     kind: str
@@ -139,7 +139,7 @@ def lower_begin(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: 
 
 
 def lower_end(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
-    """Lower its end; the results are written from the start on."""
+    """Lower the end of an all-reduce; its results may be written as soon as it has started."""
     step = plan.started.get(ins[0].ref)
     if step is None:
         return False
@@ -168,7 +168,7 @@ def _split(x: Operand, axis: int, parts: int) -> Operand:
 
 
 def _exchange(op: Any, kind: str, source: Operand, out: Operand, axis: int, plan: Any) -> bool:
-    """A collective whose result has its first axis moved to `axis` of an output."""
+    """Lower a collective; the first axis of its result is moved to `axis` of an output."""
     source = plan.contiguous(source)
     view = _moved(out, axis, 0)
     target = view if view.contiguous else room(plan, view.shape, out.dtype)

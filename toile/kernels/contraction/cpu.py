@@ -47,7 +47,7 @@ from toile.targets.llvm.product_types import FLOAT32, INT32, INT64, Element
 THIN = 12  # with at most this many columns, C is better written column by column
 BLAS_VECTORS = 1 << 13  # elements of a matrix times a vector from which BLAS is called
 PACKED_ROWS = 96  # rows of a product in a loop up to which packing B before the loop pays
-PACKED_FROM = 1 << 12  # elements of such a B
+PACKED_FROM = 1 << 12  # the fewest elements of such a B
 PACKED_ONCE = 1 << 10  # rows from which B is packed once by a separate stage, not by each unit
 LEAST_ROWS = 64  # of a unit in a chain
 SLOW = 1 << 16  # multiplications of 64-bit integers from which NumPy may be faster, in float64
@@ -104,7 +104,7 @@ def _readable(op: DotGeneral, x: Operand, y: Operand, out: Operand, types: Types
 
 # ---- which kernel
 def route(p: Problem) -> str:
-    """One of product, dot, sweep."""
+    """The kernel for a contraction: "product", "dot" or "sweep"."""
     if p.types.work is None:
         return "product"
     if total(p.summed) <= 1:
@@ -143,7 +143,8 @@ def oriented(problem: Problem) -> Problem:
 
 
 def _is_thin(p: Problem) -> bool:
-    """Whether C has few columns, and A, which would have to be packed, can be B in place."""
+    """Whether C has few columns, and A, which would have to be packed, can be read in place as
+    B."""
     if p.types.work is None or p.types.a != p.types.work:
         return False
     if not len(p.rows) == len(p.columns) == len(p.summed) == 1:
@@ -253,7 +254,7 @@ def _blas_launch(p: Problem, cut: Matrices) -> Launch:
 
 
 def own_launch(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
-    """The launch of toile's own kernel; `packed`: b is packed whole, for the tile of `cut`."""
+    """The launch of toile's own kernel; `packed`: all of b is packed, for the tile of `cut`."""
     t, tile = p.types, cut.tile
     assert t.a and t.b and t.c and t.work and tile
     rows, columns, summed = cut.rows, cut.columns, cut.summed
@@ -316,7 +317,7 @@ def _vector(p: Problem, plan: Planner) -> bool:
 
 
 def _sweep(p: Problem, plan: Planner) -> None:
-    """A kernel along the innermost axis of C."""
+    """Add a kernel that runs along the innermost axis of C."""
     t = p.types
     assert t.a and t.b and t.c and t.work
     free = by_stride(p.batch + p.rows + p.columns, "c")
@@ -332,7 +333,7 @@ def _sweep(p: Problem, plan: Planner) -> None:
 
 
 def _dot(p: Problem, plan: Planner) -> None:
-    """A kernel along the summed axis; if outputs are few and sums long, sums are split."""
+    """Add a kernel that runs along the summed axis; if outputs are few, split long sums."""
     t = p.types
     assert t.a and t.b and t.c and t.work
     outer = merge(by_stride(p.batch + p.rows + p.columns, "c"))
@@ -415,7 +416,8 @@ def _panel(t: Types, tile: Tile) -> Panel:
 
 def _packed(w: Ref, shape: tuple[int, int], strides: tuple[int, int], panel: Panel, plan: Planner
             ) -> Ref:
-    """Add the stage that packs a matrix [K, N] into panels [N / width][words][width], returned."""
+    """Add the stage that packs a matrix [K, N] into panels [N / width][words][width]; returns
+    them."""
     k, n = shape
     panels = -(-n // panel.width)
     held = plan.scratch(panels * -(-k // panel.terms) * panel.width * panel.word.size)

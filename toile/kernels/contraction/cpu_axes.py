@@ -34,7 +34,7 @@ ROUTINES = {
 
 @dataclass(frozen=True)
 class Types:
-    """The stored types of a, b and c, the type of sums, the BLAS `routine`, groups of terms."""
+    """The stored types of a, b and c, the type of sums, the BLAS `routine`, and groups of terms."""
 
     a: Element | None
     b: Element | None
@@ -99,7 +99,7 @@ def arrange(op: DotGeneral, x: Operand, y: Operand, out: Operand, types: Types, 
             compact: bool = False) -> Problem:
     """The contraction as groups of merged axes; copies operands if that pays.
 
-    `compact` copies both whatever their strides are."""
+    With `compact`, both are copied, whatever their strides."""
     found = labels_of(op, x, y, out)
     copy_x = copy_y = compact
     order = found.by(found.summed, "a")

@@ -88,7 +88,7 @@ def _address(capsule: Any) -> int:
 
 
 def _loaded() -> list[str]:
-    """Paths of the shared libraries of this process whose names look like a BLAS."""
+    """Paths of the shared libraries of this process whose names look like that of a BLAS."""
     if sys.platform == "darwin":
         dyld = ctypes.CDLL(None)
         dyld._dyld_get_image_name.restype = ctypes.c_char_p

@@ -18,12 +18,12 @@ from toile.kernels.contraction.shared import Axis, leading, merge
 from toile.targets.llvm.product_types import FLOAT32
 
 SERIAL = 1 << 16  # multiplications below which a single chunk does everything
-LARGE = 1 << 26  # and above which toile's own kernels have several chunks per thread
+LARGE = 1 << 26  # multiplications above which own kernels have several chunks per thread
 NARROW = 128  # rows or columns per thread below which the sum is split instead
 DEEP = 128  # the least number of terms of such a part
 PART_A = 1 << 17  # elements of A that a unit of toile's own kernel reads: they stay in the L2 cache
 SMALL_B = 1 << 16  # elements of a B that stays there too: toile's own kernels then beat BLAS
-SMALL_C = 1 << 14  # and of a C that stays there while a long sum is added to it
+SMALL_C = 1 << 14  # elements of a C that stays there while a long sum is added to it
 FEW_ROWS = 64  # with fewer, packing B costs toile's own kernel more than BLAS loses
 UNSTOPPABLE = 1 << 33  # multiplications of a chunk at most: runs can be stopped between chunks
 BLAS_FROM = 280**3
@@ -85,17 +85,18 @@ def cut_product(problem: Problem, threads: int) -> Matrices | None:
 
 
 def must_pack_a(t: Types, rows: Axis, summed: Axis) -> bool:
-    """Whether A is packed: it is read in place if it holds elements, or words, of panels."""
+    """Whether A is packed: it is read in place if it has the elements, or words, of panels."""
     if summed.a != 1 and rows.extent > 1:
         return True
     if t.grouping.terms == 1:
         return t.a != t.work
-    flips = t.grouping.flips and not lane_operands()  # one operation for each lane, not for all
+    flips = t.grouping.flips and not lane_operands()  # each lane would be flipped by itself
     return flips or summed.extent % t.grouping.terms > 0
 
 
 def _parts(m: int, n: int, k: int, threads: int) -> int:
-    """How many parts a sum is split into, if blocks of C would be small and pack much again."""
+    """How many parts a sum is split into: several if blocks of C would be small and repeat
+    packing."""
     wide = max(m, n)
     least = 4 * wide if wide <= NARROW * threads else 8 * wide
     if threads == 1 or k < least or m * n * k < 4 * SERIAL:
@@ -123,7 +124,7 @@ def _steps(m: int, n: int, k: int, outer: int, tile: Tile | None, threads: int,
     if tile and row_step > most:
         row_step = rounded(-(-m // -(-m // most)), unit_rows)
     row_step, column_step = min(row_step, m), min(column_step, n)
-    if row_step * column_step * k > UNSTOPPABLE:  # about square, since each packs its part of both
+    if row_step * column_step * k > UNSTOPPABLE:  # about square: each packs its part of both
         side = max(isqrt(UNSTOPPABLE // (2 * k)), unit_rows, unit_columns)
         row_step = rounded(-(-row_step // -(-row_step // side)), unit_rows)
         column_step = rounded(-(-column_step // -(-column_step // side)), unit_columns)
@@ -178,7 +179,7 @@ def _is_readable(rows: Axis, columns: Axis, summed: Axis) -> bool:
 
 
 def needs_scratch(problem: Problem, cut: Matrices) -> bool:
-    """Whether partial sums must be stored in another type than C's."""
+    """Whether partial sums must be stored in a type other than C's."""
     t = problem.types
     return t.c is not None and t.c != t.work and t.c.kind not in "iu" and (
         cut.summed.extent > DEPTH * t.grouping.terms)

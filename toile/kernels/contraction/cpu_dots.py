@@ -21,7 +21,7 @@ _CAST = "ptr noalias %to, ptr noalias %from, i64 %n"
 
 
 def stride_class(stride: int) -> int:
-    """Strides 0 and 1 are compiled in; 2 represents any other stride."""
+    """The stride as texts know it: 0 and 1 are compiled in; 2 represents any other stride."""
     return stride if stride in (0, 1) else 2
 
 

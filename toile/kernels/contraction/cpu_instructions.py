@@ -34,8 +34,8 @@ class Grouping(NamedTuple):
     """How many terms a word holds, and how tiles call the instruction that multiplies words.
 
     If `flips`, the instruction reads the terms of A with the other signedness. Their top bits are
-    flipped, which adds 128 to signed terms and subtracts it from unsigned ones. As a term of that
-    signedness, 0x80 is this difference: products with TOP_BITS are subtracted again."""
+    flipped, which adds 128 to signed terms and subtracts it from unsigned ones. Read with the other
+    signedness, 0x80 is this difference, so products with TOP_BITS are subtracted again."""
 
     terms: int
     name: str
@@ -72,7 +72,7 @@ def grouping(a: Element, b: Element, c: Element) -> Grouping:
         for feature, width, order, name, operand in INSTRUCTIONS:
             if width != native.vector_bytes() or not native.has(feature):
                 continue
-            if wanted in (order, order[::-1]):  # A second if possible: it may be a single lane
+            if wanted in (order, order[::-1]):  # A comes second if possible: it may be one lane
                 return Grouping(WORD.size // a.size, name, operand, wanted == order[::-1],
                                 wanted != kinds)
     return SINGLE

@@ -176,7 +176,7 @@ class _Tiles:
                 f, self.broadcast(f, f.at(starts[i], k, t))))
 
     def _sum_packed(self, f: Function, acc: list[list[str]]) -> None:
-        """Sum with a packed as [count][tile.rows]."""
+        """Sum with `a` packed as [count][tile.rows]."""
         t, lanes, rows = self.word.llvm, self.tile.lanes, len(acc)
 
         def term(k: str) -> None:
@@ -214,7 +214,7 @@ class _Tiles:
                         value = plus(f, c, f.load(out, place, c.size), value, lanes)
                     f.store(out, value, place, c.size)
 
-        adds = c == work or c.kind in "iu"  # partial sums of integers may be added converted
+        adds = c == work or c.kind in "iu"  # integers may be converted before they are added
         with f.when(whole):
             for adding in ((True, False) if adds else (False,)):
                 with f.when("%adds", adding):
@@ -343,7 +343,7 @@ class _ProductKernel:
         self, sources: tuple[str, str], panel: tuple[str, str], c: str, rows: tuple[str, str],
         n: str, words: str, width: str, adds: str,
     ) -> None:  # fmt: skip
-        """All tiles of some rows on one panel; `sources`: a in place, and packed."""
+        """Call all tiles of some rows for one panel; `sources`: `a` in place, and `a` packed."""
         f, tile, size, (m, end) = self.f, self.tile, self.size, rows
         vectors = f.udiv(f.add(width, tile.lanes - 1), tile.lanes)
         column = f.mul(n, size["c_column"])
@@ -377,7 +377,7 @@ def _group_columns(spec: Kernel) -> int:
 
 
 def _divide(f: Function, index: str, extent: str) -> tuple[str, str]:
-    """Quotient and remainder; if there is a single block, no division is needed."""
+    """Quotient and remainder."""
     one = f.compare("eq", extent, 1)
     divisor = f.select(one, 1, extent)
     return f.udiv(index, divisor), f.urem(index, divisor)
@@ -387,7 +387,7 @@ def outer_offsets(f: Function, index: str, first: int, bases: list[str],
                   types: tuple[Element, ...]) -> list[str]:
     """The operands' addresses at one index of the outer axes.
 
-    Arguments from `first` on: how many axes, then an extent and a stride per operand of each."""
+    The arguments from `first` on: how many axes; for each, its extent and a stride per operand."""
     count, width = f.argument(first), 1 + len(bases)
     left = f.variable("i64", index)
     offsets = [f.variable("i64", 0) for _ in bases]

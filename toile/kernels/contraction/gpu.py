@@ -36,8 +36,8 @@ from toile.targets.cuda.cublas import Gemm, Matrix
 from toile.targets.cuda.launches import Planner
 
 CALLS = 2  # up to this many calls in a loop are cheaper than writing addresses
-MOST_CALLS = 64  # of a loop, if addresses cannot be used: beyond it operands are copied
-INTEGER_TERMS = 1.7e8  # a slow layout costs a microsecond for every so many int8 multiplications
+MOST_CALLS = 64  # calls in a loop if addresses cannot be used: with more, copies
+INTEGER_TERMS = 1.7e8  # int8 multiplications for which a slow layout costs a microsecond
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 # The result dtypes that cuBLAS supports for two operands of one dtype.
 RESULTS = {
@@ -75,7 +75,7 @@ def by_library(op: DotGeneral, ins: list[Operand], outs: list[Operand], plan: Pl
 
 
 def _lower_empty(out: Operand, plan: Planner) -> bool:
-    """A product without elements, or empty sums."""
+    """Lower a product without elements, or with empty sums."""
     if out.size and out.contiguous:
         plan.call(relayout.Fill(out.ref, out.size * out.dtype.itemsize))
     return not out.size or out.contiguous
@@ -110,7 +110,8 @@ def _add_calls(made: Planned, op: DotGeneral, x: Operand, y: Operand, out: Opera
 
 def _with_copies(op: DotGeneral, x: Operand, y: Operand, copies: Sequence[bool],
                  order: Sequence[str], plan: Any) -> tuple[DotGeneral, Operand, Operand]:
-    """The contraction with copies of one or both operands; summed axes are in this order."""
+    """The contraction with the wanted copies of operands, whose summed axes are in the given
+    order."""
     if copies[0]:
         op, x = copied(op, "lhs", x, order, plan)
     if copies[1]:
@@ -120,7 +121,7 @@ def _with_copies(op: DotGeneral, x: Operand, y: Operand, copies: Sequence[bool],
 
 # ---- precision
 def compute_type(precision: Any, x: str, y: str, out: str) -> str | None:
-    """The type that products are computed in, a key of COMPUTE_TYPES; None if not by cuBLAS."""
+    """The type that products are computed in, a key of COMPUTE_TYPES; None: not by cuBLAS."""
     if x in FLOAT8 and y in FLOAT8:
         fits = out in ("float32", "bfloat16", "float16") and (x, y) != (FLOAT8[1], FLOAT8[1])
         return "float32" if fits else None
@@ -138,8 +139,9 @@ def compute_type(precision: Any, x: str, y: str, out: str) -> str | None:
 def float32_compute(precision: Any) -> str:
     """What a precision request means for float32: "tf32", "bf16" or "float32".
 
-    As in JAX, products may have TF32's 11 bits by default and with HIGH; HIGHEST is float32. An
-    algorithm is known by its name or types; those with several passes count as float32."""
+    As in JAX, products may have TF32's 11 bits by default and with HIGH; HIGHEST means float32. An
+    algorithm is identified by its name or by its types; algorithms with several passes count as
+    float32."""
     if precision is None:
         return "float32" if flags.default_matmul_precision in ("highest", "float32") else "tf32"
     if isinstance(precision, tuple) and not hasattr(precision, "accumulation_type"):
@@ -218,7 +220,7 @@ def _planned(op: DotGeneral, x: Operand, y: Operand, out: Operand) -> Planned | 
         new, a, b = _with_copies(new, x, y, (copy_x, copy_y), order, CopiesNotMade())
         item, item_c = x.dtype.itemsize, out.dtype.itemsize
         moved = (copy_x * x.size + copy_y * y.size) * item + copy_out * out.size * item_c
-        cost = 3.0 * (copy_x + copy_y + copy_out) + moved / 1e6  # 2 bytes moved, at 2 TB/s
+        cost = 3.0 * (copy_x + copy_y + copy_out) + moved / 1e6  # 2 bytes moved for each, at 2 TB/s
         if best is not None and cost >= best[0]:
             continue
         found = _fitted(labels_of(new, a, b, c), order, (item, item_c),
@@ -337,7 +339,7 @@ def _offsets(axes: Sequence[Axis], item: int, item_c: int) -> Iterator[tuple[int
 
 
 def _address_axes(p: Planned, item: int, item_c: int) -> list[tuple[int, int, int, int]]:
-    """The outer axes for `relayout.addresses`; A and B in the order of the call."""
+    """The outer axes for `relayout.addresses`, with A and B in the order of the call."""
     c = leading(p.rows, p.columns, "c")
     assert c is not None
     return [(a.extent, *((a.a * item, a.b * item) if c[1] else (a.b * item, a.a * item)),

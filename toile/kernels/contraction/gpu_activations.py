@@ -25,7 +25,8 @@ _POINTS = np.concatenate([np.linspace(-9, 9, 73), [-300.0, -40.0, -1e-3, 1e-3, 4
 POINTS = np.tile(_POINTS, 3)
 # Factors of a derivative, of both signs and several magnitudes: only linear functions match.
 FACTORS = np.repeat([1.0, -0.37, 25.0], len(_POINTS))
-# Constants of bfloat16 have 8 bits: 0.797 for 0.79788. Such a formula differs from gelu by this.
+# Constants of bfloat16 have 8 bits: 0.797 for 0.79788. Such a formula differs from gelu by less
+# than NEAR.
 NEAR = 6e-4
 NEAR_SLOPE = 3e-3
 

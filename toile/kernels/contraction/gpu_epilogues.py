@@ -66,7 +66,7 @@ class _Epilogue:
     product: DotGeneral
     ins: list[Atom]
     first: Equation
-    last: Equation  # the one that computes its result
+    last: Equation  # the equation that computes the current value
     gone: list[Equation]
     activation: str = ""
     extras: list[tuple[str, Atom]] = field(default_factory=list)
@@ -131,7 +131,7 @@ class _Fusion:
         return found[0] if len(found) == 1 and id(found[0]) not in self.gone else None
 
     def _added(self, v: Var) -> tuple[Equation, Atom] | None:
-        """The only reader of a value and the other operand, if it is an addition."""
+        """The only reader of a value and its other operand, if the reader is an addition."""
         e = self._reader(v)
         if e is None or not e.op.is_sum or e.outs[0].aval.dtype != v.aval.dtype:
             return None
@@ -156,9 +156,10 @@ class _Fusion:
         return x if fits and x.__class__ is Var else None
 
     def _is_kept(self, v: Atom, many: bool) -> bool:
-        """Whether a value must be stored: not only loop nests read it, or (`many`) several do."""
+        """Whether a value must be stored: it has readers that are no loop nests or (`many`)
+        several."""
         found = [e for e in self._uses(v) if not e.op.views_part]
-        parts = len(found) < sum(1 for _ in self._uses(v))  # usually read by one
+        parts = len(found) < sum(1 for _ in self._uses(v))  # views of parts: usually read by one
         several = many and len(found) + parts > 1
         return v in self.returned or several or any(not fuses(e) for e in found)
 

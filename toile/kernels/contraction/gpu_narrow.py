@@ -1,10 +1,10 @@
-"""Matrix products with few rows, as of a layer in a loop: kernels that divide the sums in a block.
+"""Matrix products with few rows, as in a layer in a loop: kernels whose blocks divide the sums.
 
-cuBLAS divides only the result among blocks, and a result with few rows keeps a few multiprocessors
-busy: 8 us for 32 rows times 512 by 512 numbers, 2 of which are needed. Here a tile of the result is
-small, and each warp of its block adds a part of the terms; then the block adds the warps' sums in a
-fixed order. Fragments are read from memory straight into registers: since the order of the terms is
-free, a thread takes neighboring ones.
+cuBLAS divides only the result among blocks, and a result with few rows keeps only a few
+multiprocessors busy: 32 rows times 512 by 512 numbers take 8 us, where 2 would be enough. Here a
+tile of the result is small, and each warp of its block adds a part of the terms; then the block
+adds the warps' sums in a fixed order. Fragments are read from memory straight into registers: since
+the order of the terms is free, a thread takes neighboring ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toile.targets.cuda.text import MOST, Words, divisor, kernel_text
 MOST_ROWS = 64  # of the narrow operand
 FEWEST_TERMS = 128  # of a sum
 MOST_COLUMNS = 2048  # of all products: for more of them cuBLAS has enough tiles
-MOST_BYTES = 1 << 23  # of the other operand: a larger one takes longer to read than to launch
+MOST_BYTES = 1 << 23  # of the other operand: reading a larger one takes longer than a launch
 BUSY = 132  # multiprocessors of a large GPU
 VECTOR = 16  # bytes that a thread reads along the sum
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -94,7 +94,7 @@ class _Sides(NamedTuple):
 
 
 def launch(call: Gemm) -> Launch | None:
-    """The launch that computes a product instead of cuBLAS; None if it is not such a product."""
+    """The launch that computes a product instead of cuBLAS; None if the product is not suited."""
     sides = _sides(call) if _is_plain(call) else None
     size = BYTES.get(call.a.type, 0)
     if sides is None or call.k < FEWEST_TERMS or call.k * size % VECTOR:
@@ -124,7 +124,8 @@ def _is_near(call: Gemm) -> bool:
 
 
 def _is_plain(call: Gemm) -> bool:
-    """Whether it is C = A B of types that tensor cores multiply, without offsets or addresses."""
+    """Whether a call is C = A B of types that tensor cores multiply, without offsets or
+    addresses."""
     a, b = call.a.type, call.b.type
     computed = {"float32": "tf32", "bfloat16": "float32", "float16": "float32"}.get(a)
     return a == b and call.compute == computed and not call.beta and call.arrays is None and (
@@ -168,7 +169,8 @@ def _tile(rows: int, columns: int, count: int, size: int, across: int) -> _Tile:
 
 
 def _shares(tile: _Tile, depth: int, size: int) -> tuple[int, int, bool]:
-    """Warps that share the terms, rounds of reads in flight, whether those end where sums end."""
+    """Warps that share the terms, rounds of reads in flight, and whether they end where sums
+    end."""
     each = 4 * VECTOR // size  # terms of a warp in a round
     warps = 16 if depth % (16 * each) == 0 and tile.rows * tile.columns <= 4 else 8
     most = min(MOST_ROUNDS, _REGISTERS // (8 * tile.rows + 4 * tile.columns))
@@ -180,7 +182,7 @@ def _shares(tile: _Tile, depth: int, size: int) -> tuple[int, int, bool]:
 
 @lru_cache(maxsize=64)
 def _text(form: _Form) -> str:
-    """A block: fragments of both operands, products, and the sum of what the warps have.
+    """A block loads fragments of both operands, multiplies them, and adds the sums of its warps.
 
     Positions outside the operands are moved inside: what is read there goes into numbers that are
     not stored, except for terms beyond the sum, which become zero."""

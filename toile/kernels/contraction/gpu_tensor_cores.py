@@ -20,10 +20,11 @@ from toile.targets.cuda import cublas
 from toile.targets.cuda.launches import Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, Words, divisor, divisors, kernel_text
 
-VECTOR = 4  # numbers of 16 bytes
+VECTOR = 4  # numbers in 16 bytes
 BLOCKS = 264  # up to which sums are split: two for each multiprocessor of a large GPU
-LONG, SHORTEST = 1024, 256  # terms of a sum that is split, and of a part: adding parts takes 5 us
-# Terms of sums that cuBLAS may not split, and the rows and columns of a result with few of them.
+LONG, SHORTEST = 1024, 256  # fewest terms of a split sum and of a part: adding parts takes 5 us
+# The fewest terms of sums that cuBLAS may not split, and the limits of the shorter and the longer
+# side of a result with few such sums.
 VERY_LONG, ONE_TILE, FEW_TILES = 8192, 64, 256
 ITEM = 4  # bytes of a float32
 MOST_TERMS = 1 << 28  # multiplications of a product that counts as small
@@ -42,7 +43,7 @@ def _tile(rows: int, columns: int, depth: int) -> Tile:
 
 
 def has_tensor_cores() -> bool:
-    """Whether the current device supports TF32 (from Ampere on), and has the shared memory."""
+    """Whether the current device supports TF32 (from Ampere on), and has enough shared memory."""
     try:
         number = cublas.current_device()
     except Exception:  # no device: the plan is for another machine
@@ -113,7 +114,8 @@ def is_near(a: Operand) -> bool:
 
 
 def _side(ref: Ref, outer: Walk, inner: Walk) -> Side:
-    """A matrix, read in vectors along the sum or across it if it is contiguous there."""
+    """A matrix, read in vectors along the sum or across it, if it is contiguous in that
+    direction."""
     for deep, one, other in ((True, inner, outer), (False, outer, inner)):
         if one.extents and one.steps[-1] == ITEM and not one.extents[-1] % VECTOR and not any(
                 s % (VECTOR * ITEM) for s in (*one.steps[:-1], *other.steps)) and is_aligned(

@@ -23,13 +23,14 @@ from toile.targets.cuda.text import Words, decode, divisors, kernel_text
 WARPS = 4
 THREADS = 32 * WARPS
 STAGES = 3
-WORDS = 16  # that the kernel itself uses
+WORDS = 16  # arguments that the kernel itself uses
 
 WalkForm = tuple[str, int]
 Form = tuple[WalkForm, WalkForm, int, bool, int]
 
-# Warp instructions: d += a b, with 16 x 8, 16 x 8 and 8 x 8 numbers; loading four pieces of 8 x 4
-# from shared memory, each thread pointing at a row. Older processors, and hosts, use shuffles.
+# Warp instructions: `multiply` adds a b to d (16 x 8 numbers in d and a, 8 x 8 in b); `fragments`
+# loads four pieces of 8 x 4 numbers from shared memory, for which each thread points at a row.
+# Older processors, and hosts, use shuffles.
 MMA = """\
 #if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ u32 tf32(float x) {
@@ -248,7 +249,7 @@ def _take_text(name: str, deep: bool, pitch: int, count: int) -> str:
     rows = name == "a"
     to, first, step = ("p", "warp_row", 16) if rows else ("q", "warp_column", 8)
     each = 4 if rows else 2
-    if deep:  # rows 0-7 and 8-15 of four terms, then of the next; columns: four terms, then next
+    if deep:  # rows: 0-7, 8-15 of four terms, then of the next four; columns: four, then four
         row = "(lane & 15u)" if rows else "(lane & 7u) + (lane >> 4) * 8"
         deeper = "(lane >> 4) * 4" if rows else "(lane >> 3 & 1u) * 4"
         pieces, at = (count, f"{to}[i]") if rows else (count // 2, f"{to}[2 * i]")

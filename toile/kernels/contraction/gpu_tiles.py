@@ -22,8 +22,9 @@ from toile.targets.cuda.text import MOST, Words, decode, divisors, kernel_text
 _TILE = 64
 _DEEP = 16  # summed positions in shared memory at a time
 _EACH = 4  # rows and columns of a thread
-_THIN = 64  # elements of the result, for each of a batch, up to which tiles do not pay
-# Products that use a warp per number: most numbers, most columns or rows, terms of each.
+_THIN = 64  # elements of each product of a batch up to which tiles do not pay
+# Products that use a warp per number: the most numbers, the most columns or rows, and the fewest
+# and the most terms of each.
 _FEW, _NARROW, _SHORT, _LONG = 4096, 16, 64, 1024
 
 
@@ -122,7 +123,8 @@ _SLICE = f"""\
 
 
 def _product_text(head: str, setup: str, left: str, right: str, place: str) -> str:
-    """A tile; hooks: `left` sets `value` for (row, k), `right` for (k, column), `place` sets `to`.
+    """The kernel of a tile: `left` sets `value` for (row, k), `right` does so for (k, column), and
+    `place` sets `to`.
 
     `setup` defines rows, columns, depth and base pointers for `batch`."""
     threads = _TILE // _EACH

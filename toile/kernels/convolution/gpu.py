@@ -1,10 +1,10 @@
-"""Lowering of convolutions to cuDNN: forward, and derivatives in the images or the kernels.
+"""Lowers convolutions to cuDNN: forward, and derivatives with respect to images or kernels.
 
-Derivatives of convolutions are convolutions again: with the images dilated by the stride and the
-kernels reversed (with respect to the images), or with images as channels and a window as large as
-the result of the forward pass (with respect to the kernels). Each is passed to cuDNN as the
-derivative that it is. Arrays have channels last; few channels are padded with zeros to a full
-vector, which is several times faster.
+Derivatives of convolutions are convolutions again: with respect to the images, one of the
+cotangent, dilated by the stride, with reversed kernels; with respect to the kernels, one with
+images as channels and a window as large as the result of the forward pass. Each is passed to cuDNN
+as the derivative that it is. Arrays have channels last; if channels are few, they are padded with
+zeros to a full vector, which is several times faster.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from toile.targets.cuda.launches import Planner
 FEW = 32  # with fewer channels, they are padded to a vector
 VECTOR = 16  # bytes
 SPATIAL = 3
-# Conditions for a product of patches: the least number of patches, the most bytes of all, the most
-# numbers per patch if there are few channels, and the most numbers of a derivative in kernels.
+# Conditions for a product of patches: the least number of patches, the most bytes of all patches,
+# the most numbers per patch if there are few channels, and the most numbers of a derivative in the
+# kernels.
 MANY_TERMS, MOST_PATCHES, NARROW, FEW_NUMBERS = 4096, 128 << 20, 32, 1 << 15
-# Groups, and features, positions and terms of each, for which tiles are faster than cuDNN; and the
-# most multiplications of a group.
+# The fewest groups, and the fewest features, positions and terms of each, for which tiles are
+# faster than cuDNN; and the most multiplications of a group.
 MANY_GROUPS, FEW_OF_A_GROUP, MOST_OF_A_GROUP = 64, 8, 1 << 24
-# Up to how many groups are computed one by one, if they have as many channels and features, or if
-# they are signals of as many numbers.
+# The most groups that are computed one by one, and what each must have for that: at least so many
+# channels and features, or a signal of at least so many numbers.
 FEW_GROUPS, WIDE_GROUP, LONG_ROW = 16, 8, 1 << 12
 # The result dtypes that cuDNN supports for operands of one dtype.
 RESULTS = {
@@ -52,8 +53,8 @@ RESULTS = {
 class Form:
     """A convolution as cuDNN describes it; one of its three operands is the result.
 
-    x: (images, channels, spatial...), w: (groups, features, channels, spatial...) of a group, y:
-    (images, features, spatial...), with at least two spatial axes."""
+    x: (images, channels, spatial...), w: (groups, features of a group, channels of a group,
+    spatial...), y: (images, features, spatial...), with at least two spatial axes."""
 
     kind: str
     x: Operand
@@ -91,9 +92,9 @@ def lower(op: ConvGeneralDilated, ins: list[Operand], outs: list[Operand], plan:
 
 
 def _has_many_groups(op: ConvGeneralDilated, w: Operand, y: Operand) -> bool:
-    """Whether it is a small product for each of many groups, as the gradients of examples are.
+    """Whether this is a small product for each of many groups, as per-example gradients are.
 
-    cuDNN has slow engines for those, and fast ones only for groups of one channel."""
+    cuDNN's engines for such groups are slow, except for groups of one channel."""
     groups = max(op.feature_group_count, op.batch_group_count)
     _, kernels, out = op.dimension_numbers
     features = y.shape[out[1]] // groups
@@ -106,7 +107,7 @@ def _has_many_groups(op: ConvGeneralDilated, w: Operand, y: Operand) -> bool:
 def by_library(
     op: ConvGeneralDilated, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner
 ) -> bool:
-    """Add the call of a convolution, with its copies; False if cuDNN has no engine for it."""
+    """Add the call for a convolution, with its copies; False if cuDNN has no engine for it."""
     (x, w), (y,) = ins, outs
     if not _is_supported(x, w, y):
         return False
@@ -119,7 +120,7 @@ def by_library(
 
 
 def _by_best(found: list[Form], precision: Any, plan: Planner) -> bool:
-    """Use the first of the forms that there is a kernel for."""
+    """Use the first of the forms for which there is a kernel."""
     tf32 = float32_compute(precision) != "float32"
     best = found[0] if found and tf32 else None
     if best is not None and tensor_convolutions.lower(best, plan):
@@ -133,9 +134,10 @@ def _by_best(found: list[Form], precision: Any, plan: Planner) -> bool:
 
 def _groups(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand
             ) -> Iterator[tuple[ConvGeneralDilated, Operand, Operand, Operand]]:
-    """The convolutions of the groups, if they are few and wide, as those of a few examples are.
+    """A convolution for each group, if groups are few and wide, as in gradients of a few examples.
 
-    cuDNN has slow engines for groups, and none for kernels of groups that share no images."""
+    cuDNN's engines for groups are slow, and it has none for the kernels of groups that share no
+    images."""
     groups = max(op.feature_group_count, op.batch_group_count)
     (xb, xf, *_), (wo, wi, *ws), (_, yf, *ys) = op.dimension_numbers
     in_kernels = prod(w.shape[d] for d in ws) > prod(y.shape[d] for d in ys)
@@ -152,7 +154,7 @@ def _groups(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand
 
 
 def _part(a: Operand, axis: int, number: int, parts: int) -> Operand:
-    """One of equal parts of an operand along an axis."""
+    """One of `parts` equal parts of an operand along an axis."""
     n = a.shape[axis] // parts
     shape = (*a.shape[:axis], n, *a.shape[axis + 1 :])
     return a._replace(ref=a.ref.at(number * n * a.strides[axis] * a.dtype.itemsize), shape=shape)
@@ -179,7 +181,7 @@ def _by_cudnn(form: Form, engine: Any, tf32: bool, plan: Planner) -> bool:
 
 # ---- products of matrices
 def _pointwise(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand, plan: Planner) -> bool:
-    """A kernel of one element, or the derivative in one: all positions are rows of one matrix."""
+    """Kernels of one element, or the derivative in such kernels: positions are rows of a matrix."""
     x_spec, w_spec, y_spec = op.dimension_numbers
     groups = max(op.feature_group_count, op.batch_group_count)
     steps = (*op.window_strides, *op.lhs_dilation, *op.rhs_dilation)
@@ -203,8 +205,8 @@ def _by_patches(form: Form, precision: Any, plan: Planner) -> bool:
     """A product of the images' patches with the kernels or the cotangent, if that is faster.
 
     The derivative in a small kernel has few numbers, which are long sums: cuDNN's deterministic
-    engines compute each sum in one place, while cuBLAS splits sums into parts. In the forward pass
-    cuDNN has no engines for so few channels that a patch is little more than a vector."""
+    engines compute each sum in one place, while cuBLAS splits sums into parts. In the forward pass,
+    cuDNN has no engines for channels so few that a patch is little more than a vector."""
     groups, features, channels, *taps = form.w.shape
     terms, width = form.y.size // max(form.y.shape[1], 1), prod(taps) * channels
     vector = VECTOR // form.x.dtype.itemsize
@@ -227,7 +229,7 @@ def _by_patches(form: Form, precision: Any, plan: Planner) -> bool:
 
 
 def _patches(form: Form, pitch: int, at: Any, plan: Planner) -> tuple[Operand, str]:
-    """All patches of the images, one after the other in memory, and labels of their axes.
+    """All patches of the images, one after the other in memory, and the labels of their axes.
 
     A patch has the layout of the kernels, so that its axes merge into one."""
     x, outs, taps = form.x, form.y.shape[2:], form.w.shape[3:]
@@ -255,8 +257,8 @@ def forms(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> list[Fo
         _wgrad(op, x, w, y) if plain and op.feature_group_count == 1 else None,
         _transposed_wgrad(op, x, w, y) if "wgrad" in likely else None,
     ]
-    # Kinds that are slow: all others for a window larger than the result, and of single channels,
-    # which cuDNN convolves forward three times as fast.
+    # The slow kinds: all but "wgrad" if the window is larger than the result, and "dgrad" for
+    # single channels, which cuDNN convolves forward three times as fast.
     slow = {"fprop", "dgrad"} if likely == {"wgrad"} else set()
     if any(form is not None and form.w.shape[:3] == (1, 1, 1) for form in found):
         slow.add("dgrad")
@@ -266,7 +268,7 @@ def forms(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> list[Fo
 
 
 def _likely_kinds(op: ConvGeneralDilated, w: Operand, y: Operand) -> set[str]:
-    """What the operation probably originated as."""
+    """The kinds that the operation probably is: a forward pass, or one of the derivatives."""
     _, w_spec, y_spec = op.dimension_numbers
     reverses = any(w.strides[d] < 0 for d in w_spec[2:] if w.shape[d] > 1)
     taps, outs = (prod(a.shape[d] for d in s[2:]) for a, s in ((w, w_spec), (y, y_spec)))
@@ -281,7 +283,7 @@ def _likely_kinds(op: ConvGeneralDilated, w: Operand, y: Operand) -> set[str]:
 
 
 def _copied_bytes(form: Form) -> int:
-    """The bytes that must be copied before or after, including reversed kernels."""
+    """The bytes to copy before or after the call, including those of reversed kernels."""
     total = 0
     for name in "xwy":
         a = getattr(form, name)
@@ -330,7 +332,7 @@ def _extra(op: ConvGeneralDilated) -> int:
 
 
 def _high(size: int, taps: int, outs: int, low: int, stride: int, dilation: int) -> int | None:
-    """A high margin that gives as many outputs: the low margin if possible, else the least."""
+    """A high margin that gives `outs` outputs: the low margin if possible, else the least one."""
     least = (outs - 1) * stride + (taps - 1) * dilation + 1 - size - low
     most = least + stride - 1
     if most < 0:
@@ -378,7 +380,7 @@ def _transposed_wgrad(
 ) -> Form | None:
     """The derivative in the kernels of a transposed convolution, whose images are dilated.
 
-    It is the derivative in the kernels of the convolution that it transposes: the window is the
+    It is the derivative in the kernels of the convolution that was transposed: the window is the
     image, the dilated image is the cotangent, and the kernels are reversed."""
     plain = all(n == 1 for n in op.lhs_dilation) or any(n != 1 for n in op.rhs_dilation)
     if plain or op.feature_group_count > 1:
@@ -410,7 +412,7 @@ def _complete(form: Form) -> Form | None:
 
 
 def _with_high(form: Form) -> Form | None:
-    """The form with its high margins; None if no margins give as many outputs."""
+    """The form with its high margins; None if no margins give that many outputs."""
     axes = zip(form.x.shape[2:], form.w.shape[3:], form.y.shape[2:], form.low, form.stride,
                form.dilation, strict=True)
     high = tuple([n for axis in axes if (n := _high(*axis)) is not None])
@@ -418,7 +420,7 @@ def _with_high(form: Form) -> Form | None:
 
 
 def _dgrad(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> Form | None:
-    """The result as images; kernels reversed back, with features and channels exchanged."""
+    """The form whose images are the result, with the reversal and exchange of kernels undone."""
     extra = _extra(op)
     x_spec, w_spec, y_spec = op.dimension_numbers
     cotangent, images = _canonical(x, x_spec, extra), _canonical(y, y_spec, extra)
@@ -463,7 +465,8 @@ class Layout:
         return tuple(shape)
 
     def packed(self, name: str, at: Any) -> Operand:
-        """An operand without gaps in this layout at an address, axes in the form's order."""
+        """An operand without gaps at an address, in this layout; its axes are in the form's
+        order."""
         shape = self.shape(name)
         order = self.order(name, len(shape))
         inner = dense(at, [shape[d] for d in order], getattr(self.form, name).dtype)
@@ -537,7 +540,7 @@ class Layout:
 
 def layouts(form: Form) -> Iterator[Layout]:
     """Layouts to try, channels last first. Unequal margins are stored as zeros: some of cuDNN's
-    engines for derivatives in the kernels accept them, but give wrong numbers."""
+    engines for derivatives in the kernels accept unequal margins but give wrong numbers."""
     channels, groups = form.w.shape[2], form.w.shape[0]
     vector = VECTOR // form.x.dtype.itemsize
     padded = channels

@@ -21,8 +21,8 @@ from toile.primitives.contractions import DotGeneral
 from toile.primitives.conv import ConvGeneralDilated
 from toile.targets.cuda.launches import Planner
 
-# Multiplications from which cuDNN is faster: forward and in the images, and in the kernels;
-# and how many tiles fill a GPU if no sums are split.
+# The most multiplications for which cuDNN is not faster: forward and in the images, and in the
+# kernels; and how many tiles fill a GPU if no sums are split.
 MOST_TERMS, MOST_IN_KERNELS, FEWEST_TILES = 1 << 29, 1 << 30, 128
 
 
@@ -57,9 +57,9 @@ def without_libraries(program: Program) -> bool:
 
 
 def lower(form: Any, plan: Planner, always: bool = False) -> bool:
-    """Add the product of a convolution (a `convolution.Form`); False if that is slower.
+    """Add the product that computes a convolution (a `Form`); False if that is slower.
 
-    always: the only other kernel is a slow one."""
+    always: whatever its size, because the only other kernel is a slow one."""
     operands = form.x, form.w, form.y
     if form.w.shape[0] > 1 or any(a.dtype.name != "float32" or not is_near(a) for a in operands):
         return False

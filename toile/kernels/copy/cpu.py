@@ -1,8 +1,8 @@
 """Copies between strided arrays, and code shared by kernels that compute addresses.
 
 A copy is arranged once, when it is planned: axes are ordered by the strides of the destination and
-merged where both sides allow. The result runs as rows (`memcpy`), as strided loops, or, if the two
-sides disagree on which axis is dense, as a transposition in blocks that fit vector registers.
+merged where both sides allow. The copy then runs as rows (`memcpy`), as strided loops, or, if the
+two sides disagree on which axis is dense, as a transposition in blocks that fit vector registers.
 Positions that are known only at run time are read, clamped and added by the kernel.
 """
 
@@ -228,7 +228,8 @@ def _tile_function(size: int, align: int) -> ir.Function:
 def copy_launch(
     dst: Operand, src: Operand, moving: str = "", dynamic: Dynamic | None = None, note: str = "copy"
 ) -> Launch:
-    """dst[...] = src[...], of equal shapes; `moving` ("to", "source") side starts at `dynamic`."""
+    """dst[...] = src[...], equal in shape; the `moving` side ("to", "source") starts at
+    `dynamic`."""
     a = _arranged(dst, src)
     align = min(src.dtype.itemsize, 8)
     window: list[int | Ref] = []

@@ -26,7 +26,8 @@ _LEAST = 8  # elements on either side of a tile that is worth transposing
 def copy_launch(
     dst: Operand, src: Operand, moving: str = "", dynamic: Dynamic | None = None, note: str = "copy"
 ) -> Launch:
-    """dst[...] = src[...], of equal shapes; `moving` ("to", "source") side starts at `dynamic`."""
+    """dst[...] = src[...], equal in shape; the `moving` side ("to", "source") starts at
+    `dynamic`."""
     a = arranged(dst, src)
     window: list[int | Ref] = []
     starts, dtype, steps = 0, None, tuple[int, ...]()
@@ -111,7 +112,7 @@ PUT = f"if (first + k * {THREADS} < total) put(to + place[k], held[k], fits);"
 
 
 def moves_text(start: str, fits: str, total: str, find: str, take: str) -> str:
-    """A block's moves of units, up to the loop over PUT: all are read before the first is written.
+    """A block's moves of units, up to the loop over PUT: all units are read before one is written.
 
     fits: whether memory is aligned to units; find: adds offsets in the target to `a`, and what
     `take` needs."""
@@ -142,7 +143,7 @@ def _tile(size: int) -> int:
 
 @lru_cache(maxsize=128)
 def _tiles_text(size: int, rank: int, moving: str, starts: int, dtype: Any) -> str:
-    """A block is a tile: rows are read along b and written along a."""
+    """A block copies a tile: rows are read along b and written along a."""
     r = Words()
     to, source = r.pointer(), r.pointer("const char")
     moved = _moved(r, moving, starts, dtype)

@@ -106,9 +106,9 @@ class Moves:
     def lower_dynamic_update_slice(
         self, op: Any, ins: Operands, outs: Operands, plan: Any
     ) -> bool:
-        """DynamicUpdateSlice: copy the operand, unless it is in place, then the update over it.
+        """DynamicUpdateSlice: copy the operand, if not in place; then copy the update over it.
 
-        If the update was computed in its place, copy what is around it."""
+        If the update was computed at its final position, copy only the elements around it."""
         (x, update, *starts), (out,) = ins, outs
         if update.ref.buffer is out.ref.buffer and update.strides == out.strides:
             start = _position((update.ref.offset - out.ref.offset) // out.dtype.itemsize, out)
@@ -189,7 +189,7 @@ def _around(
 ) -> Iterator[tuple[list[int], list[int]]]:
     """Corners and shapes of the slabs around a block."""
     at, shape = [0] * len(count), list(room)
-    for i, (a, n) in enumerate(zip(start, count, strict=True)):  # before i: the block's extent
+    for i, (a, n) in enumerate(zip(start, count, strict=True)):  # axes before i: only the block
         for lo, hi in ((0, a), (a + n, room[i])):
             if hi > lo:
                 yield [*at[:i], lo, *at[i + 1 :]], [*shape[:i], hi - lo, *shape[i + 1 :]]

@@ -1,11 +1,11 @@
 """Running sums, products, extrema and log-sum-exps along one axis, and linear recurrences.
 
 Along the innermost axis each row is one sequence; along others a block of columns is processed
-together, a vector at a time. A single long row is divided: sums of its blocks, a running sum of
-those, then the blocks, each starting with the sum before it. A recurrence computes several rows at
-once, because each of its steps waits for the one before. float32 sums, products and recurrences of
-long axes run in float64, 16-bit floats in float32, as in the eager rule. A complex number is two
-registers.
+together, a vector at a time. If there are only a few long rows, they are divided: totals of their
+parts, running totals of these, then the parts, each starting with the total before it. A recurrence
+computes several rows at once, because each of its steps waits for the one before. float32 sums,
+products and recurrences of long axes run in float64, 16-bit floats in float32, as in the eager
+rule. A complex number takes two registers.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _cell(dtype: Any) -> int:
 
 
 class _Scan:
-    """Loads, combinations and stores in the type that the running value has."""
+    """Loads, combines and stores numbers in the type of the running value."""
 
     def __init__(self, f: ir.Function, kind: str, dtype: Any, work: str, reverse: bool):
         self.f, self.kind, self.dtype, self.work, self.reverse = f, kind, dtype, work, reverse
@@ -181,7 +181,7 @@ def _coefficients(f: ir.Function, r: Reader, kind: str, dtype: Any, x: str) -> t
 
 @lru_cache(maxsize=128)
 def _rows_text(kind: str, dtype: Any, work: str, reverse: bool, rows: int) -> str:
-    """Each unit is some rows; those after the last one are the last one again."""
+    """Each unit is some rows; in place of rows after the last one, that row is computed again."""
     f, body = ir.kernel(), _row_function(kind, dtype, work, reverse, rows)
     r = Reader(f)
     out, x, n, _ = r.buffer(), r.buffer(), r.one(), r.one()

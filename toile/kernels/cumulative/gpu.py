@@ -4,8 +4,8 @@ Along the innermost axis a warp processes a short row, a block a tile of a long 
 axes a thread processes a column. Long rows and few columns are divided: totals of the parts,
 running totals of those, then the parts, each starting from the total before it. float32 sums and
 products of long axes run in float64 and 16-bit floats in float32, as in the eager rule. Products of
-complex numbers hold their numbers in pairs. The steps of a recurrence, h -> a h + b, are combined
-as pairs of a coefficient and a term; a thread that processes a whole column needs only h.
+complex numbers hold each number as a pair. The steps of a recurrence, h -> a h + b, are combined as
+pairs of a coefficient and a term; a thread that processes a whole column needs only h.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toile.targets.cuda.text import MOST, divisor, kernel_text
 _SHORT = 512  # elements of a row that one warp processes
 _ITEMS = 8  # of a thread in a tile
 _ENOUGH = 1 << 17  # threads that keep a GPU busy
-_STEPS = 1 << 14  # columns of a recurrence that are not divided: parts are read twice
+_STEPS = 1 << 14  # the fewest columns of a recurrence that are not divided: parts are read twice
 _AHEAD = 64  # bytes of a column that are read before they are combined
 _PART = 64  # least rows of a part of a column
 
@@ -76,7 +76,7 @@ def _cell(key: Any) -> int:
 
 
 def _items(key: Any, n: int) -> int:
-    """Elements of a thread in a tile: shared memory has room for them, and a row needs them."""
+    """Elements of a thread in a tile: as many as fit into shared memory and as a row needs."""
     return _ITEMS if _cell(key) <= 16 and n > THREADS * _ITEMS // 2 else _ITEMS // 2
 
 
@@ -154,7 +154,7 @@ def _head(kind: str, dtype: Any, work: str) -> str:
 
 
 def _memory(dtype: Any, work: str) -> tuple[str, str, str]:
-    """The type of a number in memory, and a number x of the other form as `work` or in memory."""
+    """The type of a number in memory, and the texts that convert a number x to `work` and back."""
     if dtype is None:
         return work, "x", "x"
     memory = numbers.memory_type(dtype)
@@ -163,7 +163,7 @@ def _memory(dtype: Any, work: str) -> tuple[str, str, str]:
 
 
 def _recurrence_head(dtype: Any, work: str) -> str:
-    """The same for the steps h -> a h + b; `next` gives only the b of two combined ones."""
+    """The same for the steps h -> a h + b; `next` combines only the b of two steps."""
     if work.startswith("Pair"):
         part = "" if dtype is None else numbers.work_type(numbers.real_part(dtype))
         memory, arithmetic = f"Pair<{part}>", HELPERS["Pair"] + _COMPLEX_STEP.format(work=work)
@@ -272,16 +272,16 @@ __device__ inline Number running(Number x) {
 
 
 def _element(kind: str, dtype: Any, word: int, base: str) -> tuple[str, str]:
-    """The declaration of more operands, whose words follow, and element i as a number."""
+    """The declaration of the coefficients, given from `word` on, and element i as a number."""
     if kind != "recurrence" or dtype is None:
         return "", "read(x[at])"
     declared = f"  const Memory* a = (const Memory*)w[{word}] + {base} + w[{word + 1}];\n"
-    return declared, "read(i ? a[at] : Memory(), x[at])"  # no coefficient belongs to the first
+    return declared, "read(i ? a[at] : Memory(), x[at])"  # the first element has none
 
 
 @lru_cache(maxsize=128)
 def _warp_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
-    """Each warp is a row."""
+    """Each warp processes a row."""
     at = "n - 1 - i" if reverse else "i"
     more, element = _element(kind, dtype, 4, "(Word)row * n")
     return kernel_text(f"""\
@@ -304,7 +304,7 @@ def _warp_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
 def _tile_text(
     kind: str, dtype: Any, work: str, reverse: bool, items: int, role: str
 ) -> str:
-    """A block is a tile of a row; elements go through shared memory to be read in order."""
+    """A block processes a tile of a row; elements go through shared memory to be read in order."""
     at = "n - 1 - i" if reverse else "i"
     tile, warps, after = THREADS * items, THREADS // 32, _after(kind)
     more, element = _element(kind, dtype, 5, "(Word)row * n")

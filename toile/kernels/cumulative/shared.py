@@ -14,7 +14,7 @@ _LONG = 128  # elements from which float32 sums run in float64
 
 
 class Running(NamedTuple):
-    """Running values over n numbers each: `outer` times `inner` of them."""
+    """Running values along sequences of n numbers, of which there are `outer` times `inner`."""
 
     kind: str
     dtype: Any  # of the numbers; in sums, of the parts of complex ones
@@ -25,7 +25,7 @@ class Running(NamedTuple):
 
 
 def shift_of(op: Any, inner: int) -> int:
-    """From the element of a step of a recurrence to its coefficient, in elements."""
+    """The distance from the element of a step of a recurrence to its coefficient, in elements."""
     return 0 if not op.shifted else inner if op.reverse else -inner
 
 

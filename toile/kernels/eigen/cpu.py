@@ -85,8 +85,8 @@ def _put_complex(f: ir.Function, type: str, real: str, imaginary: str, to: str, 
 
 def _put_vector(f: ir.Function, type: str, v: str, w: str, j: str, n: str, to: str,
                 at: str) -> None:
-    """Store an eigenvector. LAPACK stores those of a pair as a real and an imaginary part; `w` is
-    the imaginary part of the eigenvalue."""
+    """Store an eigenvector. LAPACK stores the eigenvectors of a conjugate pair as a real and an
+    imaginary part; `w` is the imaginary part of the eigenvalue."""
     first, second = (f.value(f"fcmp {c} {type} {w}, 0.0") for c in ("ogt", "olt"))
     none = f.value(f"fsub {type} {w}, {w}")  # 0, or NaN after a failure
     parts = [f.at(v, f.mul(f.add(j, f.select(c, step, 0)), n), type)

@@ -3,11 +3,11 @@
 A unit of a launch loads some signals into the lanes of a buffer, runs the passes (`cpu_passes`) and
 stores the result. Along an axis that is not the last one, neighbors in memory are lanes; along the
 last one, blocks are transposed while they are loaded and stored. A few long signals become many
-short ones: a signal of n1 n2 numbers is a matrix, whose columns are transformed, multiplied by
-powers of a root of unity, and whose rows are transformed then. Signals whose length has a large
-prime factor are convolutions with a chirp (Bluestein). A real signal of even length is a complex
-one of half the length. The inverse of a transform is the transform with real and imaginary parts
-exchanged before and after.
+short ones: a signal of n1 n2 numbers is a matrix, whose columns are transformed and multiplied by
+powers of a root of unity; then its rows are transformed. Signals whose length has a large prime
+factor are transformed by convolutions with a chirp (Bluestein). A real signal of even length is a
+complex one of half the length. The inverse of a transform is the transform with real and imaginary
+parts exchanged before and after.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from toile.targets.llvm.launches import Launch
 _DIRECT = 8192  # the longest signal that is transformed in the lanes of one buffer
 _SHORT = 256  # the longest one for which empty lanes cost less than a division
 _MOST_CHIRP = 1 << 17  # the longest signal for which a plan holds the tables of a chirp
-_CHUNK_NS = 5_000.0  # that a chunk should take at least
+_CHUNK_NS = 5_000.0  # nanoseconds that a chunk should take at least
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
@@ -69,8 +69,8 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
 
 
 def _has_code(op: Any, x: Operand) -> bool:
-    """Whether there is code for signals of these lengths: not for more than some ten millions of
-    numbers, and for large prime factors not above `_MOST_CHIRP`."""
+    """Whether there is code for signals of these lengths: there is none above some tens of millions
+    of numbers or, with large prime factors, above `_MOST_CHIRP`."""
     width = VectorType.of(dtypes.to_complex_dtype(x.dtype)).lanes
     *lengths, last = op.fft_lengths
     real = op.fft_type in (FftType.RFFT, FftType.IRFFT)
@@ -122,8 +122,8 @@ class _Signals(NamedTuple):
 
 
 def _lanes_of(x: Operand, out: Operand, axis: int) -> _Signals | None:
-    """The axis whose signals are lanes: one whose numbers are neighbors in memory, or, if numbers
-    of a signal are neighbors, the longest. None if there is none on either side."""
+    """The axis whose signals are lanes, preferably a long one along which numbers are neighbors in
+    memory. None if, on either side, neither those nor the numbers of a signal are neighbors."""
     others = [d for d in range(len(x.shape)) if d != axis]
     shape, strides = collapse([x.shape[d] for d in others],
                               *([a.strides[d] for d in others] for a in (x, out)))
@@ -273,14 +273,14 @@ def _launch(
     signals = signals or _lanes_of(x, out, axis)
     assert signals is not None
     how, size, n = VectorType.of(x.dtype), x.dtype.itemsize, x.shape[axis]
-    n = min(n, out.shape[axis])  # the spectrum of a real signal has one number more than pairs
+    n = min(n, out.shape[axis])  # a real signal has one pair fewer than its spectrum has numbers
     count, shape = signals.number, signals.outer
     loads, stores = ("lanes" if stride == 1 else "rows" for stride in signals.lanes)
     text = kernel_text(how, n, loads, stores, step.real, bool(step.columns), len(shape))
     blocks = -(-count // how.lanes)
     units = math.prod(shape) * blocks
     cost = 500.0 + n * (5.0 + 2.5 * math.log2(n + 1)) * 0.25 * how.lanes
-    # Chunks have buffers of their own: with few of them, the buffers stay in the cache.
+    # Chunks have buffers of their own: with few chunks, the buffers stay in the cache.
     grain = max(int(_CHUNK_NS / cost), -(-units // (2 * plan.threads)))
     chunks = -(-units // grain)
     # The two buffers must not start at the same offset within a page: CPUs compare only the lower
@@ -304,7 +304,7 @@ def _launch(
 
 def _powers(plan: Any, rows: int, columns: int, lanes: int, numbers: Any) -> Args:
     """Tables for exp(-2 pi i k j / n), n = rows columns, where j is a multiple of the lanes plus a
-    lane: one for k times the lane, and those of `_roots` for k times the multiple."""
+    lane: one table for k times the lane, and those of `_roots` for k times the multiple."""
     n = rows * columns
     inside = roots(np.multiply.outer(np.arange(rows), np.arange(lanes)), n)
     planes = np.stack([inside.real, inside.imag], 1)  # a vector of each, like elements of buffers

@@ -84,8 +84,8 @@ def kernel_text(
 def _apply_powers(
     v: Vectors, buffer: str, n: int, tables: list[str], low: str, first: str
 ) -> None:
-    """Multiply element k of the columns from `first` on by a root of unity to the k times column:
-    see `_powers`."""
+    """Multiply element k of the columns from `first` on by a root of unity to the power of k times
+    the column: see `_powers`."""
     f = v.f
     inside, high, lower = tables
     with f.loop(0, n) as k:
@@ -106,7 +106,7 @@ def _root(v: Vectors, high: str, lower: str, low: str, power: str) -> Pair:
 
 
 def _split(v: Vectors, z: str, x: str, root: Callable[[str], Pair], n: ir.Operand) -> None:
-    """The spectrum of a real signal, of which `z` is the transform of pairs of numbers."""
+    """The spectrum of a real signal; `z` is the transform of its pairs of numbers."""
     f = v.f
     a, b = v.load(z)
     zero, half = v.number(0.0), v.number(0.5)
@@ -172,7 +172,7 @@ def _loader(how: VectorType, mode: str) -> ir.Function:
 
 
 def _move_in(v: Vectors, j: str, k: str) -> None:
-    """One number of one lane."""
+    """Load one number of one lane."""
     f = v.f
     source = f.offset("%in", f.add(f.mul(j, "%lane"), f.mul(k, "%step")))
     place = f.at(v.at("%out", k), j, v.scalar)
@@ -182,7 +182,7 @@ def _move_in(v: Vectors, j: str, k: str) -> None:
 
 
 def _move_out(v: Vectors, j: str, k: str) -> None:
-    """One number of one lane."""
+    """Store one number of one lane."""
     f = v.f
     target = f.offset("%out", f.add(f.mul(j, "%lane"), f.mul(k, "%step")))
     place = f.at(v.at("%in", k), j, v.scalar)
@@ -198,7 +198,7 @@ def _mask(places: Any) -> str:
 
 
 def _deinterleave(v: Vectors, source: str, place: str) -> None:
-    """One element: the numbers of neighboring lanes."""
+    """Load one element: the numbers of neighboring lanes."""
     f, t = v.f, v.type
     a, b = (f.load(t, f.offset(source, k * v.plane), v.size) for k in range(2))
     for first, plane in ((0, "%real"), (1, "%imaginary")):
@@ -220,8 +220,8 @@ def _interleave(v: Vectors, place: str, target: str) -> None:
 
 
 def _transpose_in(v: Vectors) -> None:
-    """All numbers of all lanes: a vector of a row has the parts of half as many numbers as lanes,
-    and the transpose of a block of rows has a vector for each part."""
+    """Load all numbers of all lanes: a vector from a row has the parts of half as many numbers as
+    there are lanes, and the transpose of a block of rows has a vector for each part."""
     f = v.f
     block = v.lanes // 2
     blocked = f.sub("%n", f.urem("%n", block))

@@ -1,4 +1,4 @@
-"""The passes of a Fourier transform, written for vectors: each lane belongs to another signal.
+"""The passes of a Fourier transform, written for vectors: each lane belongs to a different signal.
 
 A signal of n = r1 r2 ... numbers is transformed by one pass for each factor, from one buffer to the
 other and back, and ends in natural order (Stockham). Element e of a buffer is a vector of real
@@ -86,7 +86,7 @@ def roots(power: np.ndarray, n: int) -> np.ndarray:
 
 
 class Vectors:
-    """Arithmetic of complex vectors of so many lanes of a type ("float" or "double")."""
+    """Arithmetic on complex vectors with `lanes` lanes of a type ("float" or "double")."""
 
     def __init__(self, f: ir.Function, type: str, lanes: int):
         self.f, self.scalar, self.lanes = f, type, lanes
@@ -153,7 +153,7 @@ class Vectors:
 
     # ---- transforms of a few numbers
     def butterfly(self, xs: list[Pair]) -> list[Pair]:
-        """The Fourier transform of so many numbers as there are."""
+        """The Fourier transform of as many numbers as are given."""
         known = {2: self._two, 4: self._four, 8: self._eight}
         return known.get(len(xs), self._odd)(xs)
 
@@ -172,7 +172,7 @@ class Vectors:
         f, t = self.f, self.type
 
         def turned(a: Pair, forward: bool) -> Pair:
-            """a times an eighth of a turn back, or three eighths."""
+            """a rotated back by an eighth of a turn or, if not `forward`, by three eighths."""
             x, y = (a[0], a[1]) if forward else (a[1], a[0])
             total, gap = f.value(f"fadd {t} {x}, {y}"), f.value(f"fsub {t} {a[1]}, {a[0]}")
             if forward:
@@ -211,15 +211,16 @@ class Vectors:
 
 
 def float_text(type: str, value: float) -> str:
-    """A constant as LLVM writes it: the bits of a double, which for a float must be one."""
+    """A constant as LLVM writes it: the bits of a double; for a float, of one that a float can
+    hold."""
     rounded = np.float64(np.float32(value) if type == "float" else value)
     return f"0x{int(rounded.view(np.uint64)):016X}"
 
 
 def pass_function(type: str, lanes: int, one: Pass) -> ir.Function:
     """A pass over a buffer."""
-    # `out` may alias the table for LLVM: it would otherwise load all factors before the inner loop,
-    # for which there are too few registers.
+    # LLVM has to assume that `out` may alias the table: otherwise it would load all factors before
+    # the inner loop, for which there are too few registers.
     radix, m, s, place = one
     f = ir.inner(f"pass{s}", "ptr noalias %in, ptr %out, ptr %table", ir.NOINLINE)
     v = Vectors(f, type, lanes)

@@ -1,7 +1,7 @@
 """Fourier transforms on a GPU, by cuFFT.
 
-The library takes batches whose signals are one step apart, with the numbers of a signal any step
-apart; other layouts are copied. It does not divide inverse transforms by their length.
+The library takes batches whose signals lie a constant step apart, as do the numbers of each signal;
+other layouts are copied. It does not divide inverse transforms by their length.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
 def _layout(
     op: Any, x: Operand, out: Operand, inverse: bool
 ) -> tuple[cufft.Layout, bool, bool]:
-    """The transforms, whether the source is copied first, and whether the result is copied then."""
+    """The transforms, whether to copy the source first, and whether to copy the result
+    afterwards."""
     kind, rank = _KINDS[op.fft_type], len(op.fft_lengths)
     dtype = dtypes.to_complex_dtype(x.dtype)
     source, target = _side(x, rank, dtype.itemsize), _side(out, rank, dtype.itemsize)
@@ -121,14 +122,14 @@ def _copied(plan: Any, x: Operand) -> Operand:
 
 
 def _overlaps(x: Operand, out: Operand) -> bool:
-    """Whether source and result share memory without being one array of one size."""
+    """Whether source and result share memory without being the same array."""
     if x.ref.buffer is not out.ref.buffer:
         return False
     return x.dtype != out.dtype or not in_place(x, out)
 
 
 def _side(x: Operand, rank: int, item: int) -> cufft.Side | None:
-    """The layout of signals in an array, whose last axes they are; None if the library has none.
+    """The layout of the signals along the last axes of an array; None if it is not supported.
 
     Addresses must be multiples of the bytes of a complex number, `item`."""
     if alignment(x.ref) % item:

@@ -173,7 +173,7 @@ def lower(op: FusedProduct, ins: list[Operand], outs: list[Operand], plan: Plann
 
 
 def _ready(x: Operand, plan: Any, dense: bool) -> Operand:
-    """An aligned operand; `dense`: without gaps."""
+    """The operand, or an aligned copy of it; `dense`: without gaps."""
     if dense:
         x = plan.contiguous(x)
     if is_aligned(x.ref) or not x.contiguous or not x.shape:

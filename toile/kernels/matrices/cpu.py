@@ -1,10 +1,10 @@
 """Decompositions of matrices, and solutions from their factors, by calls of LAPACK and BLAS.
 
 Each unit of a launch is one matrix of a batch, or some columns of its right-hand sides. The
-libraries store matrices by columns: they see the transpose of a row-major matrix. A triangular
-solve and a Cholesky factor of the transpose are transposes of the wanted ones with the other
-triangle; other factors are not, so matrices are transposed before and after. Where a decomposition
-fails, its results are NaN.
+libraries store matrices by columns: they see the transpose of a row-major matrix. With the other
+triangle, a triangular solve or a Cholesky factor of the transpose is the transpose of the wanted
+one; this does not hold for other factors, so matrices are transposed before and after. Where a
+decomposition fails, its results are NaN.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch
 
 _COLUMNS = 64  # right-hand sides of a unit, if there are more
-_CHUNK_NS = 20_000.0  # that a chunk should take at least
+_CHUNK_NS = 20_000.0  # nanoseconds that a chunk should take at least
 
 
 def _copied(plan: Any, target: Operand, source: Operand) -> None:
@@ -201,7 +201,7 @@ def _width(columns: int, batch: int, threads: int) -> int:
 
 @cache
 def _cholesky_text(letter: str) -> str:
-    """The factor replaces the matrix; above it are zeros, and NaN if there is no factor."""
+    """The factor, or NaN if there is none, replaces the matrix; above the diagonal are zeros."""
     type, size, nan = TYPES[letter]
     name = name_of(letter, "potrf")
     f = ir.kernel()

@@ -48,14 +48,14 @@ class Fortran:
 
 
 def module(f: ir.Function, **routines: int) -> str:
-    """The text of a kernel that calls routines of so many arguments."""
+    """The text of a kernel that calls routines, each given with its number of arguments."""
     declared = [f"declare void @{name}({', '.join(['ptr'] * count)})\n"
                 for name, count in routines.items()]
     return native.AROUND_ROUTINES + "".join(declared) + ir.module(f)
 
 
 def is_finite(f: ir.Function, type: str, a: str, count: str) -> str:
-    """Whether all of so many numbers are finite."""
+    """Whether all `count` numbers at an address are finite."""
     total = f.variable(type, "0.0")
     with f.loop(0, count) as i:
         x = f.load(type, f.at(a, i, type))

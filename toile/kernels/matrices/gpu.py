@@ -1,9 +1,10 @@
 """Decompositions of matrices, and solutions from their factors, by cuSOLVER and cuBLAS.
 
-The libraries store matrices by columns: they see the transpose of a row-major matrix. A triangular
-solve and a Cholesky factor of the transpose are transposes of the wanted ones with the other
-triangle; other factors are not, so matrices are transposed before and after. Many small matrices
-are one call where a library has such a routine. Where a decomposition fails, its results are NaN.
+The libraries store matrices by columns: they see the transpose of a row-major matrix. With the
+other triangle, a triangular solve or a Cholesky factor of the transpose is the transpose of the
+wanted one; this does not hold for other factors, so matrices are transposed before and after. Many
+small matrices take one call where a library has such a routine. Where a decomposition fails, its
+results are NaN.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _INT = np.dtype(np.int32)
 
 
 def _engine(x: Operand) -> Any:
-    """The libraries; None if there are none, or none for this dtype."""
+    """The libraries; None if there are none, or if they do not support this dtype."""
     if not x.size or x.dtype.name not in cusolver.LETTERS:
         return None
     return cusolver.engine()
@@ -49,7 +50,7 @@ def _nbytes(*extents: int, dtype: Any) -> int:
 
 
 def _kept(x: Operand, axis: int, start: int, stop: int) -> Operand:
-    """A part of one axis."""
+    """A part of an array along one axis."""
     shape = [*x.shape]
     starts = [0] * len(shape)
     shape[axis], starts[axis] = stop - start, start
@@ -57,7 +58,7 @@ def _kept(x: Operand, axis: int, start: int, stop: int) -> Operand:
 
 
 def _addressed(plan: Any, count: int, *arrays: tuple[Ref, int]) -> list[Ref]:
-    """Arrays of the addresses of matrices: of each array, given with its step in bytes."""
+    """For each array, given with its step in bytes, an array of the addresses of its matrices."""
     held = plan.scratch(24 * count)
     given = [*arrays, *[arrays[-1]] * (3 - len(arrays))]
     axes = [(count, *(step for _, step in given))]
@@ -69,7 +70,7 @@ def _called(
     plan: Any, on: Any, name: str, x: Operand, numbers: Sequence[int],
     *places: tuple[Ref, int], given: int = 0,
 ) -> None:
-    """Add a routine for all matrices of a batch."""
+    """Add calls of a routine for all matrices of a batch."""
     cusolver.call(plan, on, name, x.dtype, numbers, places, _count(x), given)
 
 
@@ -199,7 +200,7 @@ def lower_eigh(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> b
 
 
 def _nan_if_failed(plan: Any, status: Ref, count: int, *arrays: Operand) -> None:
-    """Replace the results for matrices whose decomposition failed."""
+    """Replace the results for matrices whose decomposition failed by NaN."""
     plan.stage(*(texts.nan_where_failed(a.ref, status, a.dtype, a.size // count, count)
                  for a in arrays))
 
@@ -231,7 +232,7 @@ def lower_svd(op: Any, ins: list[Operand], outs: list[Operand], plan: Any) -> bo
 
 
 def _dense_of(x: Operand) -> Operand:
-    """All memory of an array that is dense, or the transpose of a dense one."""
+    """The array or its transpose, whichever is dense."""
     return x if x.contiguous else transposed(x)
 
 
@@ -244,7 +245,7 @@ def _by_jacobi(
     """U and the adjoint of V, by Jacobi's method."""
     *batch, m, n = x.shape
     small = min(m, n)
-    at_once = max(m, n) <= _TINY  # that routine returns square U and V
+    at_once = max(m, n) <= _TINY  # the batched routine returns square U and V
     k, j = (m, n) if full or at_once else (small, small)
     columns = by_columns(plan, x)
     # The library uses the memory of vectors even if none are wanted.

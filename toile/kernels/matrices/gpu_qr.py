@@ -1,7 +1,7 @@
 """QR decompositions of many small real matrices: one block of threads for each, in shared memory.
 
-The matrix lies there by columns. In turn for each column, every warp computes its reflector, one
-stores it, and then each warp applies it to its share of the columns behind. Columns of Q do not
+The matrix lies there by columns. For each column in turn, every warp computes the reflector and one
+warp stores it; then each warp applies it to its share of the columns behind. Columns of Q do not
 depend on each other: a warp applies all reflectors to a unit vector, a few rows in each lane.
 """
 

@@ -38,7 +38,7 @@ def _each(count: str, lines: str, before: str) -> str:
 
 
 def lower_triangle(x: Ref, status: Ref, dtype: Any, n: int, count: int) -> Launch:
-    """Zeros above the diagonals of square matrices; NaN below it where the status is not 0."""
+    """Zeros above the diagonals of square matrices; NaN in the rest where the status is not 0."""
     total = count * n * n
     text = _lower_text(_REAL[dtype.name], _parts(dtype))
     return _launch(text, (x, status, n, total), total, "lower triangle", total * dtype.itemsize)
@@ -82,7 +82,7 @@ def _upper_text(real: str, parts: int) -> str:
 
 
 def nan_where_failed(x: Ref, status: Ref, dtype: Any, size: int, count: int) -> Launch:
-    """NaN for the elements, `size` for each matrix, of matrices whose status is not 0."""
+    """NaN for all elements, `size` for each matrix, of the matrices whose status is not 0."""
     each = size * _parts(dtype)
     return _launch(_failed_text(_REAL[dtype.name]), (x, status, each, count * each), count * each,
                    "NaN where it failed", 4 * count)
@@ -120,7 +120,7 @@ def row_order(out: Ref, swaps: Ref, rows: int, count: int, matrices: int) -> Lau
 
 @cache
 def _order_text(held: bool) -> str:
-    """A block is a matrix."""
+    """Each block processes one matrix."""
     shared = f"  __shared__ int order[{_HELD}], swap[{_HELD}];\n" if held else (
         "  int* order = out;\n  const int* swap = swaps;\n")
     load = "  for (int i = threadIdx.x; i < count; i += THREADS) swap[i] = swaps[i];\n"

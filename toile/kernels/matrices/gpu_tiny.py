@@ -92,7 +92,7 @@ def _cholesky_text(real: str) -> str:
 def lu(
     packed: Ref, pivots: Ref, order: Ref | None, x: Ref, dtype: Any, m: int, n: int, count: int
 ) -> Launch:
-    """Packed factors, row swaps and, unless it is None, the order of rows."""
+    """Packed factors, row swaps and, unless `order` is None, the order of rows."""
     real = _NAMES[dtype.name]
     args = (packed, pivots, pivots if order is None else order, x, m, n, count)
     return Launch(_lu_text(real, order is not None), args, blocks_of(count, _MATRICES),
@@ -243,7 +243,7 @@ def _factored_text(real: str, transposed: bool) -> str:
     }
   }
 """
-    # With L, then with U; or with the transpose of U, then with that of L.
+    # Solve with L, then with U; or with the transpose of U, then with that of L.
     one = _substituted(real, not transposed, transposed, not transposed)
     two = _substituted(real, transposed, transposed, transposed)
     source, target = ("lane", "order[lane]") if transposed else ("order[lane]", "lane")

@@ -60,7 +60,8 @@ def _edges_text(
     rows = f.add(last_target, 1)
 
     def edge(e: str) -> tuple[str, str, str]:
-        """The number stored for an edge, the address of its target's count, whether it counts."""
+        """The number stored for an edge, the address of its target's count, and whether it
+        counts."""
         t = integer(f, targets, f.at(at_targets, e, f"i{8 * targets.itemsize}"))
         legal, s = "true", e
         if sources is not None:

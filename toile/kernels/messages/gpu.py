@@ -16,7 +16,7 @@ from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, clamped, integer, kernel_text
 from toile.targets.cuda.units import widest
 
-MANY_ROWS = 4  # for each edge: so many that most have none
+MANY_ROWS = 4  # rows for each edge: so many that most have no edges
 
 
 def lower_edges(op: EdgesByTarget, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
@@ -28,7 +28,7 @@ def lower_edges(op: EdgesByTarget, ins: list[Operand], outs: list[Operand], plan
     sources = given[0] if given else None
     bits = op.targets.bit_length()
     passes = blocks_of(bits, 8)
-    # The last pass must write the result: the buffers alternate.
+    # The buffers alternate, and the last pass must write the result.
     other = plan.scratch(4 * n)
     values = (other, ordered.ref) if passes % 2 else (ordered.ref, other)
     text = _edges_text(sources and sources.dtype, targets.dtype, op.clips_sources,
@@ -67,7 +67,7 @@ def _edges_text(
 
 @lru_cache(maxsize=1)
 def _ends_text() -> str:
-    """How many sorted keys are at most each target."""
+    """For each target, how many of the sorted keys are not greater."""
     return kernel_text(f"""\
   const u32 row = block * {THREADS}u + threadIdx.x;
   if (row >= (u32)w[3]) return;

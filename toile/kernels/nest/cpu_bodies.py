@@ -35,7 +35,7 @@ def body(nest: LoopNest) -> Body:
 
 
 def combine(k: Scalars, name: str, total: Value, x: Value, any_order: bool = True) -> Value:
-    """One step of a reduction; to vectorize, float sums and products must allow any order."""
+    """One step of a reduction; to be vectorized, float sums and products must allow any order."""
     if not any_order or name not in ("reduce_sum", "reduce_prod") or kind(total.dtype) not in "fc":
         return combine_in_order(k, name, total, x)
     if name == "reduce_prod" and total.imag:
@@ -55,8 +55,8 @@ class Body(Nodes):
 
     def __init__(self, nest: LoopNest):
         super().__init__(nest)
-        # Random bits are mixed counts: LLVM would analyze what the steps of a count have in common,
-        # which takes a third of a kernel's compile time.
+        # Random bits are mixed counts, hidden from LLVM: it would analyze what the steps of a count
+        # have in common, which takes a third of a kernel's compile time.
         self.draws = any(isinstance(n, Apply) and n.op.__class__ is Xor for n in nest.nodes)
         self.axes = self.loop_axes()
         self.f = ir.Function("body", self.parameters(), internal=True,
@@ -114,8 +114,8 @@ class Body(Nodes):
         return self.k.load(self.f.step(pointer, far.name, dtype.itemsize), place, dtype)
 
     def count(self, axes: tuple[int, ...], dtype: np.dtype, here: dict[int, str]) -> Value:
-        """A count at the current loop position; if the result is an integer, in its width, so that
-        vectors hold more elements."""
+        """A count at the current loop position; if the result is an integer, it is computed in that
+        width, so that vectors hold more elements."""
         j, wide = self.counts().index(axes), np.dtype(np.int64)
         work = dtype if kind(dtype) in "iu" else wide
         number = lambda x: self.k.convert(Value(x, wide), work)
@@ -185,7 +185,7 @@ class Body(Nodes):
 
 
 class _MapBody(Body):
-    """The innermost axis of a map."""
+    """The loop over the innermost axis of a map."""
 
     def write(self) -> None:
         varying = self.varying_stores()
@@ -253,7 +253,7 @@ class _RowBody(Body):
 
     def store(self, s: int, value: Value, coordinates: dict[int, str]) -> None:
         node = self.nest.nodes[self.nest.stores[s][0]]
-        if isinstance(node, Total):  # the current value, and this row
+        if isinstance(node, Total):  # combine the current value with this row
             i = len(self.nest.loads) + s
             found = self.k.load(*self.address(i, coordinates), self.accesses[i].dtype)
             x = Value(value.name, found.dtype, value.imag)

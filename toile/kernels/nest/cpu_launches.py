@@ -47,7 +47,7 @@ from toile.targets.llvm.chunk_sizes import (
 from toile.targets.llvm.launches import Launch, Rows, Span
 
 _SHORT = 16  # elements of a row that is worth joining with the next
-_ENOUGH = 1024  # elements of an operand that is worth copying
+_ENOUGH = 1024  # the fewest elements of an operand that is worth copying
 
 
 def plan_nest(x: Loops, plan: Any) -> None:
@@ -71,7 +71,7 @@ def plan_nest(x: Loops, plan: Any) -> None:
 
 def _with_longer_rows(x: Loops, plan: Any) -> Loops:
     """Merge a short innermost axis with the next one, if copies of small operands make that
-    possible: a mean of each group of four channels is repeated for all four of them."""
+    possible. For example, a mean of each group of four channels is repeated for all four."""
     nest, extents = x.nest, x.extents
     apart = _repeated(x)
     if not apart or any(isinstance(node, Index) for node in nest.nodes):
@@ -94,7 +94,7 @@ def _with_longer_rows(x: Loops, plan: Any) -> Loops:
 
 def _repeated(x: Loops) -> dict[int, tuple[int, ...]]:
     """The operands that keep the last two axes from being one, and the shapes of their copies;
-    none if there are others, or if copies would be large."""
+    none if one of them cannot be copied, or if copies would be large."""
     nest, n, found = x.nest, x.extents[-1], {}
     if {"map": nest.outer, "column": nest.inner}.get(nest.kind, 0) < 2 or n >= _SHORT:
         return {}
@@ -179,7 +179,7 @@ def _parts(x: Loops, plan: Any) -> None:
 
 
 def _rows_with_totals(x: Loops, plan: Any) -> None:
-    """Rows, and sums over them: one per chunk, then the sums of the chunks."""
+    """Rows, and sums over them: one sum for each chunk of rows, then the sums of these."""
     nest, outer = x.nest, x.nest.outer
     rows, inner = prod(x.extents[:outer]), x.extents[outer:]
     step = rows_with_totals(nest, rows, prod(inner), plan.threads)
@@ -221,7 +221,7 @@ def _columns(x: Loops, plan: Any) -> None:
             places[0], kept, outer, reduced)
         if direct:
             totals.append(plan.ref(places[0].base))
-            # A larger batch would need it; compiled now, so that nothing is left to compile then.
+            # A larger batch would need this text: compiled now, it need not be compiled then.
             plan.also.add(text(_parts_nest(node, len(kept), dtype)))
             places = places[1:]
         else:
@@ -253,7 +253,7 @@ def _sum_parts(
 def rows_of(
     x: Loops, refs: Sequence[Ref], outer: int, count: int = 1, totals: Sequence[Any] = ()
 ) -> Rows:
-    """Which bytes belong to each `count` indices along the outer axes, of `totals` too.
+    """Which bytes of the operands and of `totals` belong to each `count` outer indices.
 
     `refs`: the addresses of the operands in memory."""
     rows = -(-prod(x.extents[:outer]) // count)

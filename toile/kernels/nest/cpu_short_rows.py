@@ -36,7 +36,7 @@ from toile.primitives.elementwise import Max, Min
 from toile.primitives.families import Add, Mul
 
 LONGEST = 8  # elements of a row
-_ROWS = 16  # along the innermost axis, at least
+_ROWS = 16  # the fewest rows along the innermost axis
 _COMBINED: dict[str, Operation] = {
     "reduce_sum": Add(), "reduce_prod": Mul(), "reduce_max": Max(), "reduce_min": Min(),
     "reduce_and": And(), "reduce_or": Or(),
@@ -81,7 +81,7 @@ class _Unrolled:
         self.places = [self._load(p) for p in x.loads]
 
     def _load(self, p: Place) -> list[int]:
-        """The numbers of the operands that are the elements of a row."""
+        """Add the operands that are the elements of a row; returns their numbers."""
         first = len(self.loads)
         step = p.strides[-1]
         if not step:

@@ -66,9 +66,9 @@ def plan_nest(x: Loops, refs: Refs, plan: Planner) -> None:
 
 
 def magic(n: int) -> int:
-    """The multiplier that `divide` uses to divide by n: a factor, and a shift above it.
+    """The multiplier with which `divide` divides by n: a factor in the low 32 bits, a shift above.
 
-    For numbers below 2**31."""
+    The quotient is exact for numbers below 2**31."""
     shift = (n - 1).bit_length()
     return ((1 << 32) * ((1 << shift) - n) // n + 1) | shift << 32
 
@@ -116,7 +116,7 @@ def _nbytes(x: Loops) -> int:
 
 
 def _bytes_at(place: Place, extents: Sequence[int], every: bool) -> int:
-    """The bytes of the elements at a place; `every`: one for each position, even if they repeat."""
+    """The bytes of the elements at a place; `every`: of one per position, even if they repeat."""
     return place.dtype.itemsize * prod(
         n for n, s in zip(extents, place.strides, strict=True) if s or every)
 
@@ -175,7 +175,7 @@ def _tiles(x: Loops, where: Refs) -> Launch | None:
 
 def _rows(x: Loops, where: Refs) -> Launch:
     """Whole rows: a few lanes, a warp or a block for each."""
-    nest = with_row_buffers(x.nest, 1)  # costly nodes, however long rows are
+    nest = with_row_buffers(x.nest, 1)  # buffer costly nodes, however long rows are
     x = replace(x, nest=nest)
     vector = vector_of(x, where)
     rows, packs = prod(x.extents[: nest.outer]), prod(x.extents[nest.outer:]) // vector

@@ -26,7 +26,7 @@ class ColumnForm(Form):
 
 @functools.lru_cache(4096)
 def column_kernel(nest: LoopNest, form: ColumnForm) -> Kernel:
-    """Blocks are tiles of columns, times parts."""
+    """A block processes a tile of columns; with `split`, a part of one."""
     return _Columns(nest, form).kernel()
 
 

@@ -31,9 +31,9 @@ MOST_OF_LANE, MOST_OF_THREAD = 144, 48  # registers for a part of a row, and of 
 BYTES_UNDER_WAY = 32 << 10  # of the next rows, in flight on a multiprocessor
 SHARED_OF_ROWS = 96 << 10  # bytes of shared memory for several rows, which most GPUs have
 MOST_WARPS = 32  # of a block
-SHORT_ROW, MANY_ROWS = 4, 1 << 15  # elements of a row, such as coordinates, that a thread adds
+SHORT_ROW, MANY_ROWS = 4, 1 << 15  # elements of a row that one thread adds; fewest such rows
 COMMON_ROW = 256  # elements of a row that is the same for many threads
-FAR = 2**31 - 2**17  # indices beyond need 64 bits
+FAR = 2**31 - 2**17  # indices beyond this need 64 bits
 
 
 def operands_of(x: Loops) -> list[tuple[Place, Access]]:
@@ -43,7 +43,7 @@ def operands_of(x: Loops) -> list[tuple[Place, Access]]:
 
 
 def pattern_of(x: Loops) -> Pattern:
-    """Which strides are known, and which operands have the same ones."""
+    """Which strides are known, and which operands have the same strides."""
     first: dict[tuple[int, ...], int] = {}
     out = []
     for i, (place, access) in enumerate(operands_of(x)):
@@ -181,7 +181,7 @@ class _Totals:
         self.loads = sorted({i for p in passes(x.nest) for i in p.loads})
         self.moving = [i for i in self.loads if any(x.loads[i].strides[: x.nest.outer])]
         shared = [i for i in self.loads if i not in self.moving and x.nest.loads[i].inner == 1]
-        self.kept = tuple(sorted(shared, key=lambda i: -self.size([i])))  # widest first: aligned
+        self.kept = tuple(sorted(shared, key=lambda i: -self.size([i])))  # widest first, so aligned
         self.sums = [accumulator(n.dtype).itemsize for n in x.nest.nodes if isinstance(n, Total)]
         self.room = room_of(x.nest, SHARED_OF_ROWS)
 

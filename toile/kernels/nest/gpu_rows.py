@@ -236,10 +236,11 @@ class Rows(Body):
         return self.split(t, range(self.nest.outer, self.nest.rank))
 
     def _compute(self, p: Pass, varying: list[int]) -> None:
-        """The nodes of the packs that were loaded: sums and stores.
+        """Write the nodes of the packs that were loaded: sums and stores.
 
-        If registers hold a whole row there are no branches, so that the compiler finds common
-        subexpressions of passes. Only the last of a thread's packs may be beyond the end."""
+        If registers hold a whole row there are no branches, so that the compiler finds
+        subexpressions that passes have in common. Only the last of a thread's packs may be beyond
+        the end."""
         code, ok = self.code, ""
         with code.unrolled("u", self.items):
             t = code.let(self.index, f"start + u * {self.form.group}")
@@ -253,7 +254,7 @@ class Rows(Body):
             self._pack(p, varying, t, ok)
 
     def _pack(self, p: Pass, varying: list[int], t: str, ok: str) -> None:
-        """The nodes of one pack."""
+        """Write the nodes of one pack."""
         conditions = " && ".join(filter(None, [ok, self.live]))
         self.guard = f"if ({conditions}) " if conditions else ""
         with self.elements(p.stores, {**self.outer, **self.along(t)}):

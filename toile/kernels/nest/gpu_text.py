@@ -33,7 +33,7 @@ from toile.targets.cuda.scalars import Code, Scalars, memory, register
 ZERO, UNIT = -1, -2  # known strides; others are words
 
 Word = tuple[Any, ...]
-Pattern = tuple[tuple[int, ...], ...]  # by operand and axis: ZERO, UNIT, or whose word it is
+Pattern = tuple[tuple[int, ...], ...]  # by operand and axis: ZERO, UNIT, or whose word holds it
 
 
 class Kernel(NamedTuple):

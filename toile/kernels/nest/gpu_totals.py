@@ -75,7 +75,7 @@ class _Rows(Rows):
         self.code(f"const {self.index} first = {first};")
 
     def find_row(self) -> None:
-        """Nothing: the loop sets the row."""
+        """Write nothing: the loop sets the row."""
 
     # ---- loads
     def _prepare(self, loads: list[int]) -> None:
@@ -124,7 +124,7 @@ class _Rows(Rows):
     def _next(self) -> None:
         """Wait for the row's packs, and start loading another row.
 
-        It is loaded over the previous row, which has been read completely."""
+        The new row replaces the previous one, which has been read completely."""
         code, form = self.code, self.form
         if form.ahead:
             code(f"arrived<{form.ahead - 1}>();")
@@ -182,7 +182,7 @@ class _Rows(Rows):
             yield {**outer, **self.along(self.code.let(self.index, place))}
 
     def _carry(self, row: str) -> None:
-        """Load the values that a row has only one of."""
+        """Load the values of which a row has only one."""
         if self.carried:
             with self.code.block(""):
                 at = self.split(row, range(self.nest.outer))

@@ -2,8 +2,8 @@
 
 Each element of the result belongs to one chunk, which applies the updates in order: results do not
 depend on how work is divided. Chunks own positions along axes that the indices do not address
-(rows of a batch, ranges of columns), or, if there are none, ranges of the first addressed axis,
-each reading all indices. 16-bit floats are summed in float32 and rounded once.
+(rows of a batch, ranges of columns) or, if these are too few, ranges of the longest addressed axis;
+then every chunk reads all indices. 16-bit floats are summed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Key(NamedTuple):
     sequence: int
     window: int
     row: bool  # the innermost axis of the window is dense
-    repeated: bool  # it is, but has a single update
+    repeated: bool  # the innermost axis is dense, but has a single update
     plain: bool  # single elements, all arrays dense: steps are constants, not factors
 
 
@@ -175,7 +175,7 @@ def _ownership(
             blocks = -(-row_bytes // _BLOCK)
             return _Ownership("columns", blocks, -(-blocks // threads))
         single = [c for c, d in enumerate(mapped) if sizes[d] == 1]
-        # Each chunk reads all indices, and jumps over those of others: 5 ns instead of 2 for all.
+        # Each chunk reads all indices and skips those of other chunks: 5 ns instead of 2 for each.
         pays = threads >= _MANY or prod(sizes) >= _MANY
         if single and units < threads and pays:
             ranged = max(single, key=lambda c: out.shape[mapped[c]])
@@ -266,7 +266,7 @@ def _columns(
 
 
 def _place(f: ir.Function, key: _Key, components: list[Any], vector: str) -> tuple[str, str]:
-    """The offset of an index vector in out, whether the update counts ("" if it always does)."""
+    """The offset in out of an index vector, and whether it counts ("" if it always does)."""
     offset, legal = "0", ""
     for c, (at, step, limit) in enumerate(components):
         x = integer(f, key.indices, f.offset(vector, at))
@@ -297,7 +297,7 @@ def _combine_window(
 
 
 def _row(key: _Key) -> ir.Function:
-    """A dense run of the window."""
+    """The function that combines a dense run of the window."""
     f = ir.inner("row", "ptr noalias %out, ptr noalias %updates, i64 %n")
     if key.combine == "set" and not key.repeated:
         f.copy("%out", "%updates", f.mul("%n", key.align))
@@ -309,7 +309,7 @@ def _row(key: _Key) -> ir.Function:
 
 
 def _combine(f: ir.Function, key: _Key, out: str, update: str) -> None:
-    """One element."""
+    """Combine one element."""
     if key.combine == "set":
         type, align = element_type(key.align), min(key.align, 8)
         f.store(type, f.load(type, update, align), out, align)

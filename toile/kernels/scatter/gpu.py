@@ -2,11 +2,11 @@
 
 Windows of updates are rows: axes that the indices do not address are columns, and each row has the
 number of its place, its position along the other axes. If no place can occur twice, or if integers
-make the order irrelevant, every update goes directly to its place. Otherwise few rows are compared
-with each other. Of many, narrow rows of floats are combined in ways in which the order is
-irrelevant too (`gpu_elements`), and others are sorted by place and combined by segments, in order
-(`gpu_segments`). If rows are set, the last one wins: the greatest row number of each place is found
-first.
+make the order irrelevant, every update goes directly to its place. Otherwise, if rows are few, they
+are compared with each other. If they are many, narrow rows of floats are combined in ways in which
+the order is irrelevant, too (`gpu_elements`), and others are sorted by place and combined by
+segments, in order (`gpu_segments`). If rows are set instead of combined, the last one wins: the
+greatest row number of each place is found first.
 """
 
 from __future__ import annotations
@@ -264,7 +264,8 @@ def _few_text(key: Key) -> str:
 
 @lru_cache(maxsize=128)
 def _places_text(key: Key) -> str:
-    """The place number of each row; modes: "numbers" (and row numbers), "last" (and last rows)."""
+    """The place number of each row, and by mode its row number ("numbers") or the last row of each
+    place ("last")."""
     r = Reader(key, 2)
     places, second = r.own
     more = (

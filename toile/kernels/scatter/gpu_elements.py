@@ -1,11 +1,12 @@
-"""Floats that are combined by atomics, with the same bits in any order: narrow rows, not sorted.
+"""Floats combined by atomics, with the same bits in any order: for narrow rows, without sorting.
 
 The bits of floats are ordered like integers, in reverse if they are negative, so that extrema are
 atomics of integers; NaN becomes the integer that wins against all others.
 
 Sums are exact sums of integers. The largest exponent of an element's updates is found first, then
 each update is added as a multiple of a power of two: the smallest for which no sum overflows 63
-bits. The rounding of an update depends on this exponent only. One kernel adds the sums in the end.
+bits. The rounding of an update depends on this exponent only. In the end, one kernel adds the sums
+to the result.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from toile.targets.cuda.launches import THREADS, Launch, Planner
 from toile.targets.cuda.text import MOST, Words, decode, divisor, divisors, kernel_text
 from toile.targets.cuda.units import aligned, unit_type
 
-# Elements of a row: an atomic for each of many costs more than sorting the row's number once.
+# The most elements of a row: with more, an atomic for each costs more than sorting the row's number
+# once.
 NARROW = 16
-# Elements of all places, if there are more updates than MANY: atomics of few are executed one after
-# the other, and the numbers of few places are sorted in one pass.
+# The fewest elements of all places, if there are more updates than MANY: atomics on few elements
+# are executed one after the other, and the numbers of few places are sorted in one pass.
 FEWEST, MANY = 1 << 14, 1 << 16
-# Elements of all places that a cache holds: others are not read before they are changed.
+# The most elements of all places that a cache holds: if there are more, they are not read before
+# they are changed.
 CACHED = 1 << 23
-# Places for each row of updates: more tables are filled and read than sorting moves.
+# The most places for each row of updates: with more, filling and reading the tables moves more
+# bytes than sorting.
 MOST_PLACES = 4
 SUM_BITS = 62  # of the magnitude of a sum
 
@@ -44,11 +48,11 @@ def has_extrema(p: Problem) -> bool:
 
 
 def extremum(combine: str, dtype: Any) -> str:
-    """`extremum(p, x)`: the minimum or maximum of *p and x, which keeps NaN, and -0 < +0.
+    """`extremum(p, x)`: sets *p to the minimum or maximum of *p and x; NaN is kept, and -0 < +0.
 
-    Most updates of a place change nothing: it is read first, and an old value does not matter
-    because values only move in one direction. A NaN that was replaced is put back, as the NaN that
-    nothing replaces."""
+    Most updates of a place change nothing, so it is read first; that the value may be outdated does
+    not matter, because values only move in one direction. A NaN that was replaced is put back, as
+    the NaN that nothing replaces."""
     wide = dtype.itemsize == 8
     own, of, back = (("double", "__double_as_longlong", "__longlong_as_double") if wide else
                      ("float", "__float_as_int", "__int_as_float"))  # fmt: skip
@@ -103,9 +107,10 @@ def add(p: Problem, plan: Planner) -> None:
     plan.stage(Launch.over(units, text, args, f"scatter_{p.combine}: result"))
 
 
-# An exponent is that of the bits plus 1, so that 0 means no update; INFINITE: infinities and NaN,
-# for which the sum holds flags. Numbers of exponent e are below 2^(e - 127), subnormal ones too; in
-# units of 2^-digits they are below 2^power, which is at least 2^31: the largest one is exact.
+# An exponent is that of the bits plus 1, so that 0 means no update; INFINITE is that of infinities
+# and NaN, for which the sum holds flags. Numbers of exponent e are below 2^(e - 127), also
+# subnormal ones; in units of 2^-digits they are below 2^power, which is at least 2^31: the largest
+# one is exact.
 _HEAD = """\
 const u32 INFINITE = 256;
 __device__ inline int digits(u32 e, int power) { return power + 127 - (int)e; }
@@ -127,7 +132,7 @@ const u32 e = exponents[at + k];
 def _updates_text(key: Key) -> str:
     """Each thread processes a unit of the updates; modes: "exponents", "all exponents", "sums".
 
-    -0 is the only number that changes no other one, not even -0: it is not an update."""
+    Adding -0 changes no number, not even -0, so that it does not count as an update."""
     r = Reader(key, 3)
     exponents, sums, power = r.own
     lanes = key.unit // key.dtype.itemsize
@@ -158,7 +163,7 @@ def _updates_text(key: Key) -> str:
 
 @lru_cache(maxsize=64)
 def _result_text(dtype: Any, unit: int, place: int, columns: int) -> str:
-    """Each thread adds the sums of a unit of the result."""
+    """Each thread adds the sums to a unit of the result."""
     r = Words()
     exponents, sums, power = r.pointer("const u32"), r.pointer("const u64"), r.one()
     out, units, by_width = r.pointer(), r.one(), r.one()

@@ -19,8 +19,8 @@ from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import Words, decode, divisors, kernel_text
 from toile.targets.cuda.units import aligned, unit_type
 
-# The edges of a segment that one group combines: few if there are few in all, because the parts of
-# one segment are joined one after the other.
+# The most edges of a segment that one group combines: fewer only if there are few edges in all,
+# because the parts of one segment are joined one after the other.
 LIMIT, FEW_LIMIT, FEW_EDGES = 256, 64, 1 << 16
 AT_ONCE = 8  # terms that a thread reads before it combines them
 
@@ -51,10 +51,10 @@ class Segments(NamedTuple):
     columns: Axes  # of a row, in units
     place: Axes  # `first`: steps of a row's number in the result
     term: Axes  # `second`: steps of a term's number
-    weights: tuple[Ref, Ref] | None = None  # numbers of edges, in order; a weight for each
+    weights: tuple[Ref, Ref] | None = None  # the numbers of the edges, in order; their weights
     start: Ref | None = None  # rows that sums start from, laid out as the result
     begins: str = "out"  # what combinations start from: "out", "start", "zero"
-    heads: int = 1  # weights of an edge, each for as many units of a row
+    heads: int = 1  # weights of an edge, each for an equal share of a row
 
 
 class _Key(NamedTuple):

@@ -82,7 +82,7 @@ def arguments(p: Problem, *own: int | Ref) -> tuple[int | Ref, ...]:
 
 
 class Reader:
-    """The pieces of texts, by the names of their arguments."""
+    """Writes pieces of texts; its attributes are the expressions of their arguments."""
 
     def __init__(self, key: Key, own: int):
         r = Words()
@@ -120,7 +120,8 @@ class Reader:
         )
 
     def place(self, number: str) -> str:
-        """Statements that set `b` to the place number of a row (the number of places: none)."""
+        """Statements that set `b` to the place number of a row (to the number of places if it has
+        none)."""
         find, legal = offset_of(self.key.indices, self.to_place, "indices + v", not self.key.clips)
         steps = [("v", self.row_indices), ("b", self.row_places)]
         line = f"Word v = 0, b = 0; {{ Index i = {number}; {decode('i', self.row_shape, steps)} }}"

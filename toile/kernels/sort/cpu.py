@@ -29,7 +29,7 @@ from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
 
 _SMALL = 1 << 12  # elements below which rows are not divided
-_ROWS = 64  # between two checks whether the run should stop
+_ROWS = 64  # rows between two checks of whether the run should stop
 _LANES = 16  # of an arg-extremum's vectors
 
 
@@ -126,7 +126,7 @@ def _values_text(dtype: Any, rank: int) -> str:
 
 @lru_cache(maxsize=256)
 def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: int) -> str:
-    """Rows of several operands, or by several keys: indices are sorted, then operands read."""
+    """Rows of several operands, or with several keys: sort indices, then read the operands."""
     frame = _Frame(len(keys) + 2 * len(sizes), rank)
     f, bits = frame.f, element_bits(wide)
     type, slot = f"i{bits}", f.alloca("ptr")
@@ -233,7 +233,8 @@ def _top_text(dtype: Any, wide: bool, rank: int, whole: bool) -> str:
 def _heap_of_best(
     f: ir.Function, sift: ir.Function, type: str, heap: str, k: str, n: str, element: Any
 ) -> None:
-    """The k least elements in order: the greatest kept is on top and removed when one is less."""
+    """The k least elements in order: a heap keeps the greatest on top, which smaller ones
+    replace."""
     with f.loop(0, k) as i:
         f.store(type, element(i), f.at(heap, i, type), 8)
     half = f.udiv(k, 2)
@@ -393,7 +394,7 @@ def _arg_text(dtype: Any, to: Any, largest: bool, columns: bool) -> str:
 
 
 def _compare_lanes(f: ir.Function, single: _Best, many: _Best) -> None:
-    """Combine the lanes."""
+    """Combine the best numbers of the lanes."""
     keys, places = f.load(many.type, many.key), f.load(many.place, many.at)
     for lane in range(many.lanes):
         key = f.value(f"extractelement {many.type} {keys}, i32 {lane}")

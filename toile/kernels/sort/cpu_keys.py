@@ -1,7 +1,7 @@
 """Order-preserving integer keys of numbers, and sorters of integers that hold them.
 
 The bits of a float, read as an integer, have the same order as floats once the order of negative
-ones is reversed. The sorters are stable and compare only some bits of each element: a merge sort
+numbers is reversed. The sorters are stable and compare only some bits of each element: a merge sort
 for short rows, a radix sort by bytes (least first, bytes that are all equal skipped) for long ones.
 """
 
@@ -16,7 +16,7 @@ from toile.targets.llvm import text as ir
 
 PLACE = 2**32 - 1  # the part of a packed element that is the index
 _SHORT = 192  # elements up to which merging is faster than counting
-LONG_ROW = 1 << 18  # elements between two checks whether the run should stop
+LONG_ROW = 1 << 18  # elements between two checks of whether the run should stop
 _SORT = "ptr %a, ptr %b, i64 %n, ptr %slot"  # the parameters of sorters
 _RUN = 16  # elements that are sorted by their ranks before merging
 
@@ -45,8 +45,9 @@ def while_(f: ir.Function, condition: Callable[[], str]) -> Iterator[None]:
 def key_of(f: ir.Function, dtype: Any, x: str, use: str, lanes: int = 1) -> str:
     """The unsigned key of a number given as its bits (or of a vector of them).
 
-    `use`: "sort" (zeros equal, NaN last), "values" (the same, -0 just below +0, see `sorter`),
-    "top" (descending; the total order of bits), "max" and "min" (zeros equal, NaN the best)."""
+    `use`: "sort" (zeros equal, NaN last), "values" (the same, but -0 just below +0: see
+    `sort_functions`), "top" (descending; the total order of bits), "max" and "min" (zeros equal,
+    NaN the best)."""
     bits = 8 * dtype.itemsize
     type, mask = ir.typed(f"i{bits}", lanes), ir.typed("i1", lanes)
     every = lambda value: ir.constant(_signed(value, bits), lanes, f"i{bits}")
@@ -59,7 +60,7 @@ def key_of(f: ir.Function, dtype: Any, x: str, use: str, lanes: int = 1) -> str:
     if use in ("sort", "max", "min"):  # -0 counts as 0
         zero = f.value(f"icmp eq {type} {x}, {every(sign)}")
         x = f.value(f"select {mask} {zero}, {type} {every(0)}, {type} {x}")
-    # Negative numbers order backwards: invert all their bits; of the others only the sign.
+    # The bits of negative numbers are in reverse order: invert them all; else only the sign.
     turned = f.value(f"ashr {type} {x}, {every(bits - 1)}")
     turned = f.value(f"or {type} {turned}, {every(sign)}")
     key = f.value(f"xor {type} {x}, {turned}")
@@ -154,7 +155,7 @@ class _Sorter:
         return f
 
     def merge_equal(self) -> ir.Function:
-        """Merge a[0:w], a[w:2w] into b from both ends: w steps of each never leave their side."""
+        """Merge a[0:w], a[w:2w] into b from both ends: w steps from either end stay in bounds."""
         f = ir.inner(f"{self.name}_pair", "ptr noalias %a, ptr noalias %b, i64 %w")
         end = f.sub(f.mul("%w", 2), 1)
         low = f.variable("i64", 0), f.variable("i64", "%w")
@@ -232,7 +233,8 @@ class _Sorter:
         return f.value(f"{'trunc' if self.width > 64 else 'zext'} {self.type} {key} to i64")
 
     def radix(self, short: ir.Function, moves: list[ir.Function]) -> ir.Function:
-        """Count bytes, then move by each byte that differs; %slot receives the result's address."""
+        """Count bytes, then move elements by each byte that differs; few are sorted by `short`.
+        %slot receives the result's address."""
         f = ir.inner(self.name, _SORT)
         few = f.compare("sle", "%n", _SHORT)
         with f.when(few):
@@ -271,7 +273,8 @@ class _Sorter:
         f.store("ptr", f.load("ptr", now), "%slot")
 
     def move(self, number: int) -> ir.Function:
-        """Move elements to the positions of a byte of their keys; not 0 if the run stops."""
+        """Move elements to the positions given by a byte of their keys; returns 0 unless the run
+        stops."""
         f = ir.inner(f"{self.name}_move{number}",
                      "ptr noalias %a, ptr noalias %b, i64 %n, ptr noalias %places", result="i64")
         moved = f.variable("i64", 0)
@@ -292,12 +295,12 @@ def sort_functions(
     """`void name(a, b, n, slot)`, which sorts n elements of `width` bits, with its helpers.
 
     The elements are in %a; %b is another buffer of that size; *slot becomes the one of the two that
-    holds the result. `zeros`: keys of floats whose two zeros must compare equal."""
+    holds the result. `zeros`: the keys are those of floats, whose two zeros must compare equal."""
     return _Sorter(width, shift, bits, zeros, name).functions
 
 
 def heap_function(type: str) -> ir.Function:
-    """`void sift(heap, k, i, x)`: insert x at i of a heap of k, the greatest on top."""
+    """`void sift(heap, k, i, x)`: insert x at i of a heap of k with the greatest on top."""
     f = ir.inner("sift", f"ptr %h, i64 %k, i64 %i, {type} %x")
     place, child = f.variable("i64", "%i"), f.alloca("i64")
     last = f.sub("%k", 1)

@@ -110,7 +110,7 @@ def _short_text(keys: tuple[Any, ...], sizes: tuple[int, ...], rank: int, tile: 
 
 
 def _sort_values(op: Any, ins: list[Operand], outs: list[Operand], n: int, plan: Planner) -> None:
-    """Rows of one operand, and those of a second one that moves with it: only keys are sorted."""
+    """Sort rows of one operand by their keys alone; rows of a second operand move with them."""
     x, (dtype, rows) = ins[0], (ins[0].dtype, rows_of(op.dimension, ins[0]))
     keys = two_buffers(plan, gpu_keys.key_bytes(dtype) * x.size)
     args: Args = (n, *divisors([n]), x.size, keys[0], 0, x.ref, *words_of(rows))

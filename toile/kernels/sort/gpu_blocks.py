@@ -13,13 +13,13 @@ from toile.targets.cuda.launches import THREADS
 _ROOM = 48 << 10  # bytes of shared memory
 _TILES = (256, 512, 1024, 2048)  # elements that a block sorts
 _BY_DIGITS, _LARGEST = 1024, 4096  # the smallest and the largest tile that is sorted by digits
-TILE = _TILES[-1]  # of rows that no tile holds
+TILE = _TILES[-1]  # the tile for parts of rows that no tile holds
 
 
 def tile_of(n: int, types: list[str]) -> int:
     """The smallest tile that holds a row with keys of these types; 0 if none does.
 
-    A row with a single key has its tile to itself if that is sorted by digits."""
+    A row with a single key has its tile to itself if the tile is sorted by digits."""
     each = 4 + sum(8 if t == "u64" else 4 for t in types)
     single = len(types) == 1
     counts = 4 * (WARPS * DIGITS + WARPS) if single else 0
@@ -30,7 +30,7 @@ def tile_of(n: int, types: list[str]) -> int:
 def block_sort(types: list[str], bits: int, tile: int) -> str:
     """`sort(padded)` of the shared arrays `key0`, `key1` ... and `place`.
 
-    It sorts rows of `padded` elements, a power of two, by keys, then by the order that they have,
+    It sorts rows of `padded` elements, a power of two, by their keys; equal keys keep their order,
     which must be that of `place`. bits: how many low bits of a single key are used."""
     single = len(types) == 1 and tile >= _BY_DIGITS
     return _by_digits(types[0], bits, tile) if single else _network(types, tile)
@@ -68,7 +68,7 @@ __device__ inline void sort(u32) {{
 
 
 def _network(types: list[str], tile: int) -> str:
-    """All rows of a tile, by keys, then places."""
+    """A sorting network for all rows of a tile: by keys, then by places."""
     names = [f"key{i}" for i in range(len(types))]
     shared = "".join(f"__shared__ {t} {k}[{tile}];\n" for t, k in zip(types, names, strict=True))
     tests = " ".join(f"if ({k}[a] != {k}[b]) return {k}[a] > {k}[b];" for k in names)

@@ -19,7 +19,7 @@ from toile.targets.cuda.text import MOST, divisor, integer_type, kernel_text
 
 _ROW, _SHORT_ROW = 4096, 256  # most and fewest elements of a part of a row
 _COLUMN = 64  # smallest part of a column, in elements
-_ENOUGH = 1 << 17  # threads that keep a GPU busy: if there are as many, parts are longer
+_ENOUGH = 1 << 17  # threads that keep a GPU busy: rather than more, parts are longer
 
 
 def lower_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
@@ -51,7 +51,7 @@ def lower_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: Plann
 
 @lru_cache(maxsize=128)
 def _text(dtype: Any, to: Any, use: str, rows: bool, found: bool) -> str:
-    """`to`: dtype of the result, None: keys and indices; `found`: these are the source as well."""
+    """`to`: the dtype of results, None to write keys and indices; `found`: the source has those."""
     type, bits = key_type(dtype), bits_type(dtype)
     load = (
         f"const {type} k = ((const {type}*)w[0])[at]; const u32 p = ((const u32*)w[1])[at];"

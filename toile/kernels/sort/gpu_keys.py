@@ -1,6 +1,7 @@
 """Order-preserving unsigned keys of numbers.
 
-The bits of a float, read as an integer, order like the float once negative ones are reversed.
+The bits of a float, read as an integer, have the same order as floats once the order of negative
+numbers is reversed.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def key_function(dtype: Any, use: str, name: str = "key_of") -> str:
     if use != "top":
         lines.append(f"  if (({type})(x & {sign - 1:#x}{suffix}) > "
                      f"({type}){INFINITY[dtype.name]:#x}{suffix}) return {every:#x}{suffix};")
-    # Negative numbers order backwards: invert all their bits; of the others only the sign.
+    # The bits of negative numbers are in reverse order: invert them all; else only the sign.
     lines.append(f"  {type} key = x & {sign:#x}{suffix} ? ({type})~x : "
                  f"({type})(x | {sign:#x}{suffix});")
     if use in ("top", "min"):

@@ -29,7 +29,7 @@ def two_buffers(plan: Planner, nbytes: int) -> tuple[Ref, Ref]:
 
 
 class Frame:
-    """The arguments of texts over rows, after a few of their own."""
+    """The arguments of texts over rows, after a few arguments of their own."""
 
     def __init__(self, own: int, arrays: int, rank: int):
         r = Words()
@@ -42,9 +42,9 @@ class Frame:
     def move(
         self, size: int, source: int, target: int, to: str = "i", there: str = "true"
     ) -> str:
-        """Copies element `at` of a row of one array to an index of another, if it is there.
+        """Copies element `at` of a row of one array to index `to` of another, if `there` holds.
 
-        Loads are unconditional and of constant memory, so that many can be under way at once."""
+        Loads are unconditional and read-only, so that many can be under way at once."""
         unit = UNITS[size]
         return (f"{{ const {unit} x = __ldg((const {unit}*)(p{source} + (Word)at * "
                 f"{self.inner[source]})); if ({there}) *({unit}*)(p{target} + (Word){to} * "
@@ -101,7 +101,7 @@ key_of(*(const {gpu_keys.bits_type(dtype)}*)(p0 + (Word)i * {frame.inner[0]}));
 
 @lru_cache(maxsize=128)
 def take_text(sizes: tuple[int, ...], rank: int, numbers: bool) -> str:
-    """Operands in the order of indices, whose rows may be longer; `numbers`: indices as well."""
+    """Operands in the order of indices, whose rows may be longer; `numbers`: write these, too."""
     frame = Frame(4, 2 * len(sizes) + numbers, rank)
     n, by, total, places = frame.own
     moves = [frame.move(size, j, len(sizes) + j) for j, size in enumerate(sizes)]

@@ -15,8 +15,9 @@ from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import divisor, kernel_text
 
 DIGITS = 256
-# Keys of a thread: more make longer runs of one digit, if there are enough tiles for all processors
-# of a GPU. Keys of 64 bits need twice the registers and shared memory.
+# Keys of a thread: more keys make longer runs of one digit, and are used if there are enough tiles
+# for all processors of a GPU. Keys of 64 bits need twice the registers and shared memory, so a
+# thread always has few of them.
 ITEMS, _MORE_ITEMS = 8, 16
 _ENOUGH = 264  # tiles
 WARPS = THREADS // 32
@@ -38,9 +39,9 @@ __device__ inline u32 running(u32 x, u32* sums) {{
 """
 
 
-# The order of the keys of a block by one digit; equal ones by warp, by number in a thread, then
-# by lane. `to` becomes the positions (until they are known, it has digits and ranks in one word, to
-# save registers); the result is the first position of digit threadIdx.x.
+# Orders the keys of a block by one digit, and those with equal digits by warp, by number in a
+# thread, then by lane. `to` becomes the positions (until they are known, it has digits and ranks in
+# one word, to save registers); the result is the first position of digit threadIdx.x.
 _POSITIONS = f"""\
 template <int N> __device__ inline u32 positions(
     const Key (&key)[N], u32 (&to)[N], u32 shift, Key zero, u32* counts, u32* sums) {{
@@ -89,7 +90,7 @@ def sort_rows(
 ) -> tuple[tuple[Ref, Ref], tuple[Ref, Ref] | None]:  # fmt: skip
     """Sort dense rows of n keys by their low bits; the first buffer of each pair is the input.
 
-    Returns the pairs, with the result first. zero: a key that is treated as the next one."""
+    Returns the pairs, with the result first. zero: a key that sorts like the next key."""
     passes = blocks_of(bits, 8)
     many = type == "u32" and rows * (n // (THREADS * _MORE_ITEMS)) >= _ENOUGH
     items = _MORE_ITEMS if many else ITEMS
@@ -110,14 +111,15 @@ def sort_rows(
 
 
 def _digits(type: str, merges: bool) -> str:
-    """`Key`, `digit(key, shift, zero)`; merges: the key `zero` has the digits of the next one."""
+    """`Key`, `digit(key, shift, zero)`; merges: the key `zero` has the digits of the next key."""
     body = "key += key == zero; " if merges else ""
     return (f"typedef {type} Key;\n__device__ inline u32 digit(Key key, u32 shift, Key zero) "
             f"{{ {body}return (u32)(key >> shift) & {DIGITS - 1}u; }}\n")
 
 
 def positions(type: str, merges: bool = False) -> str:
-    """`positions(key, to, shift, zero, counts, sums)`: where keys of a block go by a digit."""
+    """`positions(key, to, shift, zero, counts, sums)`: where the keys of a block go in the order of
+    a digit."""
     return _digits(type, merges) + SCAN + _POSITIONS
 
 
@@ -146,7 +148,7 @@ def _count_text(type: str, merges: bool, items: int) -> str:
 def _totals(counts: Ref, totals: Ref, tiles: int, many: int) -> Launch:
     """The counts of tiles become sums over earlier tiles, for each of many digits of rows.
 
-    A block has one digit, or, if there are few tiles, as many as share it."""
+    A block processes one digit or, if there are few tiles, several."""
     if tiles > 32:
         return Launch(_totals_text(), (counts, totals, tiles), many, THREADS, note="digits")
     shift = (tiles - 1).bit_length()
@@ -197,7 +199,7 @@ def _totals_text() -> str:
 @lru_cache(maxsize=16)
 def _move_text(type: str, merges: bool, items: int, places: bool) -> str:
     n = 4 if places else 2  # index of the counts among the arguments
-    # The order of the keys is that of their places, which follow through the same memory.
+    # Places are put into the order of their keys, through the same memory.
     load = f"""\
   u32 place[{items}];
 #pragma unroll

@@ -19,8 +19,8 @@ from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, divisors, kernel_text
 
 _PART = 4  # tiles are used if k is at most their size divided by this
-# Up to which k nothing is sorted, how many numbers threads then read at once, and how many blocks
-# are enough.
+# The largest k for which nothing is sorted, how many numbers threads then read at once, and how
+# many blocks are enough.
 _FEW, _BATCH, _BUSY = 16, 8, 528
 _WHOLE = 4096  # longest row that is always read as a whole, by a warp if there are many rows
 
@@ -44,7 +44,7 @@ def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner)
 
 
 def _is_small(k: int, n: int) -> bool:
-    """Whether k rounds over a row take less time than sorting it, with others, in a block."""
+    """Whether k rounds over a row take less time than sorting it, along with others, in a block."""
     return k <= _FEW and n > 32 and n >= 8 * k
 
 
@@ -80,7 +80,7 @@ def _top_by_stages(
         source, length, few = to, tiles * k, False
 
 
-# The least of a block: of its warps' least.
+# The least number of a block: the least of its warps' least numbers.
 _OF_BLOCK = f"""\
     __syncthreads();
     if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = first;
@@ -94,8 +94,8 @@ _OF_BLOCK = f"""\
 def _best_text(dtype: Any, rank: int, k: int, warps: bool, final: bool) -> str:
     """The first k of a part of a row, for a small k: each thread keeps the first of what it reads.
 
-    A number and its place are one integer, so that the least of them is the first. warps: each
-    warp has its own part; final: that is a row."""
+    A number and its place are one integer, so that the least of them is the first. warps: each warp
+    has a part of its own; final: the part is a whole row."""
     frame = Frame(9, 3, rank)
     length, part, rows, _, tiles, _, _, to_keys, to_places = frame.own
     bits, wide = gpu_keys.bits_type(dtype), 32 if warps else THREADS

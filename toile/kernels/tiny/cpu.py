@@ -57,7 +57,8 @@ def looks_tiny(program: Program) -> bool:
 
 
 def in_blocks(program: Program, position: int, updates: int = 0) -> bool:
-    """Whether an input is only used in blocks; `updates`=1: and is a carry updated in them."""
+    """Whether an input is used only in blocks; with `updates`=1, also whether it is a carry that is
+    updated in blocks."""
     names: set[Any] = {program.inputs[position]}
     for e in program.equations:
         used = [i for i, a in enumerate(e.ins) if a in names]
@@ -334,7 +335,8 @@ def _is_next(e: Equation, waiting: list[Equation], known: set[Any], changed: lis
 
 
 def _moved(e: Equation, ins: Sequence[Elements]) -> Elements:
-    """The source of each element of the result: the operation applied to element numbers."""
+    """The source of each element of the result, found by applying the operation to element
+    numbers."""
     flat = [v for x in ins for v in x]
     numbers = np.split(np.arange(len(flat)), np.cumsum([len(x) for x in ins])[:-1])
     shaped = [n.reshape(a.aval.shape) for n, a in zip(numbers, e.ins, strict=True)]

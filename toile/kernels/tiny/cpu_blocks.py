@@ -119,7 +119,7 @@ class Blocks:
     ) -> tuple[str, Value | None]:
         """The first address of a block, and whether it is inside (None: it always is).
 
-        The address is inside in any case."""
+        The address is inside the array in any case."""
         f, shape = self.f, e.ins[0].aval.shape
         pointer, inside = x.pointer, None
         for axis, start in enumerate(starts):
@@ -173,7 +173,7 @@ class Blocks:
             if fill is not None and inside is not None:
                 block = [self.k.select(inside, v, fill) for v in block]
             found += block
-        # The blocks, one after the other; the result has their axes at `offset_dims`.
+        # Blocks were found one after the other; the result has their axes at `offset_dims`.
         batch = e.ins[1].aval.shape[:-1]
         kept = [n for i, n in enumerate(sizes) if i not in numbers.collapsed_slice_dims]
         order = np.arange(len(found)).reshape((*batch, *kept))

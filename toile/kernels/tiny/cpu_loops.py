@@ -5,8 +5,8 @@ registers are allowed if the body only reads blocks of them, or updates blocks o
 they stay in memory. Arguments of the kernel, in 64-bit words:
 
   the number of iterations (of a scan); for each operand (first those that do not change, then
-  carries, then slices): slot, offset, and for slices the stride, for arrays in memory extents and
-  strides by axis, in bytes;
+  carries, then slices): slot, offset, then the stride of slices, or extents and strides by axis of
+  arrays in memory; strides are in bytes;
   the constants' bits
 """
 
@@ -31,12 +31,12 @@ from toile.targets.llvm import native
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch
 
-FARTHEST = 4 * LARGEST  # elements that an array may extend over: if they are more, it is copied
-NANOSECONDS = 0.25  # of a line, roughly
+FARTHEST = 4 * LARGEST  # the most elements that an array may extend over without being copied
+NANOSECONDS = 0.25  # for each line, roughly
 
 
 class _Kernel:
-    """The kernel of one loop while it is written: text and arguments grow together."""
+    """The kernel of one loop while it is being written: text and arguments grow together."""
 
     def __init__(self, programs: Sequence[Program], plan: Plan):
         self.plan = plan
@@ -136,7 +136,7 @@ def _offsets(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
 
 
 def lower_scan(op: Scan, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
-    """A scan whose body is tiny."""
+    """Lower a scan whose body is tiny."""
     body = prepared(op.program)
     a, b = op.consts, op.consts + op.carry
     slices = [*ins[b:], *outs[op.carry:]]
@@ -161,7 +161,7 @@ def lower_scan(op: Scan, ins: list[Operand], outs: list[Operand], plan: Plan) ->
 
 
 def lower_while(op: While, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
-    """A while loop whose condition and body are tiny."""
+    """Lower a while loop whose condition and body are tiny."""
     cond, body = prepared(op.cond), prepared(op.body)
     if not _fits([cond, body], ins):
         return False

@@ -2,8 +2,8 @@
 
 The gradients of small weights are such sums, over all steps of a loop or all rows of a batch. The
 longest summed axis is divided into parts; a unit of work sums one, and the parts are added in
-order. Arguments in 64-bit words: extent of that axis; for each operand slot, offset and stride
-along the axis, in bytes; slot and offset of the parts.
+order. The arguments, in 64-bit words, are the extent of that axis; for each operand its slot, its
+offset, and its stride along the axis in bytes; then the slot and offset of the parts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHUNK = 8  # parts that a thread takes at once
 
 
 class Sum(NamedTuple):
-    """A product as a loop: the offsets of the operands' elements in a step; what is summed."""
+    """A product as a loop: the offsets of the operands' elements in a step, and what is summed."""
 
     trips: int
     strides: tuple[int, int]  # of the operands along the axis, in elements
@@ -73,7 +73,7 @@ def _terms(
 
 
 def _is_tiny(op: DotGeneral, size: dict[str, int], inner: list[str]) -> bool:
-    """Whether a step has few products of matrices, none of which is a vector."""
+    """Whether a step is a product of tiny matrices, neither of which is a vector."""
     count = lambda labels: prod(size[c] for c in labels)
     rows, columns = (count(set(labels) & set(op.out)) for labels in (op.lhs, op.rhs))
     results = count(op.out)
@@ -103,7 +103,7 @@ def lower(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Planner) -
 
 
 def _sum_text(x: Sum, dtypes: Sequence[np.dtype], work: np.dtype) -> str:
-    """The kernel of the parts."""
+    """The kernel that computes the parts."""
     f = ir.kernel()
     w = Writer(f)
     trips, room = f.argument(0), f.buffer(7)

@@ -65,7 +65,7 @@ class Sums(Blocks):
         return self.settled(out)
 
     def _place(self, op: Argmax | Argmin, e: Equation, x: Elements) -> Elements:
-        """The index of the first extremum along an axis; a NaN counts as one."""
+        """The index of the first extremum along an axis; a NaN counts as an extremum."""
         k, rows = self.k, _rows(e.ins[0].aval.shape, op.axis)
         better = k.gt if op.extremum == "max" else k.lt
         dtype = np.dtype(op.index_dtype)

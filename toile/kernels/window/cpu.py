@@ -3,8 +3,8 @@
 One axis without a window, dense in memory, provides the lanes of vectors (channels); the others
 without a window are batch axes. Up to three axes have windows. If windows move by single steps
 along the last axis, the lanes are its positions, and the operand is padded first. The gradient of a
-sum, a sum over a dilated operand, is several plain ones, one for each phase. Maxima propagate NaN
-as in NumPy.
+sum is a sum over a dilated operand, which is several plain sums, one for each phase. Maxima
+propagate NaN as in NumPy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from toile.targets.llvm.text import Function
 _BLOCK = 4  # vectors of lanes that are processed together
 _MOST = 3  # axes with windows
 _MOST_OVERLAP = 256  # windows that may share an element
-_LEAST = 16  # positions along the last axis from which they are lanes
+_LEAST = 16  # the fewest positions along the last axis that become lanes
 _UNROLLED = 9  # taps of a window up to which its loop is unrolled
 
 
@@ -95,8 +95,8 @@ def _declines(op: Any, kind: str, ins: list[Operand], outs: list[Operand]) -> bo
 def _order(windows: Sequence[Window], slides: bool) -> tuple[int, ...] | None:
     """Axes as (batch ..., windows ..., lanes); None if too many have windows.
 
-    The last axis without a window provides the lanes, unless the windows slide; unless it is the
-    last of all, operands are transposed."""
+    The last axis without a window provides the lanes, unless the windows slide; if it is not the
+    last of all axes, operands are transposed."""
     moves = [i for i, w in enumerate(windows) if w.moves]
     still = [i for i in range(len(windows)) if i not in moves]
     if len(moves) > _MOST:
@@ -239,7 +239,7 @@ def window_text(kind: str, dtype: Any, dilated: bool, wide: int) -> str:
         y = f.step(buffers[-1], rest, n["y_batch"])
         bounds, y = start_bounds(f, axes[:2], (at[2], at[1]), y)
         low, high = f.part(at[0], n["per_block"], n["lanes"])
-        less = (wide // 4,) if wide >= 32 else ()  # the rest of rows of bytes
+        less = (wide // 4,) if wide >= 32 else ()  # shorter vectors for the ends of rows of bytes
         for width, lane in lane_blocks(f, low, high, (_BLOCK * wide, wide, *less, 1)):
             here = [f.step(p, lane, size) for p in (*xs, y)]
             lanes = min(width, wide)
@@ -340,7 +340,8 @@ def round_text(dtype: Any) -> str:
 
 @cache
 def scatter_text(select: str, dtype: Any, taps: tuple[int, ...], wide: int) -> str:
-    """All windows of a batch, in order; unit = (batch, block of lanes); `taps` of small windows."""
+    """All windows of a batch, in order; unit = (batch, block of lanes); `taps`: of small windows,
+    else none."""
     f = tiles.kernel()
     a = Arguments(f, 3, _ROW, _AXIS, dilated=False)
     (x, total, source), n, axes = a.buffers, a.n, a.axes
@@ -438,7 +439,8 @@ class _Scatter:
         self, start: list[str], steps: list[str], visit: Callable[[str, str], None],
         checked: bool, place: str = "0", inside: str = "true",
     ) -> None:  # fmt: skip
-        """Call `visit` with the offset of every tap and whether it is inside, within loops."""
+        """Call `visit` in loops, with the offset of each tap and whether it is inside the
+        operand."""
         if not start:
             visit(place, inside)
             return

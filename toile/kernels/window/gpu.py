@@ -45,7 +45,7 @@ class _Key(NamedTuple):
     dtype: Any
     axes: str  # for each axis: "." no window, "w" windows, "b" windows of a dilated operand
     lanes: int  # elements of a unit
-    known: tuple[tuple[int, ...], ...]  # the numbers of each axis but its size, of small windows
+    known: tuple[tuple[int, ...], ...]  # for small windows, numbers of each axis except its size
 
 
 def _letters(axes: list[Window]) -> str:
@@ -197,7 +197,7 @@ def _steps(key: _Key, out: str, at: str, kept: str, inside: str) -> tuple[str, s
 
 
 def _start(key: _Key, steps: list[str]) -> str:
-    """The start of a window along the axes that have none."""
+    """The start of a window along the axes without windows."""
     still = [f"c{d} * {step}" for d, step in enumerate(steps) if key.axes[d] == "."]
     return " + ".join(still) or "0"
 
@@ -207,7 +207,7 @@ def _window_loops(
 ) -> tuple[list[str], list[str]]:
     """Loops over the elements of a window, and tests whether the operand has them.
 
-    Elements outside are skipped, except in selections, where they take part."""
+    Elements outside are skipped, except where choices are recorded: there they take part."""
     lines, tests = [], []
     for d in moving:
         a, dilated = axes[d], key.axes[d] == "b"

@@ -13,7 +13,7 @@ EXTREMA = {"ge": "max", "le": "min"}
 
 
 class Window(NamedTuple):
-    """Windows along an axis; an axis without one has the numbers of a window of 1."""
+    """Windows along an axis; an axis without one has the numbers of a window of one element."""
 
     taps: int
     stride: int

@@ -80,8 +80,8 @@ class PlannedExecutable(Executable):
     def _report(
         self, aval: Aval, offsets: dict[Any, int], arena_bytes: int
     ) -> tuple[dict[Any, int], int]:
-        """Add a step that reports tests of indices. Their vector, the last output, is a temporary:
-        returns the offsets and the size of the arena with it."""
+        """Add a step that reports tests of indices. Their vector, the last output, becomes a
+        temporary; returns the offsets and the size of the arena including it."""
         buffer = self.plan.outputs[-1].buffer
         where = aligned(arena_bytes)
         words: Located = (self.slots.of(buffer), 0, aval.shape, np.dtype(aval.dtype), (4,))

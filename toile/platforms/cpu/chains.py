@@ -38,7 +38,7 @@ LOOK = 8  # steps searched on either side of the product
 
 
 class Room(NamedTuple):
-    """Stack space for one block of a buffer; the first block begins at byte `start` of that."""
+    """Stack space for one block of a buffer; byte `start` of the buffer begins the first block."""
 
     buffer: Any
     start: int
@@ -47,7 +47,7 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True)
 class Chain:
-    """Launches that run in order on each block of rows; `units` has the units of each per block."""
+    """Launches that run in order on each block of rows; `units`: units of each in a block."""
 
     links: tuple[Launch, ...]
     units: tuple[int, ...]
@@ -127,7 +127,7 @@ class _Chains:
         self.at[i] = list(places)
 
     def around(self, i: int, used: set[int]) -> tuple[Chain, list[int]] | str | None:
-        """The chain of the product at step i, and its steps; the reason if there is none, or None.
+        """The chain of the product at step i, and its steps; if there is none, the reason or None.
 
         Later steps join first, because they usually read the largest arrays."""
         lead = _launch(self.steps[i])
@@ -176,7 +176,7 @@ class _Chains:
                     yield j
 
     def _link(self, i: int) -> _Link | None:
-        """The launch of a step, if it works by rows."""
+        """The launch of a step, if it works row by row."""
         if i not in self.links:
             x = _launch(self.steps[i])
             rows = x.rows() if x is not None and callable(x.rows) else x and x.rows
@@ -227,7 +227,7 @@ class _Chains:
     def _block(
         self, links: Sequence[_Link], at: int, rates: Sequence[Fraction]
     ) -> tuple[int, _Link]:
-        """How many items of the product a block has, and its link, maybe divided differently."""
+        """How many items of the product a block has, and the product's link, maybe divided anew."""
         lead = links[at]
         rows = lead.rows
         each = sum({b: rate * s.step for x, rate in zip(links, rates, strict=True)
@@ -360,7 +360,7 @@ def _window(links: Sequence[_Link], rates: Sequence[Fraction], count: int, buffe
 
 
 def _rooms(wanted: Sequence[Room]) -> tuple[Room, ...]:
-    """Stack space for these buffers, the smallest first, as long as there is any."""
+    """Stack space for these buffers, the smallest first, as long as any is left."""
     kept, left = [], ROOM
     for room in sorted(wanted, key=lambda r: r.nbytes):
         if room.nbytes <= left:

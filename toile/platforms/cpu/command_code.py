@@ -89,7 +89,7 @@ _WRITING = {"region": "_region", "eager": "_eager", "place": "_place", "loop": "
 
 
 class Reading:
-    """Decodes commands; slots, words, kernels and steps: how many there are of each."""
+    """Decodes commands; `slots`, `words`, `kernels` and `steps` are the numbers of these."""
 
     def __init__(self, parts: Sequence[bytes], slots: int, words: int, kernels: int, steps: int):
         self.slots, self.steps = slots, steps

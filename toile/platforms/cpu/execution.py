@@ -179,7 +179,7 @@ class Context:
         self.arena: Block | None = None
         if owner.arena_bytes <= OWN_ARENA:
             self.place(owner, allocate(owner.arena_bytes + 64))
-        # For each block of results, that of the call before the last and that of the last.
+        # For each block of results: the block of the call before the last, and that of the last.
         self.spare: list[list[Block | None]] = [[None, None] for _ in owner.blocks]
 
     def place(self, owner: Executable, arena: Block) -> None:

@@ -62,7 +62,7 @@ def written(kept: Kept) -> bytes:
 def read(data: bytes, program: Program, tests: bool = False) -> Kept:
     """Decode what was kept for a Program; raises Damaged if the bytes are anything else.
 
-    `tests`: its last output, the tests of its indices, is not among the results."""
+    With `tests`, its last output, which has the results of its tests, is not among the results."""
     parts = decode(data, schema())
     if not schema().check(_TYPE).fits(parts):
         raise Damaged("it is not the plan of a Program")

@@ -14,7 +14,7 @@ from toile.targets.llvm.launches import Launch
 
 
 def planned(program: Program, tests: Tested | None = None) -> PlannedExecutable:
-    """A Program as native code, with the plan it was made from; `tests`: those of its indices."""
+    """A Program as native code, with its plan; `tests`: the tests of its indices."""
     return compile_program(program, Target(thread_count.current(), tests))
 
 

@@ -69,7 +69,7 @@ class Place:
 
 
 def place(program: Program, tests: Tested | None = None) -> Place | None:
-    """Where a Program's image is stored; None if it is not. `tests`: those of its indices."""
+    """Where a Program's image is stored; None if it is not. `tests`: the tests of its indices."""
     if recall.is_off():
         return None
     engine = native.engine()

@@ -1,9 +1,9 @@
 """The thread pool, as LLVM text: worker threads that take chunks of a parallel region.
 
 A region is published in one 64-bit word, `workers << 48 | chunks << 24 | next`; each participant
-claims a chunk by adding one to it (compare and exchange). The caller takes part too and waits only
-for chunks that were claimed, never for a sleeping worker. Idle workers spin for a short while, then
-sleep; a thread that begins to work wakes its two children in the tree of threads.
+claims a chunk by adding one to the word (compare and exchange). The caller takes part too and waits
+only for chunks that were claimed, never for a sleeping worker. Idle workers spin for a short while,
+then sleep; a thread that begins to work wakes its two children in the tree of threads.
 """
 
 from __future__ import annotations

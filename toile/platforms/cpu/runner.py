@@ -354,7 +354,7 @@ def runs() -> int:
 
 
 def missing() -> list[str]:
-    """The module of the runner if it is not loaded yet: to be compiled together with others."""
+    """The runner's module if it is not loaded yet, to be compiled together with others."""
     return [text()] if _function is None else []
 
 
@@ -403,7 +403,7 @@ def execute(table: int, buffers: int, threads: int) -> None:
 
 
 def interruption() -> BaseException:
-    """In place of what a signal handler raised at the edge of a callback: nothing caught it."""
+    """What replaces a signal handler's error at the edge of a callback, where nothing caught it."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         return KeyboardInterrupt()
     return RuntimeError("runner: a signal's handler raised an error (Python has printed it)")

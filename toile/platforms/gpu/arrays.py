@@ -65,7 +65,7 @@ class ShardedGpuArray(ShardedElsewhere, GpuArray):
 
 
 class _Blocks:
-    """Finds out whether an array is alone in referring to its memory, which then is a block.
+    """Finds out whether only one array refers to its memory; if so, the memory is a block.
 
     The reference counts of such an array are measured once for each kind of memory."""
 
@@ -227,7 +227,7 @@ def placed_by_default(x: Any) -> Any:
 
 
 class _Arrival:
-    """Copies an array to its device once that has started."""
+    """Copies an array to its device once the device has started."""
 
     __slots__ = ("data", "device", "lock")
 

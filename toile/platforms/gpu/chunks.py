@@ -1,9 +1,10 @@
 """Long loops as graphs of some iterations each, launched again and again.
 
 A loop of many iterations does not fit in one graph, and the host needs ten times as long to issue
-an iteration as the GPU to run it. All iterations do the same, on other slices: a graph of an even
-number of them reads and writes slices in buffers of its own, to and from which the slices of a
-chunk are copied. After an even number of iterations each carry is again in the buffer where it was.
+an iteration as the GPU needs to run it. All iterations do the same with different slices: a graph
+of an even number of them reads and writes slices in buffers of its own, to and from which the
+slices of a chunk are copied. After an even number of iterations each carry is again in the buffer
+where it began.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ NODES = 512  # of a chunk, if an iteration is not larger; capturing a node takes
 LEAST_NODES = 1000  # of a loop that is issued in chunks
 LONG_NODES = 4000  # of a loop that is not made part of a graph
 MOST_NODES = 20_000  # of a chunk of two iterations
-MOST_GRAPHS = 4  # of a chunk, for other addresses
+MOST_GRAPHS = 4  # of a chunk, for different addresses
 MOST_BYTES = 256 << 20  # of the slices of a chunk
 
 Addresses = dict[Any, int]
@@ -53,7 +54,7 @@ class Chunks:
         steps = list(step.body.all_steps())
         moving = {m for m, _, _ in step.slices} | {
             x[0] for s in steps for x in (*getattr(s, "starts", ()), *getattr(s, "slices", ()))}
-        # Temporaries of the body are among them: all addresses that a graph contains.
+        # All addresses that a graph contains, those of the body's temporaries included.
         self.touched = {whole_buffer(b) for s in steps for b in s.reads | s.writes} - moving
         self.graphs: OrderedDict[Any, int] = OrderedDict()
         self.graph = 0
@@ -64,7 +65,7 @@ class Chunks:
             driver().destroy(self.graphs.popitem()[1])
 
     def slices(self, addresses: Addresses, turn: int) -> None:
-        """Set the moving pointers to one slice of those in the chunk's buffers."""
+        """Set the moving pointers to one of the slices in the chunk's buffers."""
         for (moving, ref, stride), (_, where) in zip(self.step.slices, self.memory, strict=True):
             at = turn if stride > 0 else turn + 1 - self.turns
             addresses[moving] = where + at * stride if stride else (
@@ -86,7 +87,7 @@ class Chunks:
         self.graph = self.graphs[key]
 
     def run(self, addresses: Addresses, first: int, stream: int) -> None:
-        """Run one chunk, from an iteration on."""
+        """Run one chunk, which begins with iteration `first`."""
         copies = list(self._copies(addresses, first))
         for at, where, nbytes, written in copies:
             if not written:
@@ -99,8 +100,8 @@ class Chunks:
     def _copies(
         self, addresses: Addresses, first: int
     ) -> Iterator[tuple[int, int, int, bool]]:
-        """For each array: the place of a chunk's slices, their buffer, the bytes, and whether they
-        are results."""
+        """For each array: the place of a chunk's slices, their buffer, their size in bytes, and
+        whether they are results."""
         for (_, ref, stride), (_, where), written in zip(
                 self.step.slices, self.memory, self.written, strict=True):
             if stride:

@@ -3,8 +3,8 @@
 A conditional node runs its body graphs depending on a value that a kernel sets on the device. The
 pointers of a body are the same in every iteration: a body that reads one buffer of a carry and
 writes the other is followed by copies, made by the kernel that sets the value. If carries are
-large, the body is two iterations instead, there and back; only a loop that ends after the first
-of them copies, once.
+large, the body instead has two iterations, and the second writes to the first buffers again. Only a
+loop that ends after the first of the two then copies, once.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _streams: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary(
 
 
 def possible(plan: Any) -> bool:
-    """Whether the driver supports nodes for a plan's loops and branches, and enough of them."""
+    """Whether the driver supports all the nodes that a plan's loops and branches need."""
     has = driver().conditionals
     switches = [s for s in plan.all_steps() if isinstance(s, SwitchStep)]
     branches = max((len(s.children) for s in switches), default=0)

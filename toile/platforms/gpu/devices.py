@@ -156,8 +156,8 @@ class GpuDevice(Device):
 
     @functools.cached_property
     def sole(self) -> bool:
-        """Whether a thread that has entered this device uses no other with CuPy and the driver:
-        then `current` is not needed in each call."""
+        """Whether a thread that has entered this device uses no other device with CuPy and the
+        driver. If so, `current` is not needed in each call."""
         return self is self.primary and driver_count() == 1
 
     def enter(self) -> None:
@@ -179,8 +179,8 @@ class GpuDevice(Device):
             report(self.tested)
 
     def host_words(self, count: int) -> tuple[np.ndarray, int, Any]:
-        """Numbers of 32 bits in memory of the host that kernels can write: an array, its address
-        on the device, and what keeps the memory."""
+        """Numbers of 32 bits in memory of the host that kernels can write: an array, its address on
+        the device, and the object that keeps the memory."""
         with cupy().cuda.Device(self.ordinal):
             memory = cupy().cuda.alloc_pinned_memory(4 * count)
         return np.frombuffer(memory, np.int32, count), memory.ptr, memory
@@ -201,11 +201,11 @@ class GpuDevice(Device):
             return memory.array(shape, dtype, 0)
 
     def put(self, data: Any) -> Any:
-        """A NumPy buffer, or one of a primary device, on this device; copied if it is not there."""
+        """A NumPy buffer, or one of a primary device, on this device; copied if it is elsewhere."""
         return self.moved(data, device_of(data)) if is_gpu_data(data) else upload(data, self)
 
     def moved(self, data: Any, home: GpuDevice) -> Any:
-        """A CuPy array of `home` on this device, in row-major order; copied if it is not yet.
+        """A CuPy array of `home` on this device, in row-major order; copied if necessary.
 
         On one GPU the copy runs on CuPy's stream, which is ordered with the streams of all devices
         there. Between GPUs this waits for that stream: waiting for a whole GPU would invalidate a
@@ -250,9 +250,9 @@ def as_bits(data: Any) -> Any:
 
 
 class _Entered(threading.local):
-    """Which GPU contexts a thread has, and whether its calls go to the only one (see `enter`).
+    """Which GPU contexts a thread has, and whether it has entered the only GPU (see `enter`).
 
-    The driver's calls need a context. CuPy's `Device` creates none if the number is already that of
+    The driver's calls need a context. CuPy's `Device` creates none if its number is already that of
     the thread's device, which is 0 in a new thread."""
 
     here = False
@@ -306,7 +306,7 @@ class DeviceMemory:
         return cupy().ndarray(shape, dtype, cuda.MemoryPointer(seen, offset))
 
 
-# Objects that keep memory for later calls, and free it (`give_up()`) when it runs out.
+# Objects that keep memory for later calls, and free it (`give_up()`) when memory runs out.
 keepers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 # Where large arrays were uploaded from: their size and the user's line, by address.
@@ -325,7 +325,8 @@ def note_upload(address: int, nbytes: int) -> None:
 
 
 def reserved(device: GpuDevice, nbytes: int, make: Callable[[int], Any]) -> Any:
-    """`make(nbytes)`; if memory runs out, retried after others freed some, or else reported."""
+    """`make(nbytes)`; if memory runs out, it is tried again after other memory has been freed, and
+    if that fails, the error is reported."""
     try:
         return make(nbytes)
     except MemoryError:
@@ -335,8 +336,8 @@ def reserved(device: GpuDevice, nbytes: int, make: Callable[[int], Any]) -> Any:
 def uploaded(data: Any) -> Any:
     """A NumPy array as a new CuPy array on the current device.
 
-    CuPy fills an array without axes with a number, and with zeros if that equals 0: -0.0 would lose
-    its sign. Arrays are copied with an axis."""
+    An array without axes is copied with one. Otherwise, CuPy would fill the new array with its
+    number, and with zeros if it equals 0, so that -0.0 would lose its sign."""
     return cupy().asarray(np.ascontiguousarray(data).reshape(-1)).reshape(np.shape(data))
 
 
@@ -433,7 +434,7 @@ class Fleet:
         self.known.clear()
 
     def join(self, index: int, names: Sequence[Sequence[str]]) -> None:
-        """Make this process number `index` of processes whose devices' GPUs have these names."""
+        """Make this process number `index` of several; `names` are those of each one's GPUs."""
         found: list[GpuDevice] = []
         for process, given in enumerate(names):
             for number, name in enumerate(given):

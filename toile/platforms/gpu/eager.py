@@ -1,7 +1,7 @@
 """Fast paths of eager operations on a GPU, learned from calls that have run.
 
-Each operation is a Program of one equation, compiled once for its operands (`platforms.base`). From
-the second call on, a function of the operands' pointers launches it. May import platforms.gpu.
+Each operation is a Program of one equation, compiled once for its operands (`platforms.base`).
+After the second call, a function of the operands' pointers launches it. May import platforms.gpu.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def unary(op: Operation, x: Any) -> Any:
 
 
 def learn(op: Operation, args: Sequence[Any], program: Program, device: GpuDevice) -> None:
-    """At the second call, create the fast path of later calls."""
+    """After the second call, create the fast path of later calls."""
     key = _known(op, args)[0]
     if key is None:
         return

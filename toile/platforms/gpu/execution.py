@@ -36,13 +36,13 @@ from toile.targets.cuda.driver import OUT_OF_MEMORY, CudaError, driver
 
 MOST_GRAPHS = 4  # of one Program
 MOST_NODES = 30_000  # of one graph
-MOSTLY = 0.9  # of the nodes: if so many are in long loops, no graph has all
+MOSTLY = 0.9  # of the nodes: if long loops have more, no single graph is made
 TRIES = 3  # captures that may fail in a row
 EQUATION_BYTES = 3 << 10  # of a plan, for each equation: steps, and texts of kernels
 MOST_PLACES = 3  # addresses of an input or result before it gets a buffer of its own
-# What is known to move gets one before the first graph if copying takes little time beside the
-# rest of a call: for every so many nodes one buffer, up to a number, and for every node so many
-# bytes.
+# What is known to move gets such a buffer before the first graph if copying takes little time
+# compared with the rest of a call. Limits: how many nodes there are per buffer, how many buffers,
+# and how many bytes per node.
 NODES_PER_COPY = 64
 MOST_COPIES = 16
 BYTES_PER_NODE = 32 << 10
@@ -54,8 +54,8 @@ _uses = itertools.count(1)  # counts the calls of all executables
 def overwritten(
     program: Program, plan: MadePlan, donated: Sequence[int], results: int | None = None
 ) -> dict[int, int]:
-    """For each result (by number), the donated input that it may overwrite; `results`: how many
-    of them callers get.
+    """The number of the donated input that each result may overwrite, by the result's number;
+    callers get the first `results` results.
 
     The results of one training step are the inputs of the next, in order: of those with equal
     shape and dtype, the n-th result overwrites the n-th input, or none. Otherwise addresses
@@ -83,7 +83,7 @@ def overwritten(
 
 
 class Executable:
-    """A compiled Program on a device; `original`: the Program, if its plan came from disk.
+    """A compiled Program on a device; `original` is the Program, if its plan came from disk.
 
     With `tests` of indices, its last input and its last output are the vector of their results."""
 
@@ -108,7 +108,7 @@ class Executable:
         self.seen: list[set[int]] = [set() for _ in self.buffers]
         self.own: dict[int, tuple[Any, int]] = {}  # buffers for what moves with every call
         self.calls = 0
-        self.last: Sequence[int] = ()  # the pointers of the call before
+        self.last: Sequence[int] = ()  # the pointers of the previous call
         self.waits = 1  # calls without a graph because their inputs moved
         self.steady = True  # whether there is memory for such buffers
         self.tries = TRIES
@@ -147,7 +147,7 @@ class Executable:
         return where
 
     def overwritten(self, donated: Sequence[int]) -> dict[int, int]:
-        """For each result (by number), the donated input that it may overwrite."""
+        """The number of the donated input that each result may overwrite, by number of result."""
         found = overwritten(self.program, self.plan, donated, len(self.results))
         last = {} if self.words is None or not self.words.kept else {
             len(self.results): len(self.program.inputs) - 1}
@@ -209,7 +209,7 @@ class Executable:
     def run(self, pointers: Sequence[int], again: bool = True) -> None:
         """Issue the work on the stream; `pointers` are those of inputs and results.
 
-        `again`: one of many calls, whose results are where those of earlier calls were."""
+        `again`: whether this is one of many calls, with results where earlier ones had them."""
         with self.device.lock:
             self.device.program = self.program.name
             pointers = self.all_pointers(pointers)
@@ -229,8 +229,8 @@ class Executable:
 
     @property
     def fits_in_graph(self) -> bool:
-        """Whether repeated calls are one graph: not if there are too many nodes, or if long loops
-        make up nearly all of them, which are as fast in chunks, and captured much sooner."""
+        """Whether repeated calls are one graph: not if there are too many nodes, or if nearly all
+        of them are in long loops, which are as fast in chunks and are captured much sooner."""
         nodes = self.issuer.nodes
         return nodes <= MOST_NODES and self.issuer.nodes_in_chunks < MOSTLY * nodes
 
@@ -382,7 +382,7 @@ class Executable:
                 self.driver.copy(target, source, self.sizes[i], stream)
 
     def _moved(self, pointers: Sequence[int]) -> list[int]:
-        """The inputs and results, by number, that had too many addresses."""
+        """The numbers of the inputs and results that have had too many addresses."""
         found = []
         for i, p in enumerate(pointers):
             if i not in self.own:
@@ -392,8 +392,9 @@ class Executable:
         return found
 
     def _moving(self, pointers: Sequence[int]) -> list[int]:
-        """Before the first graph: the inputs that have moved since the call before, and the results
-        that will move, because they overwrite no argument; if they are cheap to copy."""
+        """Before the first graph: the inputs that have moved since the previous call, and the
+        results that will move because they overwrite no argument; each group only if it is cheap to
+        copy."""
         inputs = len(self.program.inputs)
         given = set(pointers[:inputs])
         results = [i for i, p in enumerate(pointers) if i >= inputs and p not in given]
@@ -401,8 +402,8 @@ class Executable:
                 for i in some]
 
     def _moved_inputs(self, pointers: Sequence[int]) -> list[int]:
-        """The inputs that were elsewhere in the call before. Those that a result overwrites are
-        left out: the next call will find them there."""
+        """The inputs that were elsewhere in the previous call. Those that a result overwrites are
+        left out, because the next call will find them where they are."""
         inputs = len(self.program.inputs)
         stay = set(pointers[inputs:])
         return [i for i, p in enumerate(self.last[:inputs])
@@ -498,7 +499,7 @@ class Executable:
             pass
 
     def described(self) -> Any:
-        """What reports need: this, or the same with a plan that has its equations."""
+        """What reports need: this object, or one like it with a plan that has its equations."""
         if self.original is None:
             return self
         with self.device.current():
@@ -508,10 +509,10 @@ class Executable:
 
     @property
     def constant_bytes(self) -> int:
-        """What the constants need."""
+        """The bytes that the constants need."""
         return sum(c.array.nbytes for c in self.constants)
 
     @property
     def peak_bytes(self) -> int:
-        """What a run needs: inputs, results, constants and temporaries."""
+        """The bytes that a run needs: inputs, results, constants and temporaries."""
         return sum(self.sizes) + self.constant_bytes + self.arena_bytes

@@ -30,7 +30,7 @@ from toile.platforms.gpu.executables import executable_of
 from toile.platforms.gpu.many_results import ManyResults
 
 MOST_WRITTEN = 32  # results of an exit that is written as text, whose calls take the least time
-PATIENCE = 3  # calls that wait for their results to overwrite donated arguments, before graphs
+PATIENCE = 3  # calls without a graph that wait for results to overwrite donated arguments
 
 
 def oldest(pool: list[Block], nbytes: int, allocate: Callable[[int], Block]) -> Block:
@@ -47,7 +47,7 @@ def oldest(pool: list[Block], nbytes: int, allocate: Callable[[int], Block]) -> 
 class GpuExit:
     """The exit of one Program on one device, for arguments of which some are on the host.
 
-    `keeps`: memory of results is reused by later calls."""
+    `keeps`: whether later calls reuse the memory of results."""
 
     __slots__ = ("executable", "consts", "hosted", "spare", "placed", "pools", "leave", "keeps",
                  "__weakref__")
@@ -67,7 +67,7 @@ class GpuExit:
                 for i in hosted
             ]
         self.spare: list[list[Block | None]] = [[None, None] for _ in outs]
-        # For each result (by number), the argument (by number) that it overwrites.
+        # The number of the argument that each result overwrites, by the result's number.
         self.placed = {i: j - first for i, j in executable.overwritten(
             [first + j for j in donated if j not in hosted]).items()}
         self.pools: dict[int, tuple[list[Block], int]] = {}
@@ -178,7 +178,7 @@ def exit_of(
     program: Any, consts: Sequence[Any], out_tree: PyTreeDef, device: Any, hosted: Sequence[int],
     donated: Sequence[int], placements: Sequence[Placement] = (),
 ) -> GpuExit | None:
-    """The exit of a Program that has run on a device; None if it does not apply."""
+    """The exit of a Program that has run on a device; None if there cannot be one."""
     executable = executable_of(program, device)
     outs = _results(program, executable, placements)
     if len(program.outputs) > MAX_LEAVES or outs is None:

@@ -167,7 +167,7 @@ class GraphOrder:
         self.start()
 
     def start(self) -> None:
-        """Forget everything: what comes waits for the last nodes captured."""
+        """Forget everything: what comes next waits for the last nodes captured."""
         self.memory = _Memory()
         self.parts: dict[int, list[_Part]] = {}  # of what libraries share
         self.tails: list[_Work | None] = [None] * CHAINS
@@ -205,13 +205,13 @@ class GraphOrder:
 
     def last(self) -> tuple[int, ...]:
         """The nodes that were issued last."""
-        self.before = []  # they are not of `kept`
+        self.before = []  # they are not those of `kept`
         return driver().last_nodes(self.stream)
 
     def add(
         self, nodes: Sequence[int], kept: list[_Work], uses: Any, alone: bool = True
     ) -> None:
-        """Record the nodes of a step; `alone`: they are the last ones."""
+        """Record the nodes of a step; `alone`: whether no others were issued last."""
         chain, reads, writes, used = uses
         nodes = nodes or [n for x in kept for n in x.nodes]  # a step that has nothing to do
         work = self._work(nodes, kept, chain)
@@ -233,7 +233,7 @@ class GraphOrder:
         return made
 
     def _few(self, needed: Iterable[_Work]) -> list[_Work]:
-        """The works that come after all others in a set."""
+        """The fewest works of a set to wait for: every other one comes before one of these."""
         kept: list[_Work] = []
         for x in sorted(needed, key=_number, reverse=True):
             chain, number = x.chain, x.number
@@ -245,7 +245,7 @@ class GraphOrder:
         return kept
 
     def _chain(self, kept: list[_Work]) -> int:
-        """The chain for work that comes after others; may add the last work of the chain."""
+        """The chain for work that comes after `kept`; may add the chain's last work to `kept`."""
         for x in kept:
             if self.tails[x.chain] is x:
                 return x.chain
@@ -260,8 +260,8 @@ class GraphOrder:
         return oldest.chain
 
     def _part(self, call: Call, kept: list[_Work]) -> list[_Part]:
-        """What only one call of a library may use at a time: all parts, or for a small call the one
-        that is free first."""
+        """What only one call of a library may use at a time: all parts or, for a small call, only
+        the part that is free first."""
         assert call.shared is not None
         parts = self.parts.get(call.shared)
         if parts is None:

@@ -28,7 +28,7 @@ class IndexWords:
     def __init__(self, tests: Tested, device: Any, kept: bool):
         self.tests, self.kept = tests, kept
         count = len(tests.bounds) + 1
-        apart = -(-count // ROOM) * ROOM  # of the zeros
+        apart = -(-count // ROOM) * ROOM  # where the zeros begin
         both, self.address, self.memory = device.host_words(2 * apart)
         both[:] = 0
         self.words = both[:count]

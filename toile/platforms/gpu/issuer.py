@@ -3,8 +3,9 @@
 An `Issuer` is a plan made ready: kernels compiled, arguments laid out, positions of pointers
 recorded. `issue(addresses)` puts the work on the stream once, in order; while a stream is being
 captured the same calls make a graph (see `graph_order`). Loops of known length are unrolled;
-outside graphs, long ones are launched in chunks. While loops and branches are conditional nodes of
-a graph, or wait for their predicate outside graphs. Operations without a kernel run on the host.
+outside graphs, long ones are launched in chunks. In a graph, `while` loops and branches are
+conditional nodes; outside graphs, they wait for their predicate. Operations without a kernel run on
+the host.
 """
 
 from __future__ import annotations
@@ -269,8 +270,8 @@ class Issuer:
         done = 1
         chunks = None if self.captured or checked else self._chunks(step, addresses, stream)
         if chunks is not None:
-            # The memory of a chunk's slices ends where that of the next one begins, or the other
-            # way around: the first and the last iteration are not in a chunk.
+            # The memory of a chunk's slices ends where that of the next chunk begins, or begins
+            # where it ends: the first and the last iteration are not in a chunk.
             for done in range(1, step.trips - chunks.turns, chunks.turns):
                 chunks.run(addresses, done, stream)
             done += chunks.turns

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Arena:
-    """Temporaries of the running Program; the arena grows, and each growth has a number."""
+    """Memory for the running Program's temporaries. Each growth begins a new generation."""
 
     def __init__(self, device: GpuDevice):
         self.device = device
@@ -100,7 +100,7 @@ def release() -> None:
 
 
 def allocated(device: GpuDevice, nbytes: int, make: Callable[[int], T], executable: Any) -> T:
-    """`make(nbytes)`; if memory runs out, once more after freeing what is kept for later calls."""
+    """Call `make(nbytes)`; if memory runs out, free what is kept for later calls and try again."""
     try:
         return make(nbytes)
     except MemoryError:
@@ -114,8 +114,9 @@ def allocated(device: GpuDevice, nbytes: int, make: Callable[[int], T], executab
 def reclaim(device: GpuDevice, with_arena: bool) -> None:
     """Free what is not in use: memory kept for results, buffers of graphs, reference cycles.
 
-    The arena is freed too if a program is about to begin; otherwise a running one may use it. Other
-    devices may be on the same GPU: what they keep is freed if no program of theirs is running."""
+    The arena is also freed if a program is about to begin. At other times it is kept, because a
+    running program might be using it. Several devices may share a GPU. Memory held by the other
+    devices is freed if they are not running a program."""
     _give_up(device, with_arena)
     gc.collect()  # after the local references to the keepers are gone
 

@@ -1,7 +1,8 @@
 """The plan verifier for a GPU: launches and library calls as they are issued or captured.
 
-Here the table of pointers is a dict by buffer. While loops run in two ways: the host swaps the
-buffers of carries, or a graph copies what an iteration wrote back to where the next one reads it.
+Here the table of pointers is a dict keyed by buffer. There are two ways to run `while` loops: the
+host swaps the buffers of carries, or a graph copies what an iteration wrote to where the next one
+reads it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def verify(
 ) -> None:
     """Raise `PlanError` unless a plan does what its Program says, with temporaries at `offsets`.
 
-    `overwritten`: for results, by number, the donated inputs that they overwrite."""
+    `overwritten` maps the number of each result that overwrites a donated input to the number of
+    that input."""
     decides = any(isinstance(s, WhileStep) for s in plan.all_steps())
     for captured in (False, True) if decides else (False,):
         pointers: dict[Key, Address] = {b: Address("the arena", o) for b, o in offsets.items()}

@@ -1,8 +1,8 @@
 """Encodes GPU plans as bytes and decodes them: the closed table of record types.
 
-A plan is written without the groups and equations that it was made from: groups become None, its
-Programs keep inputs, results and names. Classes are imported when a plan contains one: most plans
-have few kinds of library calls.
+A plan is written without the groups and equations that it was made from: groups become None, and
+its Programs keep only inputs, results and names. Classes are imported when a plan contains one:
+most plans have few kinds of library calls.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ def _equations(columns: list[Any]) -> list[Equation]:
 
 
 def _in_order(plan: Any, found: set[Any]) -> list[Any]:
-    """`in_place` as it is written: launches in order, each with its pairs of buffers in the order
-    of its arguments."""
+    """The written form of `in_place`: launches in order; pairs of buffers in argument order."""
     pairs: dict[int, list[tuple[Any, Any]]] = {}
     for launch, read, written in found:
         pairs.setdefault(id(launch), []).append((read, written))

@@ -23,13 +23,14 @@ from toile.targets.cuda.starting import is_starting, load, wait, wait_for_contex
 __all__ = ["is_starting", "load", "load_cublas", "soon", "wait", "wait_for_context"]
 
 # Seconds by which the driver starts first. It calls the dynamic loader at once, and would wait
-# there while a large library is loaded: in most processes it took 0.17 s to start then, not 0.10.
+# there while a large library is loaded: in most processes, starting it then took 0.17 s instead of
+# 0.10 s.
 HEAD_START = 0.012
 
 
 def soon() -> None:
     """Called when a large array is about to be placed: if that will be on a GPU, start the driver,
-    its context and libraries in other threads, while CuPy and the backend are imported in this."""
+    its context and libraries in other threads, while this one imports CuPy and the backend."""
     if starting.begun or gpu.known_absent() or not _is_wanted():
         return
     starting.begun.append(threading.Thread(target=_begin, name="toile: starting the GPU"))
@@ -45,7 +46,7 @@ def soon() -> None:
 
 
 def _is_wanted() -> bool:
-    """Whether the default device will be a GPU here, as far as known without asking the driver."""
+    """Whether the default device will be a GPU here, as far as known without the driver."""
     if wanted_platform() == "cpu" or host.only or flags.default_device is not None:
         return False
     return gpu.fleet.ordinals != () and gpu.driver_library() is not None and gpu.has_cupy()

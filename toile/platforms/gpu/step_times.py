@@ -136,7 +136,7 @@ class Stopwatch(Issuer):
                 self.marks.append((part, first, self._mark(stream)))
 
     def read(self, known: Collection[int] = ()) -> None:
-        """Add the times of issued work that has finished, except of parts in `known` (ids)."""
+        """Add the times of issued work that has finished, except of parts in `known`, by id."""
         elapsed = driver().elapsed
         self.floor = min(self.floor, elapsed(*self.empty))
         for part, first, second in self.marks:
@@ -195,7 +195,7 @@ def graph_of(executable: Executable, issuer: Any, addresses: Addresses) -> int:
 def measure(
     executable: Executable, pointers: Sequence[int], rounds: int
 ) -> tuple[list[Timed], float, float]:
-    """The steps with their times, the time of the whole, and the factor of the steps' times."""
+    """The steps with their times, the time of the whole, and the scale of the steps' times."""
     device, stream = executable.device, executable.device.stream
     with device.lock, device.current():
         arena, _ = executable._arena()

@@ -1,9 +1,9 @@
 """First calls of a GPU's libraries, made early and in parallel with other work.
 
 A library loads its kernels in its first calls, which take longer than hundreds of later ones. Here
-these calls are made by the thread that starts a GPU (platforms.gpu.start) and another, while Python
-imports and traces: the C code does not hold the GIL. An error here is raised again, and reported,
-on the first real use.
+these calls are made by the thread that starts a GPU (platforms.gpu.start) and by another one, while
+Python imports and traces: the C code does not hold the GIL. An error here is raised again, and
+reported, on the first real use.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _cublas() -> None:
 
 
 def first_products(blas: cublas.Blas) -> None:
-    """Small products with a handle that nothing else uses, and which is then destroyed."""
+    """Small products with a handle that nothing else uses, and that is then destroyed."""
     import cupy
 
     stream = cupy.cuda.Stream(non_blocking=True)

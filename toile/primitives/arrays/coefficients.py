@@ -13,8 +13,9 @@ ERF_Q = (-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885,
           0.014070470171167667, 0.11098505178285362, 0.49746925110067538, 1.0)
 ERF_LIMIT = 3.832506856900711
 
-# Cephes: log(1+x) = x - x²/2 + x³ P(x)/Q(x) for sqrt(1/2) < 1 + x < sqrt(2). XLA's float32 keeps to
-# |x| < sqrt(2) - 1, where its few bits still suffice; in float64 that would cost a hundred ulp.
+# Cephes: log(1+x) = x - x²/2 + x³ P(x)/Q(x) for sqrt(1/2) < 1 + x < sqrt(2). In float32, XLA uses
+# it for |x| < sqrt(2) - 1; below that interval, it is still accurate enough for float32, but in
+# float64 the error would be a hundred ulp.
 LOG1P_P = (4.5270000862445199635215e-5, 4.9854102823193375972212e-1, 6.5787325942061044846969,
             2.9911919328553073277375e1, 6.0949667980987787057556e1, 5.7112963590585538103336e1,
             2.0039553499201281259648e1)

@@ -41,7 +41,7 @@ def dtype_kind(dtype: np.dtype) -> str:
 
 @cache
 def accumulator(dtype: np.dtype) -> np.dtype:
-    """The dtype in which sums of `dtype` are formed: float32 for shorter floats, else itself."""
+    """The dtype in which sums of `dtype` are formed: float32 for shorter floats, else `dtype`."""
     if dtype_kind(dtype) == "f" and dtype.itemsize < 4:
         return np.dtype(np.float32)
     return dtype

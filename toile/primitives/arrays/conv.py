@@ -153,7 +153,7 @@ def _zeros_like_memory_of(xp: Module, x: Array, shape: tuple[int, ...]) -> Array
 def _conv(
     xp: Module, x: Array, w: Array, strides: Sizes, padding: Pairs, dilation: Sizes
 ) -> Array:
-    """(N, G, C, *S) with (G, O, C, *K) -> (N, G, O, *P), no dilation of x."""
+    """Convolve (N, G, C, *S) with (G, O, C, *K) to (N, G, O, *P), without dilation of x."""
     groups, channels, spatial = x.shape[1], x.shape[2], x.shape[3:]
     outs, kernel = w.shape[1], w.shape[3:]
     if not spatial:
@@ -235,7 +235,8 @@ def _by_patches(
 
 
 def _materialise(xp: Module, part: Array, buffer: Array | None, reuse: bool) -> tuple[Array, Any]:
-    """With `reuse`, a copy of the part in a buffer that later parts, no larger, reuse too."""
+    """The part; with `reuse`, a copy in a buffer that is reused for later parts (no larger
+    ones)."""
     if not reuse:
         return part, None
     if buffer is None:

@@ -22,7 +22,7 @@ _UFUNCS = {
     "sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "logsumexp": "logaddexp",
 }  # fmt: skip
 _LONG = 128
-_WIDE = 4096  # columns from which a loop in Python over every step costs little
+_WIDE = 4096  # number of columns from which a Python loop over all steps costs little
 
 
 def _work_dtype(dtype: np.dtype, n: int) -> np.dtype:
@@ -96,9 +96,9 @@ def linear_recurrence(
 def _states(xp: Module, a: Array, b: Array) -> Array:
     """h[0] = b[0], h[t] = a[t] h[t - 1] + b[t] along the first axis.
 
-    Many steps are divided into blocks, which take each step together: first the product of the
-    coefficients of each block and the state at its end if it begins with 0, then a recurrence over
-    these, whose states begin the following blocks."""
+    Many steps are divided into blocks, which are advanced together. First, the product of the
+    coefficients of each block is computed, and its last state if the state before it is 0. Then a
+    recurrence over these gives the states from which the following blocks start."""
     n, out = len(b), xp.empty(b.shape, b.dtype)
     out[0] = b[0]
     done = 1

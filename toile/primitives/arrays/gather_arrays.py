@@ -52,7 +52,8 @@ def _in_bounds(xp: Module, columns: list[Array], limits: Sizes) -> Array | None:
 
 
 def _single_start(indices: Array, dims: Sizes, limits: Sizes) -> tuple[dict[int, int], bool]:
-    """The clamped start of the only window by operand axis, and whether it was in bounds."""
+    """The clamped start of the only window along each operand axis, and whether it was in
+    bounds."""
     wanted = indices.reshape(-1).tolist()
     clamped = [min(max(i, 0), n) for i, n in zip(wanted, limits, strict=True)]
     return dict(zip(dims, clamped, strict=True)), wanted == clamped
@@ -94,7 +95,7 @@ class _GatherPlan:
     order: tuple[int, ...]  # from the axes of the gathered array to those of the result
 
 
-# An axis of a gathered array: (i,) is axis i of the batch, d axis d of the operand.
+# An axis of a gathered array: (i,) stands for axis i of the batch, d for axis d of the operand.
 _Axes = list[Any]
 
 
@@ -402,7 +403,7 @@ def _add_rows(rows: Array, index: Array, updates: Array) -> None:
         return
     count, target = index.size, None
     height = rows.shape[0]
-    if height > 4 * count:  # few of many rows: sum only into the distinct ones
+    if height > 4 * count:  # few of many rows: sum only into those that occur
         target, index = np.unique(index, return_inverse=True)
         height = target.size
     ones = np.ones(count, rows.dtype)

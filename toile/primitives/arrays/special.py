@@ -1,4 +1,4 @@
-"""Special functions on raw NumPy or CuPy arrays, one function each, `xp` first.
+"""Special functions of raw NumPy or CuPy arrays; the first argument is the array module `xp`.
 
 There are two kinds. `erf`, `erf_inv` and `log1p` repeat in float32 the formulas of XLA's CPU
 compiler step by step, fused multiply-adds included, because random samplers use them and must agree
@@ -310,7 +310,7 @@ def igamma_grad_a(xp: ModuleType, a: Array, x: Array) -> Array:
 
 
 def random_gamma_grad(xp: ModuleType, a: Array, x: Array) -> Array:
-    """dx/da of a Gamma(a) sample x at a fixed quantile, -(∂P/∂a) / (∂P/∂x)."""
+    """The derivative dx/da of a Gamma(a) sample x at a fixed quantile, -(∂P/∂a) / (∂P/∂x)."""
     dtype, a, x = a.dtype, a.astype(np.float64), x.astype(np.float64)
     out = xp.where(x == 0, 0.0, _sample_slope(xp, a, x))
     return xp.where(_outside_gamma(a, x), np.nan, out).astype(dtype)
@@ -333,7 +333,7 @@ def _slope_by_terms(xp: ModuleType, a: Array, x: Array) -> Array:
 
 
 def _slope_by_series(xp: ModuleType, a: Array, x: Array) -> Array:
-    """P = xᵃ e⁻ˣ / Γ(a+1) Σ cₙ with cₙ = cₙ₋₁ x/(a+n), differentiated term by term."""
+    """By P = xᵃ e⁻ˣ / Γ(a+1) Σ cₙ with cₙ = cₙ₋₁ x/(a+n), differentiated term by term."""
     term, total = xp.ones_like(x), xp.ones_like(x)
     dterm, dtotal = xp.zeros_like(x), xp.zeros_like(x)
     n = a.copy()
@@ -350,9 +350,9 @@ def _slope_by_series(xp: ModuleType, a: Array, x: Array) -> Array:
 
 
 def _slope_by_fraction(xp: ModuleType, a: Array, x: Array) -> Array:
-    """Q = xᵃ e⁻ˣ / Γ(a) R with Legendre's continued fraction R, its convergents differentiated.
+    """By Q = xᵃ e⁻ˣ / Γ(a) R; the convergents of R, Legendre's fraction, are differentiated.
 
-    They are those of x R, with terms divided by x."""
+    The convergents are computed for x R, with terms divided by x."""
     zero, w = xp.zeros_like(x), 1 / x
     y, z, c = (1 - a) * w, (x + 2 - a) * w, zero
     p2, q2, p1, q1 = zero + 1, zero + 1, 1 + w, z

@@ -9,7 +9,7 @@ import functools
 from types import ModuleType
 from typing import Any
 
-LEAST, WIDTH = 20.0, 0.4  # it is for a above LEAST and |x - a| below WIDTH a
+LEAST, WIDTH = 20.0, 0.4  # used where a > LEAST and |x - a| < WIDTH a
 _ETA = 0.48  # |η| is smaller there
 _MOST = 64  # coefficients of each series
 
@@ -42,7 +42,8 @@ def derivative(c: list[float]) -> list[float]:
 
 
 def slope(xp: ModuleType, a: Any, x: Any) -> Any:
-    """dx/da of a Gamma(a) sample x at a fixed quantile; the exponential cancels in its quotient
+    """The derivative dx/da of a Gamma(a) sample x at a fixed quantile. It is a quotient of two
+    derivatives of the distribution function, whose common exponential factor cancels, which leaves
     λ Γ* (log λ / η + S log λ - S / 2a + ∂S/∂a), with Γ* = Γ(a) / (aᵃ e⁻ᵃ √(2π / a))."""
     w, mu = 1 / a, (x - a) / a
     log = xp.log1p(mu)

@@ -136,7 +136,7 @@ def present() -> bool:
 
 
 _handles: dict[Any, Any] = {}
-_locks: dict[Any, Any] = {}  # by kind: a handle may need one of another kind, none waits for others
+_locks: dict[Any, Any] = {}  # by key: making a handle may require one of another kind
 
 
 def handle(kind: Callable[[], Any], device: int | None = None) -> Any:
@@ -182,7 +182,7 @@ def scalar(kind: str, value: float) -> Any:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix in memory: column-major, or transposed; the next of a batch is `step` on."""
+    """A column-major or transposed matrix in memory; the next of a batch is `step` further on."""
 
     ref: Ref
     type: str

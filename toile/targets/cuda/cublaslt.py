@@ -1,9 +1,9 @@
 """Matrix products by cuBLASLt: those with a bias, an activation or a sum, and float8.
 
-A `LtMatmul` is described once for each device: descriptors, and the algorithm that the library's
-heuristic ranks first (nothing is timed: the choice is the same in every run). `run` only fills in
-pointers; the workspace is that of the device's cuBLAS handle, which runs on the same stream. Sizes
-are those of BLAS, for column-major matrices: a bias is one number per row of D.
+A `LtMatmul` is described once for each device, by descriptors and by the algorithm that the
+library's heuristic ranks first (nothing is timed: the choice is the same in every run). `run` only
+fills in pointers; the workspace is that of the device's cuBLAS handle, which runs on the same
+stream. Sizes are those of BLAS, for column-major matrices: a bias is one number per row of D.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class LtMatmul(Call):
             cublas.blas().part = part
 
     def prepare(self) -> None:
-        """Describe it and choose its algorithm; must not be called during a capture."""
+        """Describe the product and choose its algorithm; must not be called during a capture."""
         lt().of(self)
 
     def run(self, pointer: Pointers, stream: int) -> None:

@@ -60,7 +60,7 @@ class BuiltPlan(Protocol):
     workspace: int  # bytes
 
     def execute(self, pointers: Mapping[int, int], workspace: int, stream: int) -> None:
-        """Issue it; pointers by the numbers of tensors."""
+        """Issue it; `pointers` are given by the numbers of the tensors."""
 
 
 class Engine(Protocol):
@@ -76,7 +76,7 @@ NUMBERS = {"x": 1, "w": 2, "y": 3}  # tensor numbers
 
 @dataclass(frozen=True)
 class Convolution:
-    """y = x * w with groups, or the derivative in x (dgrad) or w (wgrad) given that in y.
+    """y = x * w with groups, or the gradient of x (dgrad) or w (wgrad), given that of y.
 
     Dims are (images, channels, spatial...), (features, channels of a group, spatial...) and
     (images, features, spatial...)."""
@@ -113,7 +113,7 @@ class Convolution:
         output(cudnn, out, getattr(self, result), NUMBERS[result])
 
     def left_out(self) -> tuple[str, ...]:
-        """Nondeterministic, or less precise than asked: half for float32 operands, sums in half."""
+        """Nondeterminism, and low precision: half for float32 operands, or sums in half."""
         notes = ["NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION"]
         if self.x.type in ("float32", "float64"):
             notes.append("DOWN_CONVERT_INPUTS")
@@ -147,7 +147,7 @@ def output(cudnn: Any, made: Any, tensor: Tensor, number: int) -> None:
 
 # ---- the frontend
 class FrontendPlan:
-    """A built graph of the frontend; `kept`: its description, if it came from disk."""
+    """A built graph of the frontend; `kept` is its description, if it came from disk."""
 
     def __init__(self, owner: Frontend, graph: Any, kept: Any = None):
         self.owner, self.graph, self.kept = owner, graph, kept
@@ -171,7 +171,7 @@ class FrontendPlan:
         self.graph.execute(dict(pointers), workspace, handle=owner.handle)
 
     def _rebuilt(self) -> bool:
-        """Build again a plan from disk that could not run."""
+        """Build a plan from disk again because it could not run; returns whether that succeeded."""
         self.owner.forget(self.kept)
         made = self.owner.built(self.kept)
         self.kept = None
@@ -344,7 +344,7 @@ engine, use = ENGINES.current, ENGINES.use
 
 @dataclass(frozen=True)
 class GraphCall(Call):
-    """A plan on buffers: the address of each tensor, by number; `results` are those it writes."""
+    """A plan on buffers: `places` has addresses of tensors by number; it writes `results`."""
 
     description: Any
     places: tuple[tuple[int, Ref], ...]

@@ -115,7 +115,7 @@ class Engine:
         self.plans: dict[Layout, LibraryPlan] = {}
 
     def plan(self, layout: Layout) -> LibraryPlan:
-        """The plan of transforms, which may be new: not during a capture."""
+        """The plan of transforms; it may have to be made, so do not call this during a capture."""
         with self.lock:
             found = self.plans.get(layout)
             if found is None:

@@ -66,7 +66,7 @@ ROUTINES: dict[str, tuple[str, str]] = {
     # triangle, transposed, unit diagonal, n; matrix, right-hand side
     "trsv": ("h i0 i1 i2 i3 p0 i3 p1 i4", ""),
 }
-WAITING = ("syevd", "XsyevBatched", "gesvd")  # for the device: they cannot be in a graph
+WAITING = ("syevd", "XsyevBatched", "gesvd")  # for the device, so they cannot be in a graph
 OF_CUBLAS = ("trsm", "trsmBatched", "trsv", "getrfBatched")
 _P, _I = ctypes.c_void_p, ctypes.c_int
 _L, _Z = ctypes.c_int64, ctypes.c_size_t
@@ -163,7 +163,7 @@ class Engine:
         return self.lengths[key]
 
     def _given(self, letter: str, count: int) -> dict[str, int]:
-        """The arguments that do not belong to a call."""
+        """The arguments that all calls with this dtype and number of matrices have in common."""
         kind = {v: k for k, v in LETTERS.items()}[letter]
         real = {"complex64": "float32", "complex128": "float64"}.get(kind, kind)
         return {"h": self.handle, "c": count, "C": count, "z": 0, "d": cublas.DATA_TYPES[kind],

@@ -1,8 +1,8 @@
 """The CUDA driver: the lowest layer of the GPU backend, which tests can replace.
 
-`Driver` loads machine code, launches kernels, captures and launches graphs, and copies memory, by
-the C interface of libcuda (a call costs about 1 us; CuPy's own launch costs 8). Devices, contexts
-and memory belong to CuPy: its pool grows on demand and is shared with other users of CuPy.
+`Driver` loads machine code, launches kernels, captures and launches graphs, and copies memory,
+through the C interface of libcuda (a call costs about 1 us; CuPy's own launch costs 8). Devices,
+contexts and memory belong to CuPy: its pool grows on demand and is shared with other users of CuPy.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _EXTERNAL = 1  # of records: a node of the graph, not a dependency within the ca
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 _SHARED_OF_BLOCK = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-SHARED_OF_HOPPER = 227 << 10  # bytes of it
-_SHARED_OF_ALL = 48 << 10  # available without asking
+SHARED_OF_HOPPER = 227 << 10  # bytes of shared memory
+_SHARED_OF_ALL = 48 << 10  # bytes that are available without asking
 
 _INVALID_VALUE, OUT_OF_MEMORY = 1, 2  # error codes
 
@@ -188,7 +188,7 @@ class Driver:
             self._do("cuStreamSynchronize", stream)
 
     def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """Copy to host memory and wait; not interrupted, since the target might then be freed."""
+        """Copy to host memory and wait. Not interruptible, since the target might then be freed."""
         self.synchronize(stream)
         self._do("cuMemcpyDtoHAsync_v2", target, source, nbytes, stream)
         self._do("cuStreamSynchronize", stream)
@@ -215,7 +215,7 @@ class Driver:
         return self._new("cuEventCreate", 0)
 
     def record(self, event: int, stream: int, captured: bool = False) -> None:
-        """Record an event after the work on the stream; `captured`: when the graph gets there."""
+        """Record an event after the work on the stream; if `captured`, as a node of the graph."""
         self._do("cuEventRecordWithFlags", event, stream, _EXTERNAL if captured else 0)
 
     def elapsed(self, first: int, second: int) -> float:
@@ -274,13 +274,13 @@ class Driver:
 
     # ---- the order of captured nodes
     def last_nodes(self, stream: int) -> tuple[int, ...]:
-        """The nodes that what is captured next on a stream will wait for."""
+        """The nodes that the next work captured on a stream will wait for."""
         _, nodes, _, count = self._captured(stream)
         found = _handles(count.value).from_address(nodes.value) if count.value else ()
         return tuple(found)
 
     def wait_for_nodes(self, stream: int, nodes: Sequence[int]) -> None:
-        """Let what is captured next on a stream wait for these nodes, and for no others."""
+        """Let the next work captured on a stream wait for these nodes, and for no others."""
         held = _handles(len(nodes))(*nodes)
         self._do("cuStreamUpdateCaptureDependencies_v2", stream,
                  ctypes.addressof(held) if nodes else None, None, len(nodes), _REPLACE)
@@ -336,7 +336,7 @@ class Driver:
 
 
 class _Capture(threading.local):
-    """Where the driver writes what it tells about a capture: kept, since every node asks."""
+    """Memory for the driver's answers about a capture; it is kept, since every node asks."""
 
     def __init__(self) -> None:
         self.status, count = ctypes.c_int(), ctypes.c_size_t()
@@ -370,7 +370,7 @@ def words_of(values: Sequence[int], room: int = 0) -> Any:
 def shared_limit() -> int:
     """Bytes of shared memory that a block may have on the current GPU.
 
-    If no GPU is current: on all GPUs here; if there is none: on Hopper."""
+    If no GPU is current, this is the limit of all GPUs here; if there is none, that of Hopper."""
     found: Any = library()
     count, current = device_count(), ctypes.c_int()
     if not count:

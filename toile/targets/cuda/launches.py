@@ -56,15 +56,15 @@ class Call:
     note: str
     reads: frozenset[Any]  # buffers
     writes: frozenset[Any]
-    capturable: bool = True  # into a graph
-    nodes: int = 1  # about how many of a graph it makes
+    capturable: bool = True  # whether it can be captured into a graph
+    nodes: int = 1  # about how many nodes of a graph it makes
     # A number for what the calls of a library share, such as a workspace: calls with equal numbers
     # do not run at the same time.
     shared: int | None = None
 
     @property
     def is_small(self) -> bool:
-        """Whether it needs only a part of what is shared, of which there are several."""
+        """Whether it needs only one of the several parts of what is shared."""
         return False
 
     def use_part(self, part: int) -> None:

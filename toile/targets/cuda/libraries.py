@@ -105,7 +105,7 @@ def cuda_major() -> int:
 
 
 def extra() -> str:
-    """What to install with pip for the GPU: toile with all its requirements there."""
+    """What to install with pip for the GPU: toile with all its requirements for GPUs."""
     return f'pip install "toile[cuda{cuda_major()}]"'
 
 
@@ -157,7 +157,7 @@ def version(name: str) -> Version | None:
 
 # ---- versions, which each library reports in its own way
 def _by_property(function: str) -> Callable[[Any], Version]:
-    """From `function(kind, int*)`, kind 0 to 2 for major, minor and patch."""
+    """Reads a version with `function(kind, int*)`: kinds 0 to 2 are major, minor and patch."""
 
     def ask(loaded: Any) -> Version:
         ask_one = getattr(loaded, function)
@@ -172,7 +172,7 @@ def _by_property(function: str) -> Callable[[Any], Version]:
 
 
 def _by_number(function: str) -> Callable[[Any], Version]:
-    """From `function()`: 10000 for each major, 100 for each minor version."""
+    """Reads a version with `function()`: 10000 for each major, 100 for each minor version."""
 
     def ask(loaded: Any) -> Version:
         getattr(loaded, function).restype = ctypes.c_size_t

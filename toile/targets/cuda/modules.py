@@ -97,7 +97,7 @@ def threads_of(text: str) -> int:
 
 
 def joined(launches: Sequence[tuple[int, Sequence[int]]]) -> tuple[bool, list[int], int]:
-    """Launches (blocks, words) of one text as one: whether it is `many`, argument and blocks."""
+    """Launches (blocks, words) of one text as a single one: whether `many`, argument, blocks."""
     if len(launches) == 1 and len(launches[0][1]) <= ALONE:
         return False, list(launches[0][1]), launches[0][0]
     width = max(len(words) for _, words in launches)

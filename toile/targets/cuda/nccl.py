@@ -1,4 +1,4 @@
-"""NCCL by its C interface: communicators, and collectives on the streams of GPUs.
+"""NCCL through its C interface: communicators, and collectives on the streams of GPUs.
 
 Each device of a group has a communicator; all of them create theirs at the same time from one id.
 Calls put work on a stream and return; several between `start` and `end` are one operation. Tests

@@ -17,15 +17,16 @@ def is_starting() -> bool:
 
 
 def wait_for_context() -> None:
-    """Wait until there is a context, or it is known that there will be none. (Joining a thread
-    also returns in a forked process, which does not have the thread.)"""
+    """Wait until there is a context, or it is known that there will be none. A forked process,
+    which does not have the thread that creates the context, does not wait."""
     if is_starting():
         begun[0].join(LONGEST)
 
 
 def wait() -> None:
-    """Wait until everything that `soon` started has finished. Until then libraries make calls that
-    invalidate captures in other threads, and load parts of themselves, which could deadlock."""
+    """Wait until everything that `soon` started has finished. Until then, libraries make calls that
+    invalidate captures in other threads, and they load parts of themselves, which could
+    deadlock."""
     for thread in begun:  # the first adds another one before it ends
         if thread.is_alive() and thread is not threading.current_thread():
             thread.join(LONGEST)

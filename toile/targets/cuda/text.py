@@ -15,7 +15,7 @@ MOST = 2**31 - 1  # elements that 32-bit indices can count
 
 
 class Words:
-    """Numbers the arguments of a kernel as its text reads them."""
+    """Numbers the arguments of a kernel in the order in which its text reads them."""
 
     def __init__(self, first: int = 0):
         self.place = first

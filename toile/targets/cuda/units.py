@@ -9,9 +9,10 @@ UNITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "uint4"}
 
 
 def unit_type(unit: int, piece: int, type: str = "") -> str:
-    """`Unit` of so many bytes, and its moves, in pieces if memory is not aligned to it.
+    """The type `Unit` of this many bytes, and functions that move one, in pieces if memory is not
+    aligned to it.
 
-    type: that of a piece, by default an unsigned integer."""
+    type: the type of a piece, by default an unsigned integer."""
     count = unit // piece
     slow = "Held h; "
     take = slow + "".join(f"h.p[{k}] = ((const Piece*)p)[{k}]; " for k in range(count))

@@ -18,7 +18,7 @@ _FEATURES = {
 
 
 def arm_features() -> list[str]:
-    """Those that this processor has."""
+    """The features that this processor has."""
     if platform.machine().lower() not in ("aarch64", "arm64"):
         return []
     if sys.platform == "linux":

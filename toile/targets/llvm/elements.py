@@ -134,7 +134,7 @@ class Lanes:
 
 
 def transposed(f: ir.Function, rows: list[str], type: str) -> list[str]:
-    """The columns of a square block whose rows, a power of two, are vectors of `type`.
+    """The columns of a square block of n rows, each a vector of `type`; n is a power of two.
 
     Interleaving row i with row i + n/2, for all i, rotates the bits of (row, column) by one:
     log2(n) rounds exchange rows and columns."""

@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """How a launch processes its buffers: items (usually rows) in order, a number of them per unit.
+    """How a launch processes its buffers: items (usually rows) in order, `per_unit` in each.
 
     `spans` has the buffers of which each item touches bytes of its own; all units may read the
     others. Products and convolutions, which lead chains, may allow units of other sizes (`cut`)."""

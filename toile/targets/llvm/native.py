@@ -226,7 +226,7 @@ LIBRARIES = 64  # that one linker makes: it keeps some memory for each, even aft
 _LIBRARY_BYTES = 24 << 10  # what LLVM itself needs for a library, roughly
 _PAGE = 4096
 _freed: list[tuple[Any, _Linker]] = []  # to be unloaded
-_shutting_down = False  # whether the interpreter is
+_shutting_down = False  # whether the interpreter is shutting down
 
 
 def _mapped_bytes(data: bytes) -> int:

@@ -2,8 +2,8 @@
 
 The code has no branches, so that LLVM can vectorize the loops around it, and calls nothing outside
 the module: it uses only instructions, and intrinsics that become instructions (the processor must
-have fused multiply-add and, on x86-64, F16C). Only functions of their own (`Scalars.apart`) loop;
-they are vector code already, which the vectorized loops call.
+have fused multiply-add and, on x86-64, F16C). Only separate functions (`Scalars.apart`) have loops;
+these functions are vector code already, and the vectorized loops call them.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ class Scalars(TextBuilder):
 
 
 class Vectors(Scalars):
-    """The builder for functions of their own: the same instructions, for one element in each lane.
+    """The builder for separate functions: the same instructions, for one element in each lane.
 
     It has what float64 functions need: float64, int64 and booleans. Constants have names, since a
     vector of one number is long."""
@@ -349,7 +349,7 @@ class Vectors(Scalars):
 
 @functools.lru_cache(256)
 def _apart(label: str, code: Callable[..., Value], count: int) -> str:
-    """A function of `count` numbers: for a vector of them, and for one of each.
+    """A function of `count` numbers in two versions: for vectors, and for single numbers.
 
     LLVM's vectorizer calls the former where a loop calls the latter (see `ir.VARIANT`)."""
     lanes = ir.typed("double", ir.LANES)

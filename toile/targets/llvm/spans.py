@@ -18,8 +18,8 @@ Axes = Sequence[tuple[int, int]]  # extents and strides, outermost first
 def span(offset: int, size: int, outer: Axes, inner: Axes) -> Span | None:
     """The span of an operand with elements of `size` bytes; strides and the offset are in bytes.
 
-    Items are the positions along the outer axes, in row-major order. None if there is only one, if
-    they overlap or are not evenly spaced, or if an inner stride is negative."""
+    Items are the positions along the outer axes, in row-major order. The result is None if there is
+    only one item, if items overlap or are not evenly spaced, or if an inner stride is negative."""
     end = size
     for extent, stride in inner:
         if extent > 1:
@@ -55,7 +55,7 @@ def _union(a: Span | None, b: Span | None) -> Span | None:
 
 
 def several(s: Span | None, count: int) -> Span | None:
-    """The span if each item is made of `count` of the former ones."""
+    """The span if each item consists of `count` of the previous ones."""
     return s and Span(s.low, s.high + (count - 1) * s.step, count * s.step)
 
 

@@ -439,7 +439,7 @@ _restore = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_vo
 
 
 def interruption() -> BaseException:
-    """What the signal handler raised that stopped this thread's run; else a KeyboardInterrupt."""
+    """The error of the signal handler that stopped this thread's run; else a KeyboardInterrupt."""
     words = np.zeros(3, np.uint64)
     if _control is not None and threading.get_ident() == threading.main_thread().ident:
         _control(RAISED, words.ctypes.data)

@@ -30,7 +30,7 @@ MP_ARRAY_POSTFIX = "_gda"
 ASIDE = "unreadable."
 _ORBAX_UNFINISHED = ".orbax-checkpoint-tmp"
 _TEMPORARY = re.compile(r"(?:tmp|" + SIGNED_FLOAT_RE.pattern + r"\.tmp)")
-# Flax leaves names that end in this out of its lists, whatever its prefix.
+# Flax omits names with this ending from its lists, whatever their prefix.
 _HIDDEN = MP_ARRAY_POSTFIX
 _SUMS = ".sums" + _HIDDEN
 
@@ -145,7 +145,8 @@ def summed_name(name: str, start: str) -> str | None:
 def all_checkpoints(ckpt_dir: str | os.PathLike[str], prefix: str) -> list[str]:
     """The paths of the checkpoints in a directory, in the order of their steps.
 
-    Names without a step come first: `<prefix>nan` or `<prefix>best` is not newer than step 3.
+    Names without a step, such as `<prefix>nan` and `<prefix>best`, come first, so that they never
+    count as newer than a checkpoint with a step.
     """
     folder, start = os.path.split(os.path.join(os.fspath(ckpt_dir), prefix))
     try:

@@ -130,7 +130,8 @@ def _newest(folder: str, prefix: str, load: Load) -> tuple[str, Any] | None:
     """The newest readable checkpoint in a directory."""
     bad: dict[str, str] = {}
     while True:
-        # Listed again each time: another process may write a newer one and remove what was found.
+        # The directory is listed again each time, because another process may write a newer
+        # checkpoint and remove the one that was found.
         rest = [path for path in naming.all_checkpoints(folder, prefix) if path not in bad]
         if not rest:
             break

@@ -26,7 +26,7 @@ from toile.training.checkpoints import files, sources
 from toile.training.checkpoints import sums as checksums
 
 _SMALL = 1 << 18  # bytes that are not worth handing to another thread
-_SHOWN = 10**9  # bytes from which on there is a bar
+_SHOWN = 10**9  # size of a file, in bytes, from which a bar is shown
 _THREADS = min(8, os.cpu_count() or 1)
 
 Advance = Callable[[int], None]

@@ -21,7 +21,7 @@ from toile.training.checkpoints import names as naming
 
 BLOCK = 8 << 20  # bytes that share a checksum
 _VERSION = 1
-_BEFORE, _AFTER = b'{"crc32": %10d, "sums": ', b"}"  # of the text between them
+_BEFORE, _AFTER = b'{"crc32": %10d, "sums": ', b"}"  # the CRC-32 of the text between these
 
 
 class ArraySums(NamedTuple):
@@ -86,8 +86,8 @@ def read(path: str, source: sources.FileSource) -> Sums | None:
             stacklevel=2,
         )
         return None
-    # The checkpoint is not the file that was saved, but its checksums still are: another program
-    # has replaced it. If neither is, they were copied together.
+    # If the inode of the checkpoint has changed and that of its checksums has not, another program
+    # has replaced the checkpoint. If both have changed, they were copied together.
     if source.inode != inodes[0] and own_inode == inodes[1]:
         return None
     return sums

@@ -47,16 +47,16 @@ def _with_digits(code: Callable[..., Value], digits: Digits, k: Arithmetic, *xs:
 def when(
     k: Arithmetic, condition: Value, code: Callable[[], Value], otherwise: Value
 ) -> Value:
-    """What `code()` returns where the condition holds; skipped if it does so nowhere."""
+    """What `code()` returns where the condition holds; skipped if it holds nowhere."""
     off = k.constant(False, condition.dtype)
     return k.loop(lambda on, _: on, lambda on, _: [off, code()], condition, otherwise)[1]
 
 
 def gcd(k: Arithmetic, x: Value, y: Value) -> Value:
-    """The greatest common divisor, by Euclid's algorithm. float64 represents all integers of 32
-    bits and their quotients closely enough, and processors have vectors of them."""
+    """The greatest common divisor, by Euclid's algorithm. float64 represents all 32-bit integers,
+    and their quotients closely enough, and processors have vectors of float64."""
     found = k.apart("gcd", _euclid, *(k.convert(a, FLOAT64) for a in (x, y)))
-    least = -(2.0 ** (8 * x.dtype.itemsize - 1))  # of signed integers, which has no opposite
+    least = -(2.0 ** (8 * x.dtype.itemsize - 1))  # the signed integer that has no opposite
     turned = k.select(k.gt(found, least), k.abs(found), found)
     return k.convert(turned, x.dtype)
 

@@ -1,8 +1,8 @@
 """Modified Bessel functions of the first kind, multiplied by exp(-|x|).
 
-Two Chebyshev series: one in x for |x| <= 8, and one in 1/x, multiplied by the square root of x,
-beyond. Their coefficients were computed with 60 digits. float32 is computed in float64, from as
-many terms as its result needs, as polynomials, and rounded once.
+There are two Chebyshev series: one in x for |x| <= 8, and beyond that, one in 1/x for the function
+times the square root of x. Their coefficients were computed with 60 digits. float32 is computed in
+float64, by polynomials with as many terms as its result needs, and rounded once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toile.compiler.scalar.mathematics.exponential import INFINITY
 
 _LIMIT = 8.0
 _SINGLE = 1e-9  # terms below this, relative to the first, do not change a float32
-# Of I0 and of I1(x) / x, in x / 4 - 1; and of both times sqrt(x), in 16 / x - 1.
+# The series of I0 and of I1(x) / x, in x / 4 - 1; and of both times sqrt(x), in 16 / x - 1.
 _NEAR_ZERO = (
     0.33839763720473803, -0.3046826723431984, 0.17162090152220877, -0.09490109704804764,
     0.04930528423967071, -0.02373741480589947, 0.010546460394594998, -0.004324309995050576,
@@ -72,8 +72,8 @@ def _series(k: Arithmetic, t: Value, coefficients: Sequence[float]) -> Value:
 
 @cache
 def _polynomial(coefficients: tuple[float, ...]) -> list[float]:
-    """The series as a polynomial, from the highest power on, with the terms that a float32 needs:
-    half as many operations, and exact enough in float64."""
+    """The series as a polynomial, from the highest power on, with the terms that a float32 needs.
+    This takes half as many operations, and is exact enough in float64."""
     least = _SINGLE * abs(coefficients[0])
     total, last, this = [0.0], [0.0], [1.0]
     for i, c in enumerate(coefficients):
@@ -100,8 +100,8 @@ def _of_double(k: Arithmetic, a: Value, near: tuple[float, ...], far: tuple[floa
 
 def _of_single(k: Arithmetic, a: Value, near: tuple[float, ...], far: tuple[float, ...]
                ) -> tuple[Value, Value, Value]:
-    """The same for a float32, without a division or root in float64: 1 / sqrt(a) is computed in
-    float32 and improved by a step of Newton's method."""
+    """The numbers of `_both` for a float32, without a division or root in float64: 1 / sqrt(a) is
+    computed in float32 and improved by a step of Newton's method."""
     small = k.le(a, _LIMIT)
     inside = k.convert(k.select(small, a, _LIMIT), FLOAT64)
     outside = k.select(small, _LIMIT, k.select(k.eq(a, INFINITY), _LIMIT, a))

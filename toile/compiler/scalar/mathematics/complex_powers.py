@@ -1,8 +1,8 @@
 """Powers of complex numbers.
 
-Small whole exponents multiply repeatedly, like the eager operation; others are e**(y log x). The
-logarithm of complex64 is computed in float64, and the exponential of its product with y in float32,
-with a correction by what rounding the product loses.
+Small whole exponents multiply repeatedly, like the eager operation; other powers are e**(y log x).
+The logarithm of complex64 is computed in float64, and the exponential of its product with y in
+float32, with a correction for what rounding the product loses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def pow_(k: Arithmetic, x: Value, y: Value) -> Value:
 
 
 def _whole_power(k: Arithmetic, x: Value, y: Value) -> Value:
-    """x to a whole power, by squaring; of a negative power, the reciprocal."""
+    """x to a whole power, by squaring; for a negative power, the reciprocal."""
     n = k.convert(k.abs(y), INT32)
     result, base = k.constant(1.0, x.dtype), x
     for i in range(_MOST.bit_length()):
@@ -55,7 +55,7 @@ def _power(k: Arithmetic, x: Value, y: Value) -> Value:
 
 
 def _rounded(k: Arithmetic, x: Value) -> tuple[Value, Value]:
-    """A float64 rounded to float32, and what this loses."""
+    """A float64 rounded to float32, and what rounding loses."""
     high = k.convert(x, FLOAT32)
     low = k.convert(k.sub(x, k.convert(high, FLOAT64)), FLOAT32)
     return high, k.select(k.is_finite(high), low, 0.0)

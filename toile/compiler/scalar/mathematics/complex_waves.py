@@ -1,7 +1,7 @@
 """Sine, cosine and tangent of complex numbers, circular and hyperbolic, and exp(z) - 1.
 
 The parts of sinh and cosh are products of sine or cosine of one part and a hyperbolic function of
-the other. They may be finite where the hyperbolic function itself overflows, which is therefore
+the other. They may be finite where the hyperbolic function itself overflows, so that function is
 written as a product. Zeros, infinities and NaN are those of C's functions (annex G).
 """
 
@@ -15,7 +15,7 @@ from toile.compiler.scalar.mathematics.exponential import INFINITY
 from toile.compiler.scalar.mathematics.trigonometric import sine_and_cosine
 
 _STEP = {FLOAT32: 64.0, FLOAT64: 512.0}  # above it, e**x is written as e**step e**(x - step)
-# Of tanh: above the first number, all terms are scaled by the third; above the second, it is 1.
+# For tanh: above the first number, all terms are scaled by the third; above the second, tanh is 1.
 _FAR = {FLOAT32: (40.0, 60.0, 2.0**-40), FLOAT64: (300.0, 380.0, 2.0**-400)}
 
 
@@ -29,7 +29,7 @@ def _hyperbolic(k: Arithmetic, a: Value) -> tuple[Value, Value, Value]:
 
 
 def _scaled(k: Arithmetic, x: Value) -> tuple[Value, Value, Value, Value]:
-    """sinh x and cosh x without two factors, and these factors; all are finite unless x is NaN."""
+    """sinh x and cosh x divided by two factors, and the factors; all are finite unless x is NaN."""
     step = _STEP[x.dtype]
     a = k.abs(x)
     far = k.gt(a, step)
@@ -93,7 +93,7 @@ def tanh(k: Arithmetic, z: Value) -> Value:
 
 
 def exchanged(k: Arithmetic, z: Value) -> Value:
-    """y + i x, whose sinh, tanh and inverses have the parts of sin z, tan z ..., exchanged."""
+    """y + i x: its sinh, tanh and inverses are sin z, tan z ... with their parts exchanged."""
     return k.complex(k.imag(z), k.real(z))
 
 

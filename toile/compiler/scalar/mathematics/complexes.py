@@ -22,7 +22,7 @@ def _widened(k: Arithmetic, z: Value) -> tuple[Value, Value, Any]:
 
 
 def _modulus(k: Arithmetic, re: Value, im: Value, narrow: bool) -> Value:
-    """sqrt(re² + im²) in float64; `narrow`: the parts were float32: squares need no scaling."""
+    """sqrt(re² + im²) in float64; `narrow`: the parts were float32 (no scaling is needed)."""
     a, b = k.abs(re), k.abs(im)
     largest = k.select(k.gt(a, b), a, b)
     if not narrow:
@@ -95,9 +95,9 @@ def log1p(k: Arithmetic, z: Value) -> Value:
 
 def log_modulus(k: Arithmetic, re: Value, im: Value, narrow: bool,
                 beyond: Value | None = None) -> Value:
-    """log |z| in float64, half the logarithm of |z|²; near 1 from |z|² - 1, which is `beyond`.
+    """log |z| in float64: half the logarithm of |z|², near 1 computed from `beyond` = |z|² - 1.
 
-    `narrow`: the parts were float32: squares need no scaling."""
+    If `narrow`, the parts were float32, whose squares need no scaling."""
     a, b = k.abs(re), k.abs(im)
     larger = k.gt(a, b)
     a, b = k.select(larger, a, b), k.select(larger, b, a)

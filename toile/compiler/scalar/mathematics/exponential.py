@@ -320,8 +320,8 @@ _LOG_SUM = (-4.54559326e-2, 1.05529785e-1, -1.32279143e-1, 1.44911006e-1, -1.664
 def log_of_sum(k: Arithmetic, x: Value) -> Value:
     """log(1 + x) with an error of one unit in the last place, for functions composed of it.
 
-    float32 scales x and 1 separately, to keep what rounding 1 + x would lose; float64 adds that to
-    the logarithm as (x - (u - 1)) / u with u = 1 + x."""
+    float32 scales x and 1 separately, to keep what rounding 1 + x would lose; float64 adds what was
+    lost to the logarithm, as (x - (u - 1)) / u with u = 1 + x."""
     u = k.add(x, 1.0)
     if x.dtype != FLOAT32:
         lost = k.div(k.sub(x, k.sub(u, 1.0)), u)

@@ -1,7 +1,7 @@
 """log |Γ| and its derivatives, by Stirling's series in float64.
 
-Arguments below 8 are first raised by the recurrence Γ(x + 1) = x Γ(x), those below 1/2 reflected
-to 1 - x. float32 is computed in float64 and rounded once.
+Arguments below 8 are first raised by the recurrence Γ(x + 1) = x Γ(x), and those below 1/2 are
+reflected to 1 - x. float32 is computed in float64 and rounded once.
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ def digamma(k: Arithmetic, x: Value) -> Value:
 
 
 def _cotangent(order: int) -> list[int]:
-    """The coefficients, from the constant on, of the polynomial in c = cot x that is the derivative
-    of cot x of this order."""
+    """The derivative of cot x of this order as a polynomial in cot x: coefficients from c⁰ on."""
     found = [0, 1]
     for _ in range(order):  # dc/dx = -(1 + c²)
         slope = [i * c for i, c in enumerate(found)][1:]
@@ -83,7 +82,7 @@ def _cotangent(order: int) -> list[int]:
 
 
 def _power(k: Arithmetic, x: Value, n: int) -> Value:
-    """x multiplied by itself, n >= 1 times in all."""
+    """x to the power n >= 1, by repeated squaring."""
     if n == 1:
         return x
     half = _power(k, x, n // 2)
@@ -92,8 +91,7 @@ def _power(k: Arithmetic, x: Value, n: int) -> Value:
 
 
 def polygamma(k: Arithmetic, x: Value, order: int) -> Value:
-    """The derivative of digamma of an order from 1 on; at the poles infinite or, for even orders,
-    NaN."""
+    """A derivative of digamma, of order >= 1; at the poles infinite or, for even orders, NaN."""
     dtype, x = x.dtype, k.convert(x, FLOAT64)
     left = k.lt(x, 0.5)
     a = k.select(left, k.sub(1.0, x), x)

@@ -1,9 +1,9 @@
 """The incomplete gamma functions.
 
-With E = xᵃ e⁻ˣ / Γ(a + 1), the lower function is P = E M with a series M, the upper one Q = E a R
-with a continued fraction R; where both would need many terms (a large, x near a) Temme's uniform
-expansion gives either. Each is computed only where some element of a vector needs it. All numbers
-are float64; results of float32 need fewer terms.
+With E = xᵃ e⁻ˣ / Γ(a + 1), the lower function is P = E M, where M is a series, and the upper one is
+Q = E a R, where R is a continued fraction. Where both would need many terms (large a, and x near
+a), Temme's uniform expansion gives P or Q. Each of these is computed only if some element of a
+vector needs it. All numbers are float64; results of float32 need fewer terms.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def parts(k: Arithmetic, a: Value, x: Value) -> Parts:
 
 
 def _series(k: Arithmetic, on: Value, a: Value, x: Value, digits: Digits) -> Value:
-    """M = Σ xⁿ / ((a + 1) ... (a + n)), four terms with one division, for x <= a or x <= 1."""
+    """M = Σ xⁿ / ((a + 1) ... (a + n)), four terms with one division, for x <= a or small x."""
     fourth = k.mul(k.mul(x, x), k.mul(x, x))
 
     def step(t: Value, term: Value, total: Value) -> list[Value]:
@@ -69,7 +69,7 @@ def _fraction(k: Arithmetic, on: Value, a: Value, x: Value, digits: Digits) -> V
     """x R for x > a and x > 1: the convergents A / B of Legendre's continued fraction
     1 / (b0 + c1 / (b1 + c2 / ...)) with b = (x + 2n + 1 - a) / x and c = n (a - n) / x².
 
-    After four terms they are divided by B, which is 1 then."""
+    After every four terms, both are divided by B, which is then 1."""
     w = k.div(1.0, x)
     two, aw, most = k.add(w, w), k.mul(a, w), k.mul(w, MOST_TERMS)
     first = k.div(1.0, k.add(k.sub(1.0, aw), w))
@@ -101,8 +101,8 @@ _LGAMMA_Q = (5.091014937543562e-05, 0.004401907327133669, 0.08398081858618053, 0
 
 
 def _alternating(k: Arithmetic, a: Value, x: Value, digits: Digits) -> Value:
-    """Q for small a and x, exact where it is small: 1 - P as 1 - xᵃ / Γ(a + 1) and the rest of the
-    series xᵃ / Γ(a) Σ (-x)ⁿ / (n! (a + n))."""
+    """Q for small a and x, exact where it is small: 1 - P, as 1 - xᵃ / Γ(a + 1) minus the rest of
+    the series xᵃ / Γ(a) Σ (-x)ⁿ / (n! (a + n))."""
     a = k.select(k.lt(a, SMALL_PARAMETER), a, SMALL_PARAMETER)
     rate = k.div(k.pairwise(a, _LGAMMA_P), k.pairwise(a, _LGAMMA_Q))
     power = expm1(k, k.mul(a, k.sub(log(k, x), rate)))  # xᵃ / Γ(a + 1) - 1
@@ -124,7 +124,7 @@ def eta(k: Arithmetic, a: Value, x: Value, of: Parts) -> Value:
 
 
 def polynomial(k: Arithmetic, x: Value, c: Sequence[float]) -> Value:
-    """Σ c xⁿ, also of one coefficient."""
+    """Σ c xⁿ, even if there is only one coefficient."""
     return k.pairwise(x, c) if len(c) > 1 else k.constant(c[0], FLOAT64)
 
 
@@ -148,7 +148,7 @@ def expands(k: Arithmetic, a: Value, x: Value, digits: Digits) -> Value:
 
 
 def _incomplete(k: Arithmetic, digits: Digits, upper: bool, a: Value, x: Value) -> Value:
-    """P or Q for positive numbers: the smaller one, roughly, or 1 less it."""
+    """P or Q for positive numbers. Roughly, the larger one is computed as 1 minus the other."""
     of = parts(k, a, x)
     real = k.and_(k.gt(of.density, 0.0), k.gt(k.minimum(a, x), 0.0))
     near = expands(k, a, x, digits)

@@ -1,9 +1,9 @@
 """The incomplete beta function, by a continued fraction.
 
-It is that of Gauss, times xᵃ yᵇ / (a B(a, b)) with y = 1 - x. x and y are exchanged where it would
-converge slowly. If both parameters are huge, it needs thousands of terms near the mean; there the
-function is a normal distribution, corrected once. All numbers are float64; results of float32 need
-fewer terms.
+The fraction is that of Gauss, times xᵃ yᵇ / (a B(a, b)) with y = 1 - x. x and y are exchanged where
+it would converge slowly. If both parameters are huge, it needs thousands of terms near the mean;
+there the function is computed as a normal distribution with one correction. All numbers are
+float64; results of float32 need fewer terms.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from toile.compiler.scalar.mathematics.stirling import Raised, log_near, raised
 
 class _Density(NamedTuple):
     value: Value  # xᵃ yᵇ / (a B(a, b))
-    decay: Value  # minus the logarithm, less that at the mean, if no parameter is small
+    decay: Value  # the logarithm at the mean minus that here, if no parameter is small
 
 
 def _density(
     k: Arithmetic, a: Value, b: Value, x: Value, y: Value, rest: Value, lost: Value
 ) -> _Density:
-    """With c = a + b, from `rest` = a - x c and `lost`, the rounding error of c.
+    """A `_Density` from `rest` = a - x c and `lost`, the rounding error of c, where c = a + b.
 
-    Γ by Stirling's series: logarithms are those of ratios to the mean, x c / a and y c / b."""
+    Γ is computed by Stirling's series. Logarithms are those of x c / a and y c / b, the ratios to
+    the mean."""
     c = k.add(a, b)
     of_c = raised(k, c)
 
@@ -95,8 +96,8 @@ def _fraction(
 
 
 def _normal(k: Arithmetic, a: Value, b: Value, rest: Value, decay: Value) -> Value:
-    """The function or, to the right of the mean, 1 less it: erfc(√d) / 2 ± e⁻ᵈ / √(2πc) (1/η - 1/τ)
-    with η² = 2d / c, and τ = -rest / √(ab), of which η is a series."""
+    """The function f or, to the right of the mean, 1 - f is erfc(√d) / 2 ± e⁻ᵈ / √(2πc) (1/η - 1/τ)
+    with η² = 2d / c and τ = -rest / √(ab); η is a series in τ."""
     right = k.lt(rest, 0.0)
     root_a, root_b = k.sqrt(a), k.sqrt(b)
     skew = k.sub(k.div(root_b, root_a), k.div(root_a, root_b))

@@ -1,7 +1,7 @@
 """Derivatives of the incomplete gamma functions with respect to their parameter.
 
-∂P/∂a = -K E, with E = xᵃ e⁻ˣ / Γ(a + 1), and dx/da = K x / a for samples x at a fixed P: one
-function K > 0, from the same series, fraction and expansion as P and Q.
+∂P/∂a = -K E, with E = xᵃ e⁻ˣ / Γ(a + 1), and dx/da = K x / a for samples x at a fixed P. There is
+one function K > 0, from the same series, fraction and expansion as P and Q.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _by_fraction(
         square = k.mul(b1, b1)
         before = k.fma(da1, b1, k.neg(k.mul(a1, db1)))  # the slope of a1 / b1 times b1²
         change = k.abs(k.fma(slope, square, k.neg(before)))
-        # the change of the slope may happen to be small: that of the ratio must be so too
+        # the change of the slope may happen to be small: that of the ratio must be small, too
         change = k.maximum(change, k.abs(k.mul(b1, k.fma(ratio, b1, k.neg(a1)))))
         size = k.mul(k.add(k.abs(slope), k.abs(ratio)), k.mul(square, digits.change))
         return k.and_(k.and_(on, k.lt(n, most)), k.gt(change, size))

@@ -215,7 +215,7 @@ _DIGITS = 50  # bits of the quotient in one step
 
 
 def _fmod_single(k: Arithmetic, x: Value, y: Value) -> Value:
-    """In float64, from the highest multiple b 2**(50 j) of the divisor on, 50 bits at a time.
+    """The remainder in float64: 50 bits at a time, from the highest multiple b 2**(50 j) on.
 
     The quotient of a step is rounded to nearest, and at most 1/4 off: what is left is at most 3/4
     of the multiple, and has few enough bits to be exact."""
@@ -234,7 +234,7 @@ def _fmod_double(k: Arithmetic, x: Value, y: Value) -> Value:
     """With x = a 2**i and y = b 2**j, the remainder of a 2**(i - j) by b, 50 bits at a time.
 
     The quotient of a step is rounded to nearest: the rest is less than b in absolute value and a
-    multiple of the last bit of b, and so exact."""
+    multiple of the last bit of b, and therefore exact."""
     (a, i), (b, j) = _mantissa(k, k.abs(x)), _mantissa(k, k.abs(y))
     inverse = k.div(1.0, b)
     places = k.sub(i, j)

@@ -1,7 +1,8 @@
 """Γ by Stirling's series, for functions that have it as a factor.
 
-In xᵃ e⁻ˣ / Γ(a) numerator and denominator are huge, their quotient is not. To lose no digits, the
-logarithms that are computed are those of ratios, such as x / a. All numbers are float64.
+In xᵃ e⁻ˣ / Γ(a), the numerator and the denominator are huge, but their quotient is not. To lose no
+digits, the logarithms that are computed are those of ratios, such as x / a. All numbers are
+float64.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from toile.compiler.scalar.builder import FLOAT64, Arithmetic, Value
 from toile.compiler.scalar.mathematics.exponential import FORMS, LOG_DOUBLE, split
 from toile.compiler.scalar.mathematics.gamma import SERIES, SLOPES
 
-RAISED = 8  # parameters below are raised by as much, for Stirling's series
+RAISED = 8  # parameters below this are raised by this, for Stirling's series
 
 
 def log_near(k: Arithmetic, ratio: Value, excess: Value) -> tuple[Value, Value]:
@@ -38,7 +39,7 @@ class Raised(NamedTuple):
     small: Value  # whether z = v + 8, otherwise z = v
     z: Value
     inverse: Value  # 1 / z
-    stirling: Value  # log Γ(z) less (z - 1/2) log z - z + log(2π) / 2, and what z lacks to v + 8
+    stirling: Value  # log Γ(z) - ((z - 1/2) log z - z + log(2π) / 2), plus v + 8 - z if small
     factor: Value  # 1 / Γ(v + 1) = factor √(z / 2π) z⁻ᵛ exp(v - stirling)
     slope: Value  # log z - ψ(v + 1)
 
@@ -57,7 +58,7 @@ def raised(k: Arithmetic, v: Value) -> Raised:
     square = k.mul(w, w)
     fourth = k.mul(square, square)
     lifted = k.mul(k.mul(product, math.exp(RAISED)), k.mul(fourth, fourth))
-    inexact = k.fma(k.neg(z), w, 1.0)  # eight times in the eighth power
+    inexact = k.fma(k.neg(z), w, 1.0)  # the eighth power is inexact by eight times this
     lifted = k.fma(lifted, k.mul(inexact, float(RAISED)), lifted)
     lost = k.select(small, k.sub(v, k.sub(z, float(RAISED))), 0.0)
     stirling = k.fma(w, k.pairwise(square, SERIES), lost)

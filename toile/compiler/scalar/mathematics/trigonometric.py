@@ -67,7 +67,7 @@ def _cut(value: float, bits: int) -> float:
 
 @functools.cache
 def _powers(first: int, count: int, bits: tuple[int, ...]) -> tuple[float, ...]:
-    """2**e modulo 2π, in [-π, π], for `count` exponents from `first`; doubles of `bits` each."""
+    """2**e modulo 2π, in [-π, π], for `count` exponents from `first`, as doubles of `bits`."""
     with localcontext() as context:
         context.prec = 400 + 60
         two_pi = 2 * _pi(400)

@@ -16,9 +16,9 @@ _RATIOS = tuple(b / math.factorial(2 * n) for n, b in enumerate(
 
 
 def _sum(k: Arithmetic, s: Value, q: Value, single: bool) -> Value:
-    """The sum for q > 0; relative errors 2e-9 or 1e-16, and those of powers."""
+    """The sum for q > 0. Its relative error is 2e-9 or 1e-16, plus those of the powers."""
     terms, corrections, power = (3, 7, power_short) if single else (6, 12, power_double)
-    together = 4 if single else 1  # powers in each step of the loop: code of many is long
+    together = 4 if single else 1  # powers in each step of the loop: many would make the code long
     exponent, zero = k.neg(s), k.constant(0.0, FLOAT64)
 
     def step(i: Value, total: Value, last: Value) -> list[Value]:
@@ -30,14 +30,14 @@ def _sum(k: Arithmetic, s: Value, q: Value, single: bool) -> Value:
     _, total, last = k.loop(lambda i, *_: k.le(i, float(terms)), step, zero, zero, zero)
     z = k.add(q, float(terms))
     w = k.div(1.0, z)
-    # Where s / z is larger the corrections, which would diverge, are negligible.
+    # Where s / z is larger than 8, the corrections, which would diverge, are negligible.
     u = k.mul(s, w)
     u = k.select(k.gt(u, 8.0), 8.0, u)
     rest = k.constant(_RATIOS[corrections - 1], FLOAT64)
     for n in range(corrections - 1, 0, -1):
         factor = k.mul(k.fma(w, 2.0 * n - 1, u), k.fma(w, 2.0 * n, u))
         rest = k.fma(rest, factor, _RATIOS[n - 1])
-    # the term at z was added too, of which the formula takes half
+    # the term at z was added in full, but the formula takes half of it
     rest = k.fma(u, rest, k.sub(k.div(z, k.sub(s, 1.0)), 0.5))
     return k.fma(last, rest, total)
 

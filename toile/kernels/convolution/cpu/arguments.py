@@ -38,7 +38,7 @@ def tap_bounds(f: Function, axis: dict[str, str], start: str) -> tuple[str, str]
 def start_bounds(
     f: Function, axes: Sequence[dict[str, str]], indices: Sequence[str], y: str
 ) -> tuple[list[tuple[str, str, str]], str]:
-    """For windows at `indices` of some axes: start and bounds of taps, and the address in y."""
+    """For windows at `indices` of some axes: start and bounds of the taps, and the address in y."""
     bounds = []
     for axis, index in zip(axes, indices, strict=True):
         start = f.sub(f.mul(index, axis["stride"]), axis["low"])

@@ -113,7 +113,7 @@ class _Outputs:
         self.several = _AT_ONCE[t.lanes * t.itemsize] if width > 1 else 1
 
     def row(self) -> None:
-        """Write all of them; several at once if all their taps exist."""
+        """Write all outputs; several at once if all their taps exist."""
         f, last, several = self.f, self.a.axes[2], self.several
         reach = f.mul(f.sub(last["taps"], 1), last["dilation"])
         room = f.add(f.sub(f.sub(last["size"], reach), 1), last["low"])  # p*stride <= room

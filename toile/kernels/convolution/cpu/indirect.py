@@ -2,8 +2,8 @@
 
 For a tile of output positions a table on the stack holds the address of x's channels at every tap
 (or of a row of zeros outside x), and a register tile of outputs runs through the table.
-Kernels are packed first as panels [group][features / columns][tap][channel][columns]. A
-convolution of a dilated operand is several of these, one for each phase.
+Kernels are packed first as panels [group][features / columns][tap][channel][columns]. A convolution
+of a dilated operand is several such convolutions, one for each phase.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fits(p: Problem) -> bool:
 
 
 def supports(p: Problem) -> bool:
-    """Whether, in addition, channels and features are contiguous."""
+    """Whether the table fits, and channels and features are contiguous."""
     return p.x_channel == 1 and p.y_feature == 1 and fits(p)
 
 
@@ -185,7 +185,7 @@ def pack_text(t: Tile, kind: str) -> str:
 
 @cache
 def rows_text(t: Tile) -> str:
-    """The same panels from kernels with contiguous features, read row by row.
+    """The panels of `pack_text`, from kernels with contiguous features, read row by row.
 
     Unit = (group, tap, block of channels)."""
     f = tiles.kernel()
@@ -323,7 +323,7 @@ def _write_table(
     f: Function, t: Tile, a: Arguments, count: str, places: tuple[str, str, str],
     span: tuple[str, str, str], room: _Room,
 ) -> None:  # fmt: skip
-    """Addresses of x at each tap, those of a tile's `rows` adjacent, and of y, for some positions.
+    """Write addresses for some positions: of x at each tap, with a tile's rows adjacent, and of y.
 
     Rows beyond the last position repeat it: they compute and store the same sums again."""
     (x, y, zeros), (first, height, last) = places, span

@@ -1,8 +1,8 @@
 """Operands in the order that a method needs: as views if strides allow it, else as copies.
 
-Also merges few channels with the taps of the last axis: a padded row of x holds the channels of
-adjacent taps next to each other, so that one long run replaces many short ones and nothing outside
-the taps is ever multiplied.
+If channels are few, they are merged with the taps of the last axis: a padded row of x holds the
+channels of adjacent taps next to each other, so that one long run replaces many short ones and
+nothing outside the taps is ever multiplied.
 
 16-bit floats are converted, element by element, because convolutions sum in float32.
 """
@@ -67,7 +67,7 @@ def placed(p: Problem, which: str, order: str, at: Operand) -> Problem:
 
 
 def with_operand_in(p: Problem, which: str, order: str, plan: Planner) -> Problem:
-    """The problem with an operand that is dense in the given order."""
+    """The problem with an operand made dense in the given order, by a copy if need be."""
     x = view(p, which, order)
     return p if x.contiguous else placed(p, which, order, plan.contiguous(x))
 
@@ -89,7 +89,7 @@ def with_result_in(
 def _padded(p: Problem, order: str, width: int, plan: Planner) -> Problem:
     """x with `low` zeros before the last spatial axis, which is `width` long; dense in `order`.
 
-    It is followed by space for a tile's row."""
+    The array is followed by space for a tile's row."""
     axis = p.axes[2]
     source = view(p, "x", order)
     at = order.index("2")

@@ -4,7 +4,7 @@
 
 with n and o contiguous in memory: a sum of outer products. Rows of both operands are packed in
 blocks that stay in the cache, and register tiles of outputs run through them. Work is divided over
-taps t, channels n, features o, and over rows (c, e) into private sums that are added in order.
+taps t, channels n and features o, and over rows (c, e) into private sums, which are added in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fits(p: Problem) -> bool:
 
 
 def supports(p: Problem) -> bool:
-    """Whether, in addition, images and features are contiguous."""
+    """Whether `fits` holds, and images and features are contiguous."""
     inner = (p.x_image == 1 or p.images == 1) and p.w_feature == 1 and p.y_feature == 1
     return inner and fits(p)
 
@@ -95,7 +95,7 @@ def _plain(p: Problem) -> tuple[list[_Walk], int]:
 
 
 def _gathered(p: Problem, place: tuple[int, ...]) -> tuple[list[_Walk], int]:
-    """Walks whose rows are the elements q of a dilated x; w's is at q*base + low - t*stride."""
+    """Walks whose rows are the elements q of a dilated x; w's are at q*base + low - t*stride."""
     walks = [
         _Walk(a.size, a.size, 1, 0, a.x, a.taps, a.base, t * a.stride - a.low, a.w, 1, 0, 0)
         for t, a in zip(place, p.axes, strict=True)
@@ -316,7 +316,7 @@ def outer_function(t: Tile) -> Function:
 
 
 def _store_sums(f: Function, t: Tile, slots: list[list[str]]) -> None:
-    """Store sums (the first block) or add them; only rows and features that exist."""
+    """Store sums (in the first block) or add them; only for rows and features that exist."""
     full = f.all(f.compare("eq", "%valid", t.columns), f.compare("eq", "%valid_rows", t.rows))
     spare = f.alloca(t.type, t.rows * t.columns, 64)
     with f.when(full):

@@ -79,7 +79,7 @@ class Problem:
             self.taps * self.channels * self.features)
 
     def numbers(self, names: Sequence[str], **given: int) -> list[int]:
-        """The values of these names for a kernel: given ones, or own fields; strides in bytes."""
+        """The values of these names for a kernel: the given ones, else fields; strides in bytes."""
         own = lambda name: getattr(self, name) * (self.itemsize if name[1] == "_" else 1)
         return [given[name] if name in given else own(name) for name in names]
 
@@ -118,8 +118,8 @@ def phases(axis: Axis) -> list[tuple[int, int, Axis]]:
 
     Position p needs tap t at p*stride + t*dilation - low, which is an element of x iff base divides
     it. That depends only on p modulo base / gcd(stride, base), and for each residue the taps that
-    contribute form an arithmetic progression. Returns first position, first tap and the new axis,
-    which has 0 taps if none contributes.
+    contribute form an arithmetic progression. Returns, for each residue, the first position, the
+    first tap and the new axis, which has 0 taps if none contributes.
     """
     if axis.base == 1:
         return [(0, 0, axis)]

@@ -58,7 +58,7 @@ def outer_tile(type: str, rows: int) -> Tile:
 
 
 def kernel() -> Function:
-    """A kernel whose loops run tiles and packing: unrolling would only cost compile time."""
+    """A kernel whose loops run tiles and packing: unrolling them would only cost compile time."""
     return text.kernel("nounwind optsize")
 
 
