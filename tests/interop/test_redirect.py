@@ -110,8 +110,8 @@ def test_errors_say_what_is_missing(wanderer):
         wanderer.kinds.wrong()
     with pytest.raises(AttributeError, match="'jax' of toile has no attribute 'nothing'"):
         wanderer.kinds.jax.nothing  # noqa: B018
-    with pytest.raises(ModuleNotFoundError, match=r"toile has neither jaxlib nor XLA"):
-        interop.load("jax.lib")
+    with pytest.raises(ModuleNotFoundError, match="no counterpart of jax.experimental.pallas"):
+        interop.load("jax.experimental.pallas")
     with pytest.raises(ModuleNotFoundError, match=r"package absent, which is not installed \(pip"):
         interop.load("absent")
     with pytest.raises(AttributeError, match="no installed package of that name requires jax"):
@@ -198,3 +198,43 @@ def test_a_package_without_source_is_refused(tmp_path):
     with mock.patch.object(sys, "path", [str(tmp_path), *sys.path]):
         with pytest.raises(ImportError, match="needed the Python source of sourceless"):
             interop.load("sourceless")
+
+
+def test_arrays_of_jax_are_refused():
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.ones(3)
+    converts = "an array of jax: convert it with jnp.asarray, or start the program with `toile run`"
+    for f in (toile.numpy.sin, toile.jit(lambda a: a), toile.grad(toile.numpy.sum)):
+        with pytest.raises(TypeError, match=converts):
+            f(x)
+    with pytest.raises(TypeError, match="it is traced by jax, in whose transformations"):
+        jax.jit(toile.numpy.sin)(x)
+    with pytest.raises(TypeError, match="not a valid JAX type"):
+        jax.numpy.sin(toile.numpy.ones(3))
+    assert toile.numpy.asarray(x).tolist() == [1.0, 1.0, 1.0]
+
+
+FOUND_BY = {
+    "optax": True, "flax": True, "safetensors": True, "dm_pix": True,
+    "numpy": False, "scipy": False, "hypothesis": False, "pytest": False, "not_installed": False,
+}
+
+
+@pytest.mark.parametrize("name", FOUND_BY)
+def test_packages_that_use_jax_are_found(name):
+    assert packages._uses_jax(name) is FOUND_BY[name]
+
+
+def test_imports_are_found_in_files(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    texts = {"uses_jax": "def f():\n    import jax.numpy as jnp\n",
+             "mentions_jax": '"""\n>>> import jax\n"""\n'}
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+        (tmp_path / name / "inner.py").write_text(text)
+    assert packages.is_redirected("uses_jax")
+    assert not packages.is_redirected("mentions_jax")
+    (tmp_path / "uses_jax" / "native.abi3.so").write_bytes(b"")
+    packages._uses_jax.cache_clear()
+    assert not packages.is_redirected("uses_jax")

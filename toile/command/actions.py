@@ -10,6 +10,7 @@ _HOMES = {
     "toile.command.completions": "completion",
     "toile.command.conversions": "convert",
     "toile.command.explanations": "doctor explain",
+    "toile.command.programs": "run",
 }
 
 __getattr__, __dir__ = attach_table(__name__, names_of(_HOMES))

@@ -15,7 +15,7 @@ from typing import TextIO
 from toile.command import actions, parsers
 from toile.command.failures import EXPECTED, UsageError, one_line
 
-INTERRUPTED = 130  # what shells give for Ctrl-C
+INTERRUPTED = 130  # the exit status that shells report for Ctrl-C
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,6 +40,8 @@ def _run(args: argparse.Namespace) -> int:
     """Run the command; an error is printed in one line, unless a traceback is requested."""
     name = f"toile {args.command}"
     try:
+        if args.command == "run":  # the program prints its own warnings and errors
+            return int(actions.run(args))
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             status = getattr(actions, args.action)(args)
@@ -68,5 +70,5 @@ def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int,
     file: TextIO | None = None, line: str | None = None,
 ) -> None:
-    """Print a warning in one line, without the place in the source."""
+    """Print a warning in one line, without its location in the source."""
     print(f"toile: {' '.join(str(message).split())}", file=sys.stderr)

@@ -64,12 +64,25 @@ class Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments, with the subcommand as `command` and the function to call as `action`."""
     parser = command_parser()
+    argv, rest = _before_program(argv)
     _check_names(parser, argv)
     args = parser.parse_args(argv)
+    args.program_arguments = rest
+    if args.command == "run" and (args.script is None) is (args.module is None):
+        parser.subcommands["run"].error("needed a Python file, or -m and a module")
     if args.command is None:
         parser.print_help()
         parser.exit(0)
     return args
+
+
+def _before_program(argv: Sequence[str]) -> tuple[Sequence[str], list[str]]:
+    """Split the command line of `toile run` behind the program: the rest is for the program."""
+    words = [i for i, token in enumerate(argv) if not token.startswith("-")]
+    if not words or argv[words[0]] != "run":
+        return argv, []
+    end = words[1] + 1 if len(words) > 1 else len(argv)
+    return argv[:end], list(argv[end:])
 
 
 def _check_names(parser: Parser, argv: Sequence[str]) -> None:
@@ -99,7 +112,7 @@ def command_parser() -> Parser:
     _add_debug(parser, default=False)
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
-    for add in (_new, _examples, _doctor, _cache, _convert, _explain, _completion):
+    for add in (_new, _examples, _run, _doctor, _cache, _convert, _explain, _completion):
         added = add(commands)
         _add_debug(added, default=argparse.SUPPRESS)
         parser.subcommands[added.prog.split()[-1]] = added
@@ -138,6 +151,19 @@ def _examples(commands: Any) -> Parser:
     return _added(commands, "examples", "list_examples",
                   "list the examples with their tasks and results", "",
                   "toile examples")
+
+
+def _run(commands: Any) -> Parser:
+    parser = _added(
+        commands, "run", "run", "run a program that was written for JAX and Flax, on toile",
+        "In the program and in all packages that it imports, `import jax` and `import flax`\n"
+        "import toile, whether or not jax and flax are installed. The program is not changed.",
+        "toile run train.py --learning_rate=0.1\ntoile run -m my_package.train")
+    parser.add_argument("script", metavar="SCRIPT", nargs="?",
+                        help="a Python file; what follows are arguments of the program")
+    parser.add_argument("-m", dest="module", metavar="MODULE",
+                        help="a module to run instead of a file, as with python -m")
+    return parser
 
 
 def _doctor(commands: Any) -> Parser:

@@ -10,7 +10,17 @@ import numpy as np
 from toile.engine.annotations import ArrayLike
 from toile.engine.avals import Aval
 from toile.engine.avals import aval_of as get_aval
-from toile.engine.program import ClosedProgram, Equation, Literal, Program, Var, evaluate
+from toile.engine.conversion import leaving
+from toile.engine.program import (
+    ClosedProgram,
+    Equation,
+    Literal,
+    Program,
+    Var,
+    evaluate,
+    is_array_like,
+)
+from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import Trace, Tracer, state
 
 AbstractValue = Aval
@@ -69,7 +79,7 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[ArrayLike], *args: ArrayLike) ->
     >>> eval_jaxpr(closed.jaxpr, closed.consts, jnp.array([1.0, 3.0]))
     [Array([2., 6.], dtype=float32)]
     """
-    return evaluate(jaxpr, [*consts, *args])
+    return [leaving(x) for x in evaluate(jaxpr, [*consts, *args])]
 
 
 def is_concrete(x: object) -> bool:
@@ -101,8 +111,24 @@ def trace_state_clean() -> bool:
     return state.trace is None
 
 
+def valid_jaxtype(x: object) -> bool:
+    """Tell whether a value can be an argument or a result of a transformed function.
+
+    Args:
+        x: any value. Of a tree, only the leaves are such values.
+
+    Returns:
+        True for arrays, traced arrays, numbers, and NumPy arrays and scalars of numbers.
+
+    >>> from toile.core import valid_jaxtype
+    >>> valid_jaxtype(1.5), valid_jaxtype("text")
+    (True, False)
+    """
+    return not isinstance(x, ShapeDtypeStruct) and is_array_like(x)
+
+
 __all__ = [
     "AbstractValue", "Atom", "ClosedJaxpr", "Equation", "Jaxpr", "JaxprEqn", "Literal",
     "ShapedArray", "Trace", "Tracer", "Var", "eval_jaxpr", "get_aval", "is_concrete",
-    "trace_state_clean",
+    "trace_state_clean", "valid_jaxtype",
 ]  # fmt: skip

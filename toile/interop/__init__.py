@@ -16,9 +16,10 @@ change: the same process may import the real jax, but jax need not be installed.
 from typing import Any
 
 from toile.interop import redirect
+from toile.interop.process import install, installed
 from toile.interop.redirect import load
 
-__all__ = ["load"]
+__all__ = ["install", "installed", "load"]
 
 redirect.install()
 

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from toile.engine.lazy import compat_name
-from toile.interop import packages
+from toile.interop import packages, process
 from toile.interop.lookup import FACES, resolve
 
 HERE = __name__.rpartition(".")[0]  # toile.interop
@@ -32,7 +32,8 @@ def load(name: str) -> ModuleType:
 
     The source of the package is imported as a separate module, `toile.interop.<name>`, and
     everything that it imports from `jax` and `flax` comes from toile. The original package stays
-    unchanged and can be imported as well.
+    unchanged and can be imported as well. After `install`, `load` imports the original package,
+    which then runs on toile.
 
     Args:
         name: package or module, such as "optax" or "optax.contrib".
@@ -53,6 +54,8 @@ def load(name: str) -> ModuleType:
         return resolve(name)
     if _installed(root) is None:
         raise ModuleNotFoundError(packages.missing(root), name=root)
+    if process.installed():
+        return importlib.import_module(name)
     packages.register(root)
     return importlib.import_module(f"{HERE}.{name}")
 
@@ -154,7 +157,7 @@ def _installed(root: str) -> ModuleSpec | None:
     """Find the package `root` on the import path or in an editable installation."""
     found = PathFinder.find_spec(root)
     if found is None:
-        with contextlib.suppress(ValueError, ImportError):  # a module without a spec; a refusal
+        with contextlib.suppress(ValueError, ImportError):  # no spec, or a refused import
             found = importlib.util.find_spec(root)
     return found
 

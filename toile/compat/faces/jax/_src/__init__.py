@@ -1,5 +1,10 @@
-"""The few modules of `jax._src` that packages import, each with the names that they use."""
+"""The modules of `jax._src` that packages import, with the names that they use.
 
-from toile.compat.faces.jax._src import compiler, dispatch, dtypes, traceback_util, xla_bridge
+A module that is not here is toile's module of the same name, such as `jax._src.tree_util`.
+"""
 
-__all__ = ["compiler", "dispatch", "dtypes", "traceback_util", "xla_bridge"]
+from toile.interop.lookup import fallback_to
+
+STANDS_FOR = "toile"
+
+__getattr__ = fallback_to(__name__, STANDS_FOR)

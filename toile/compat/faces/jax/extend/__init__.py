@@ -1,5 +1,5 @@
 """`jax.extend`: the parts used by packages that define their own primitives."""
 
-from toile.compat.faces.jax.extend import core, linear_util
+from toile.compat.faces.jax.extend import backend, core, ifrt_programs, linear_util
 
-__all__ = ["core", "linear_util"]
+__all__ = ["backend", "core", "ifrt_programs", "linear_util"]

@@ -46,3 +46,40 @@ def transformation(generator: Transformation) -> Callable[..., WrappedFun]:
         return WrappedFun(fun.f, ((generator, given), *fun.transforms))
 
     return around
+
+
+def merge_linear_aux(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[bool, Any]:
+    """The value that one of two functions has stored, and whether it is the first one."""
+    try:
+        return True, first()
+    except StoreException:
+        return False, second()
+
+
+class StoreException(Exception):
+    """A value was read before the function that stores it had run."""
+
+
+def transformation_with_aux(generator: Transformation) -> Callable[..., tuple[WrappedFun, Any]]:
+    """Like `transformation`, for a generator whose last value is (result, auxiliary value).
+
+    The second result of the function that is returned gives the auxiliary value."""
+
+    def around(fun: WrappedFun, *given: Any) -> tuple[WrappedFun, Callable[[], Any]]:
+        stored: list[Any] = []
+
+        def without_aux(*args: Any, **kwargs: Any) -> Generator[Any, Any, None]:
+            step = generator(*args, **kwargs)
+            received = yield next(step)
+            result, aux = step.send(received)
+            stored.append(aux)
+            yield result
+
+        def aux() -> Any:
+            if not stored:
+                raise StoreException("the function has not run yet")
+            return stored[-1]
+
+        return WrappedFun(fun.f, ((without_aux, given), *fun.transforms)), aux
+
+    return around

@@ -8,14 +8,33 @@ from typing import Any
 from toile.primitives.families import bdim_at, move_axis
 
 __all__ = [
-    "axis_primitive_batchers", "bdim_at_front", "defvectorized", "moveaxis", "not_mapped",
-    "primitive_batchers",
+    "axis_primitive_batchers", "bdim_at_front", "defvectorized", "is_vmappable", "moveaxis",
+    "not_mapped", "primitive_batchers", "register_vmappable", "unregister_vmappable",
 ]
 
 not_mapped = None
 primitive_batchers: dict[Any, Callable[..., Any]] = {}
 axis_primitive_batchers: dict[Any, Callable[..., Any]] = {}
 moveaxis = move_axis
+_vmappable: dict[type, tuple[Any, ...]] = {}
+
+
+def register_vmappable(data_type: type, spec_type: type, axis_size_type: type, to_elt: Any,
+                       from_elt: Any, make_iota: Any) -> None:
+    """Note a type of values that `vmap` should map over as a whole.
+
+    toile's `vmap` maps over the arrays in them, so they must be pytrees too."""
+    _vmappable[data_type] = spec_type, axis_size_type, to_elt, from_elt, make_iota
+
+
+def unregister_vmappable(data_type: type) -> None:
+    """Undo `register_vmappable`."""
+    del _vmappable[data_type]
+
+
+def is_vmappable(x: Any) -> bool:
+    """Whether the type of `x` was passed to `register_vmappable`."""
+    return type(x) in _vmappable
 
 
 def bdim_at_front(x: Any, dim: int | None, size: int) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from toile.compat.faces.jax.interpreters import ad, batching
 from toile.compat.jax_core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
-from toile.engine.avals import Aval, Zero
+from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.source import here
@@ -22,10 +22,14 @@ from toile.engine.trace import Array, Trace, state
 from toile.engine.trace import current as set_current_trace
 
 __all__ = [
-    "ClosedJaxpr", "DropVar", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var", "find_top_trace",
-    "get_opaque_trace_state", "jaxpr_as_fun", "mapped_aval", "set_current_trace",
-    "take_current_trace", "unmapped_aval",
+    "ClosedJaxpr", "DropVar", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var",
+    "find_top_trace", "get_opaque_trace_state", "jaxpr_as_fun", "mapped_aval", "primitives",
+    "set_current_trace", "take_current_trace", "unmapped_aval", "valid_jaxtype",
 ]
+
+
+class Effect:
+    """Base class of effects that packages define; toile keeps effects as names."""
 
 
 class Primitive:
@@ -179,6 +183,15 @@ def take_current_trace() -> Iterator[Trace | None]:
         yield trace
 
 
+def valid_jaxtype(x: Any) -> bool:
+    """Whether a value can be an argument of a transformed function."""
+    try:
+        aval_of(x)
+    except TypeError:
+        return False
+    return True
+
+
 def jaxpr_as_fun(jaxpr: Any) -> Callable[..., list[Any]]:
     """A function that evaluates a Program on its inputs."""
     return jaxpr
@@ -200,3 +213,6 @@ def unmapped_aval(size: int, axis: int | None, aval: Aval) -> Aval:
     if axis is None:
         return aval
     return Aval((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype, aval.weak_type)
+
+
+from toile.compat.faces.jax.extend.core import primitives  # noqa: E402  it needs Primitive

@@ -1,0 +1,5 @@
+"""`jax._src.state`: references to arrays."""
+
+from toile.compat.faces.jax._src.state import types
+
+__all__ = ["types"]

@@ -1,0 +1,7 @@
+"""`jax.lib.xla_extension`: the error of compiled code."""
+
+from toile.engine.errors import JaxRuntimeError
+
+XlaRuntimeError = JaxRuntimeError
+
+__all__ = ["JaxRuntimeError", "XlaRuntimeError"]
