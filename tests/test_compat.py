@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import toile
-from toile import compat
+import toile.numpy as jnp
+from toile import compat, lax
+from toile.core import Literal
 from toile.engine.lazy import MissingName
 
 ROOT = Path(toile.__file__).parent
@@ -131,3 +134,57 @@ def test_no_module_imports_the_package():
             assert not (isinstance(node, ast.ImportFrom) and str(node.module).startswith(
                 "toile.compat")), place
     assert list(named) == ["engine/lazy.py"]
+
+
+def interpreted(f, *args):
+    """A function evaluated by an interpreter such as packages write; the names of what it did."""
+    closed = toile.make_jaxpr(f)(*args)
+    known = dict(zip(closed.jaxpr.invars, args, strict=True))
+    known.update(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+
+    def read(a):
+        return a.val if isinstance(a, Literal) else known[a]
+
+    names = []
+    for e in closed.jaxpr.eqns:
+        found = e.primitive.bind(*map(read, e.invars), **e.primitive.get_bind_params(e.params))
+        names.append(e.primitive.name)
+        results = found if e.primitive.multiple_results else [found]
+        known.update(zip(e.outvars, results, strict=True))
+    return [read(a) for a in closed.jaxpr.outvars], names
+
+
+def test_interpreters_of_packages():
+    x = jnp.arange(6.0).reshape(2, 3)
+
+    def f(x):
+        y = jnp.sum(jnp.sin(x) * 2 + x.T.reshape(2, 3), axis=0).astype(jnp.int32)
+        return lax.scan(lambda c, v: (c + v, c), 0, y)
+
+    (total, each), names = interpreted(f, x)
+    want_total, want_each = f(x)
+    np.testing.assert_array_equal(total, want_total)
+    np.testing.assert_array_equal(each, want_each)
+    assert {"sin", "mul", "transpose", "reduce_sum", "scan"} <= set(names)
+
+
+PRIMITIVES = {
+    "add_p": lambda x: x + 1,
+    "concatenate_p": lambda x: jnp.concatenate([x, x]),
+    "cumsum_p": lambda x: jnp.cumsum(x, axis=0),
+    "dot_general_p": lambda x: x @ x.T,
+    "exp_p": jnp.exp,
+    "integer_pow_p": lambda x: x**3,
+    "reduce_max_p": jnp.max,
+    "reduce_sum_p": jnp.sum,
+    "scan_p": lambda x: lax.scan(lambda c, v: (c, v), 0, x),
+    "select_n_p": lambda x: lax.select(x > 0, x, x),
+    "sort_p": jnp.sort,
+    "transpose_p": jnp.transpose,
+}
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_primitives_of_equations_are_those_of_lax(name):
+    found = [e.primitive for e in toile.make_jaxpr(PRIMITIVES[name])(jnp.ones((2, 3))).jaxpr.eqns]
+    assert any(p is getattr(lax, name) for p in found), found

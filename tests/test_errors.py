@@ -85,6 +85,47 @@ def test_message_of_large_operands_is_short():
     assert len(str(caught.value)) < 1500
 
 
+def test_operands_without_advice_are_left_to_python():
+    x = jnp.ones(3)
+
+    class Other:
+        def __radd__(self, other):
+            return "other"
+
+    assert x + Other() == "other"
+    assert (x == None) is False and (x != "a") is True  # noqa: E711
+    assert "-" * jnp.int32(3) == "---"
+    for other in (None, "a", {"a": 1}, print):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            x - other
+        with pytest.raises(TypeError, match="not supported between instances"):
+            x < other  # noqa: B015
+
+
+def test_only_numbers_read_from_a_loss_are_refused():
+    def loss(x, read):
+        y = x * 2
+        return float(y) if read else 4.0
+
+    assert toile.grad(loss)(2.0, False) == 0
+    assert toile.grad(lambda x: 0.0 if (x * 2).item() == 0.0 else x)(0.0) == 0
+    assert toile.grad(lambda x: float(x) * x)(2.0) == 2
+    with pytest.raises(errors.ConcretizationTypeError, match="it was read at .*test_errors"):
+        toile.grad(loss)(2.0, True)
+
+
+def test_formatted_tracers_are_reported():
+    with pytest.warns(UserWarning, match="formatted while the function was traced"):
+        toile.jit(lambda x: toile.debug.print(f"x: {x}"))(1.0)
+
+
+def test_names_of_other_packages():
+    for module, name, place in [(jnp, "inv", "toile.numpy.linalg.inv"), (toile, "zeros", "numpy"),
+                                (toile.nn, "ReLU", "relu"), (random, "randn", "normal")]:
+        with pytest.raises(AttributeError, match=f"'{name}' .*{place}"):
+            getattr(module, name)
+
+
 def test_deleted_operand_is_described_once():
     x = jnp.ones(3)
     x.delete()

@@ -237,7 +237,7 @@ def test_io_callback_and_old_homes():
     np.testing.assert_array_equal(f(np.arange(3)), np.arange(3))
 
 
-@pytest.mark.parametrize("name", ["pallas", "pallas.ops", "jax2tf", "sparse", "roofline"])
+@pytest.mark.parametrize("name", ["pallas", "pallas.ops", "jax2tf", "roofline"])
 def test_absent_parts_say_what_to_use(name):
     with pytest.raises(ImportError, match=rf"jax.experimental.{name.split('.')[0]}: .*toile"):
         __import__(f"toile.experimental.{name}")

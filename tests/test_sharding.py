@@ -88,7 +88,7 @@ def test_errors_are_value_errors_with_jaxs_text(build):
     text = str(other.value).replace("jax.sharding", "toile.sharding")
     if "implies that array axis" in text:  # before jax 0.11 with a prefix, and factors as a list
         text = re.sub(r"factors: \[(\d+)\]", r"factors: (\1,)", text.removeprefix("Sharding "))
-    assert message(mine.value) == text
+    assert message(mine.value).startswith(text.removesuffix("."))  # advice may follow
 
 
 def test_a_mesh_larger_than_the_devices_is_an_error():

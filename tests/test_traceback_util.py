@@ -59,7 +59,7 @@ class _filtering:
 def test_frames_of_toile_are_gone():
     found, error = frames()
     assert names(found) == ["frames", "outer", "inner", "__call__", "fail"]
-    assert error.__notes__ == ["  in module / (Bad)"]  # no word about frames
+    assert error.__notes__ == ["  in module / (Bad), called with float32[1]"]  # no word of frames
 
 
 def test_modules_can_be_shown():

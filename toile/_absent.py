@@ -31,7 +31,6 @@ _INSTEAD = {
     "experimental.roofline": "toile.jit(f).lower(*args).cost_analysis() counts flops and bytes",
     "experimental.serialize_executable": "toile keeps compiled kernels on disk automatically",
     "experimental.source_mapper": "toile.make_jaxpr(f)(*args) shows the Program",
-    "experimental.sparse": "use dense arrays, or toile.scipy.sparse.linalg with functions",
     "experimental.topologies": "use toile.sharding.AbstractMesh to trace for absent devices",
     "experimental.transfer": "use toile.device_put and toile.device_get",
     "export": "toile.jit(f).lower(*args) shows the Program",

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.api.custom import dress, forwarded, positional, signature_of
+from toile.api.custom import forwarded, positional, signature_of
 from toile.api.linear_maps import jvp
 from toile.control.call import Call, move_mapped, nonzero_mask, pick, spread
 from toile.control.scan import Scan
@@ -27,7 +27,7 @@ from toile.engine.source import here
 from toile.engine.trace import state
 from toile.engine.trees import flatten, structure, unflatten
 from toile.primitives.families import bdim_at
-from toile.staging.flat_functions import FlatFunction, name_of
+from toile.staging.flat_functions import FlatFunction, dress, name_of
 from toile.transforms.jvp import jvp_program
 from toile.transforms.vmap import vmap_flat
 

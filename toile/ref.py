@@ -8,6 +8,7 @@ lost.
 
 from __future__ import annotations
 
+import math
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -44,6 +45,31 @@ class AbstractRef:
 
     def __init__(self, inner_aval: Aval, memory_space: Any = None, kind: Any = None):
         self.inner_aval, self.memory_space, self.kind = inner_aval, memory_space, kind
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return self.inner_aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the array."""
+        return self.inner_aval.dtype
+
+    @property
+    def weak_type(self) -> bool:
+        """False: the array keeps its dtype."""
+        return False
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of the array."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the array."""
+        return math.prod(self.shape)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AbstractRef) and self.inner_aval == other.inner_aval

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast, dataclass_transform, overload
 
 from toile.engine import records
 from toile.engine.source import describe, here
+from toile.engine.suggestions import did_you_mean
 from toile.tree_util import register_dataclass
 
 __all__ = ["PyTreeNode", "dataclass", "field"]
@@ -84,7 +85,8 @@ def dataclass(clz: _T | None = None, **kwargs: object) -> _T | Callable[[_T], _T
     if "_flax_dataclass" in vars(clz):
         return clz  # already made by this function
     options: dict[str, Any] = {"frozen": True, **kwargs}
-    made: Any = records.dataclass(**options)(cast(Any, clz))
+    with records.defining(cast(Any, clz)):
+        made: Any = records.dataclass(**options)(cast(Any, clz))
     data: list[str] = []
     meta: list[str] = []
     for each in dataclasses.fields(made):
@@ -115,7 +117,20 @@ def _with_advice(assign: Callable[..., None]) -> Callable[..., None]:
 
 def _replace(self: Any, **updates: Any) -> Any:
     """Return a copy with some fields replaced."""
+    if not updates.keys() <= self.__dataclass_fields__.keys():
+        raise TypeError(unknown_fields(type(self), updates) + here())
     return dataclasses.replace(self, **updates)
+
+
+def unknown_fields(cls: Any, given: Mapping[str, Any], more: str = "") -> str:
+    """The text of the error about values for fields that a dataclass does not have."""
+    fields = [each.name for each in dataclasses.fields(cls)]
+    name = next(name for name in given if name not in fields)
+    near = did_you_mean(name, fields)
+    return (
+        f"{cls.__name__}.__init__() got an unexpected keyword argument {name!r}: needed fields of "
+        f"{cls.__name__}, which are {', '.join(fields)}{near or more}"
+    )
 
 
 _replace.__name__ = _replace.__qualname__ = "replace"

@@ -17,7 +17,7 @@ from typing import Any
 from toile import struct
 from toile.core.frozen_dict import FrozenDict, unfreeze
 from toile.engine import trees
-from toile.engine.source import here
+from toile.engine.source import describe, here
 
 __all__ = [
     "ModelParamTraversal", "Traversal", "TraverseAttr", "TraverseCompose", "TraverseEach",
@@ -74,10 +74,20 @@ def flatten_dict(
             if len(x) or not keep_empty_nodes or not prefix:
                 return
             x = empty_node
-        flat[prefix if sep is None else sep.join(prefix)] = x
+        flat[prefix if sep is None else _joined(prefix, sep)] = x
 
     visit((), xs)
     return flat
+
+
+def _joined(path: Path, sep: str) -> str:
+    try:
+        return sep.join(path)
+    except TypeError as error:
+        raise TypeError(
+            f"{error}: flatten_dict with sep={sep!r} needed keys that are strings, got the path "
+            f"{path} (leave sep out, or convert the keys with str){here()}"
+        ) from None
 
 
 def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]:
@@ -101,11 +111,22 @@ def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]
         raise AssertionError(f"unflatten_dict: input is not a dict; it is a {type(xs)}{here()}")
     out: dict[Any, Any] = {}
     for path, value in xs.items():
+        if sep is not None and not isinstance(path, str):
+            raise AttributeError(
+                f"{type(path).__name__!r} object has no attribute 'split': unflatten_dict with "
+                f"sep={sep!r} needed keys that are strings, got {path!r} (leave sep out){here()}"
+            )
         *outer, last = path if sep is None else path.split(sep)
         level = out
-        for key in outer:
-            level = level.setdefault(key, {})
-        level[last] = {} if value is empty_node else value
+        try:
+            for key in outer:
+                level = level.setdefault(key, {})
+            level[last] = {} if value is empty_node else value
+        except (AttributeError, TypeError) as error:
+            raise type(error)(
+                f"{error}: unflatten_dict needed paths of which none is the start of another, got "
+                f"{path!r} inside the value {describe(level)} (remove one of them){here()}"
+            ) from None
     return out
 
 

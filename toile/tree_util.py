@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from toile.engine import trees
 from toile.engine.annotations import PyTree
+from toile.engine.errors import call_error
 from toile.engine.keypaths import (
     DictKey,
     FlattenedIndexKey,
@@ -21,7 +22,8 @@ from toile.engine.keypaths import (
     SequenceKey,
     keystr,
 )
-from toile.engine.source import here
+from toile.engine.source import describe, here
+from toile.engine.tracebacks import expect_error
 from toile.engine.treedefs import TUPLE, PyTreeDef, node, node_type
 from toile.engine.treeerrors import equality_errors, prefix_errors
 from toile.engine.trees import Partial, broadcast_prefix, tree_map
@@ -82,6 +84,10 @@ def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Leaf]) -> PyTree:
     >>> toile.tree.unflatten(treedef, [x * 10 for x in leaves])
     {'a': 10, 'b': (20, 30)}
     """
+    if not hasattr(treedef, "unflatten"):
+        raise AttributeError(f"{type(treedef).__name__!r} object has no attribute 'unflatten': "
+                             f"needed a structure, got {describe(treedef)} (write tree_unflatten("
+                             f"treedef, leaves)){here()}")
     return treedef.unflatten(leaves)
 
 
@@ -317,9 +323,18 @@ def tree_reduce(
     >>> toile.tree.reduce(lambda count, x: count + x.size, params, 0)
     9
     """
-    if isinstance(initializer, Unspecified):
-        return functools.reduce(function, trees.leaves(tree, is_leaf))
-    return functools.reduce(function, trees.leaves(tree, is_leaf), initializer)
+    leaves = trees.leaves(tree, is_leaf)
+    try:
+        if isinstance(initializer, Unspecified):
+            return functools.reduce(function, leaves)
+        return functools.reduce(function, leaves, initializer)
+    except Exception as error:
+        expect_error()
+        start = leaves if isinstance(initializer, Unspecified) else [initializer, *leaves]
+        told = call_error(error, function, start[:2]) if start[1:] else error
+        if told is error:
+            raise
+        raise told from None
 
 
 def tree_reduce_associative(
@@ -599,6 +614,11 @@ def register_pytree_node_class(cls: Typ) -> Typ:
     >>> toile.tree.leaves(Pair(1, [2, 3]))
     [1, 2, 3]
     """
+    missing = [name for name in ("tree_flatten", "tree_unflatten") if not hasattr(cls, name)]
+    if missing:
+        raise AttributeError(f"type object {cls.__name__!r} has no attribute {missing[-1]!r}: "
+                             "needed the method tree_flatten and the class method tree_unflatten "
+                             f"(add {' and '.join(missing)}){here()}")
     register_pytree_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
     return cls
 

@@ -42,19 +42,22 @@ DOWNSTREAM = ("compiler", "kernels", "targets", "platforms", "disk", "staging", 
 SHARED_NAMES = {
     "the same subject on several levels: operations, their NumPy, the public faces, kernels": """
         _operands arrays attention bits callbacks collectives comparisons complexes contraction
-        contractions control conv conversion convolution cumulative custom division elementwise
-        families fft gathers key_reuse linalg messages pads random reductions shapes sorts
+        contractions control conv conversion convolution creation cumulative custom division
+        elementwise families fft gathers key_reuse linalg messages pads random reductions shapes
+        sorts
         special transcendental windows""",
     "once for each platform, target or family of kernels": """
         commands cpu elements execution exits gpu gpu_tensor_cores launches new_plans
         plan_reader planner plans_on_disk scalars shared steps target text""",
     "JAX, Flax or Optax have a module of this name": """
-        activation base compilation_cache compiler core dtypes dynamic_scale errors
-        initializers linear metrics monitoring nn normalization optimizers partial_eval pooling
-        scope spmd stages stochastic traceback_util transforms tree""",
+        activation ad_util api_util base checkify compilation_cache compiler core distributed dtypes
+        dynamic_scale errors experimental initializers linear linear_util metrics monitoring nn
+        normalization optimizers partial_eval pooling primitives scope serialization sparse spmd
+        stages stochastic traceback_util transforms tree tree_util util version xla_bridge
+        xla_extension""",
     "a common word for different things, each clear from its package": """
         adaptive autodiff compilation devices exchange files fingerprints gamma images kernels
-        keys masks memory modules programs records rules staging states tables variables""",
+        keys masks memory modules programs records rules staging states storage tables variables""",
 }
 # Names of modules of the standard library, and why a module of toile has one.
 STANDARD_NAMES = {
@@ -65,6 +68,7 @@ STANDARD_NAMES = {
     "signal": "jax.scipy.signal",
     "struct": "flax.struct",
     "trace": "engine/trace.py has the traces, which JAX calls so",
+    "types": "jax._src.state.types",
     "typing": "jax.typing and flax.typing",
     "unittest": "toile.compat.faces has one that stands for it",
 }
@@ -78,6 +82,7 @@ LATE_IMPORTS = {
     "command/explanations.py": "it imports the file that the user names",
     "compat/__init__.py": "names of other modules are loaded when they are asked for",
     "compat/faces/absl/flags.py": "absl is optional",
+    "compat/faces/flax/__init__.py": "the installed flax.nnx is loaded when it is used",
     "compat/faces/importlib/__init__.py": "it stands for import_module",
     "debug.py": "rich and matplotlib are optional",
     "displays/notebook.py": "IPython is optional",
@@ -89,10 +94,12 @@ LATE_IMPORTS = {
     "engine/suggestions.py": "difflib is loaded for an error",
     "engine/treedefs.py": "the two need each other; only pickles need the other",
     "interop/lookup.py": "faces are modules that are loaded by name",
+    "interop/process.py": "faces are modules that are loaded by name",
     "interop/redirect.py": "faces are modules that are loaded by name",
     "io.py": "tensorflow is optional",
     "kernels/contraction/gpu_tensor_cores.py": "CuPy is optional",
     "kernels/families.py": "a family's kernels are loaded when an operation needs them",
+    "linen/advice.py": "the two need each other; only errors need the other",
     "linen/fingerprints.py": "serialization is loaded when something is saved",
     "linen/module.py": "HTML is made in notebooks only",
     "linen/module_summaries.py": "the two need each other, and tables are rare",

@@ -120,7 +120,7 @@ def test_module_methods_give_way_to_the_innermost():
         Outer().init(toile.random.key(0), X)
     names = [f.name for f in traceback.extract_tb(info.value.__traceback__)]
     assert names[-2:] == ["__call__", "fail"] and names.count("__call__") == 1
-    assert info.value.__notes__ == ["  in module /Failing_0 (Failing)"]
+    assert info.value.__notes__ == ["  in module /Failing_0 (Failing), called with float32[3]"]
 
 
 @tracing

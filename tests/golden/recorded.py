@@ -45,8 +45,9 @@ VERSION = _version()
 FILES = {
     "functions": ["tests/scipy", "tests/nn", "tests/test_image.py", "tests/test_ops.py"],
     "corners": [f"tests/test_{name}.py" for name in (
-        "jax_corners", "corners_lax", "corners_numpy", "corners_random", "corners_rules",
-        "custom_corners", "transforms", "experimental", "key_reuse", "donation", "boundaries")],
+        "jax_corners", "jax_corners_of_packages", "corners_lax", "corners_numpy", "corners_random",
+        "corners_rules", "custom_corners", "transforms", "experimental", "key_reuse", "donation",
+        "boundaries")],
     "core": ["tests/core/test_functional_layers.py"],
     "packages": ["tests/interop/test_packages.py"],
     "linen": [f"tests/linen/test_{name}.py" for name in (
@@ -57,6 +58,7 @@ FILES = {
     "numpy": ["tests/numpy", "tests/test_newer_names.py"],
     "optax": ["tests/interop/test_optax.py"],
     "zoo": ["tests/test_zoo.py"],
+    "sparse": ["tests/test_sparse.py"],
     "shard_map_specs": ["tests/parallel/test_shard_map_specs.py"],
 }
 

@@ -18,7 +18,6 @@ tracing = pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or c
 # What a message lacks, and why: Python raises the error before any code of toile runs.
 LACKING = {
     "torch_keyword": {"fix"},
-    "misspelled_field": {"fix"},
     "optimizer_not_called": {"fix"},
     "apply_gradients_positional": {"fix"},
     "dense_two_sizes": {"values", "fix"},

@@ -5,7 +5,6 @@ Arguments are flattened and checked here; the work is done by the traces of `toi
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
@@ -17,8 +16,10 @@ from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import aval_of
 from toile.engine.broadcasts import any_suspects, begin_loss, end_loss
 from toile.engine.conversion import as_array
+from toile.engine.errors import ConcretizationTypeError
 from toile.engine.keypaths import keystr
 from toile.engine.source import describe, here
+from toile.engine.trace import state
 from toile.engine.trees import (
     flatten,
     flatten_with_path,
@@ -27,7 +28,7 @@ from toile.engine.trees import (
 from toile.parallel.varying_values import shared
 from toile.primitives.elementwise import convert
 from toile.primitives.families import instantiate, scalar
-from toile.staging.flat_functions import argnums_of, given_argnums, is_index, name_of
+from toile.staging.flat_functions import argnums_of, dress, given_argnums, is_index, name_of
 from toile.transforms.loss_shapes import check_loss
 from toile.transforms.remembered import grad_tape
 from toile.transforms.transpose import backward
@@ -42,7 +43,7 @@ def documented(fun: Callable[..., Any], text: str) -> Callable[[Any], Any]:
     """A decorator that copies the name and signature of `fun` and sets the docstring to `text`."""
 
     def wrap(wrapper: Any) -> Any:
-        functools.update_wrapper(wrapper, fun, updated=())
+        dress(wrapper, fun)
         wrapper.__doc__ = text
         return wrapper
 
@@ -191,7 +192,10 @@ def value_and_grad(
 
         leaves = [as_array(x) for x in leaves]
         moving = [dtypes.is_inexact(x.dtype) for x in leaves]
+        state.read = None
         results, tape = _loss_tape(shared(flat, leaves), leaves, moving)
+        if results[0].__class__ is float:
+            _check_read(fun, results[0])
         value = results[0] if isinstance(results[0], Array) else as_array(results[0])
         _check_output("grad", fun, value, holomorphic)
         seed = scalar(1, aval_of(value).dtype)
@@ -209,6 +213,18 @@ def value_and_grad(
         return value, g
 
     return value_and_grad_f
+
+
+def _check_read(fun: Callable[..., Any], value: float) -> None:
+    """Raise if a loss is a number that was read from a tracer, which has no gradient."""
+    number, source = state.read or (None, None)
+    if number is value:
+        raise ConcretizationTypeError(
+            "Abstract tracer value encountered where concrete value is expected: needed "
+            f"{name_of(fun)} to return an array, got {value!r} of type float, which was read from "
+            f"an array and so has no gradient (return the array itself, without float() or .item())"
+            f"\n  it was read at {source}{here()}"
+        )
 
 
 def _loss_tape(fun: Callable[..., Any], leaves: Sequence[Any], moving: Sequence[bool]) -> Any:
@@ -238,8 +254,9 @@ def aux_pair(out: Any, fun: Callable[..., Any]) -> tuple[Any, Any]:
     if not isinstance(out, (list, tuple)) or len(out) != 2:
         raise TypeError(
             "expected function with aux output to return a two-element tuple, but got "
-            f"{describe(out)}: "
-            f"needed {name_of(fun)} to return (value, aux) because has_aux=True{here()}"
+            f"{describe(out)}: needed {name_of(fun)} to return (value, aux) because has_aux=True "
+            "(leave has_aux out to return the value alone; put several results in one aux tuple)"
+            f"{here()}"
         )
     return out[0], out[1]
 
@@ -301,15 +318,23 @@ def _leaf_dtype(what: str, fun: Any, x: Any) -> Any:
         return aval_of(x).dtype
     except TypeError as e:
         raise TypeError(
-            f"Argument {x!r} of type {type(x)} is not a valid JAX type: {what} needed arrays or "
-            f"numbers to differentiate {name_of(fun)} with respect to (choose other argnums)"
-            f"{here()}"
+            f"Argument {describe(x)} of type {type(x)} is not a valid JAX type: {what} needed "
+            f"arrays or numbers to differentiate {name_of(fun)} with respect to (choose other "
+            f"argnums){here()}"
         ) from e
 
 
 def _leaf_name(tree: Any, i: int) -> str:
     path = flatten_with_path(tree)[0][i][0]
     return f"the differentiated argument at {keystr(path)}"
+
+
+_OTHER_OUTPUTS = (
+    "Return a loss that is a float: integers and booleans, such as counts, argmax and accuracy, "
+    "have no gradient",
+    "For holomorphic differentiation, pass holomorphic=True; for other functions of complex "
+    "numbers, use toile.vjp",
+)
 
 
 def _check_output(what: str, fun: Any, value: Any, holomorphic: bool) -> None:
@@ -329,6 +354,6 @@ def _check_output(what: str, fun: Any, value: Any, holomorphic: bool) -> None:
     if not holomorphic and kind != "f":
         raise TypeError(
             f"{what} requires real-valued outputs (output dtype that is a sub-dtype of "
-            f"np.floating), but got {dtypes.name_of(aval.dtype)}. For holomorphic differentiation, "
-            "pass holomorphic=True; for other functions of complex numbers, use toile.vjp" + here()
+            f"np.floating), but got {dtypes.name_of(aval.dtype)}. {_OTHER_OUTPUTS[kind == 'c']}"
+            f"{here()}"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import string
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -25,9 +26,11 @@ from toile.engine.annotations import PyTree
 from toile.engine.arrays import Array
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array
+from toile.engine.promotion import user_stack_level
 from toile.engine.shardings import Layout, Sharding
 from toile.engine.source import describe, here, user_source
 from toile.engine.trace import state
+from toile.engine.tracebacks import expect_error
 from toile.engine.trees import flatten, unflatten
 from toile.staging.flat_functions import name_of
 
@@ -184,8 +187,8 @@ def debug_callback(
         **kwargs: keyword arguments for `callback`.
 
     Returns:
-        None. If `callback` is None, the result is a function to call with the callback and its
-        arguments: `debug.callback(ordered=True)(print, x)`.
+        None. If `callback` is None, the result is a function that takes the callback and the
+        callback's arguments, as in `debug.callback(ordered=True)(print, x)`.
 
     >>> seen = []
     >>> @toile.jit
@@ -248,11 +251,14 @@ class _Checker(string.Formatter):
         unused_args = [a for i, a in enumerate(args) if i not in used]
         unused = [k for k in kwargs if k not in used]
         if unused_args:
-            raise ValueError(f"Unused positional arguments to `debug.print`: {unused_args}{here()}")
+            told = f"Unused positional arguments to `debug.print`: {describe(unused_args)} "
+            told += "(write a field for each, as in 'x: {}')"
+            raise ValueError(told)
         if unused:
-            raise ValueError(f"Unused keyword arguments to `debug.print`: {unused}. You may be "
-                             "passing an f-string (i.e, `f\"{x}\"`) into `debug.print` and instead "
-                             "should pass in a regular string." + here())
+            told = f"Unused keyword arguments to `debug.print`: {unused}. You may be passing an "
+            told += ("f-string (i.e, `f\"{x}\"`) into `debug.print` and instead should pass in a "
+                     "regular string.")
+            raise ValueError(told)
 
 
 _formatter = _Checker()
@@ -278,7 +284,7 @@ def debug_print(
         **kwargs: values for the named fields.
 
     Returns:
-        None. If `fmt` is None, the result is a function to call with `fmt` and the values:
+        None. If `fmt` is None, the result is a function that takes `fmt` and the values, as in
         `debug.print(ordered=True)("{}", x)`.
 
     Raises:
@@ -316,7 +322,7 @@ def debug_log(
         **kwargs: values for the named fields.
 
     Returns:
-        None. If `fmt` is None, the result is a function to call with `fmt` and the values:
+        None. If `fmt` is None, the result is a function that takes `fmt` and the values, as in
         `debug.log(ordered=True)("{}", x)`.
 
     Raises:
@@ -345,12 +351,31 @@ def _shown(
     return show
 
 
+def _check_format(name: str, fmt: str, args: Any, kwargs: Any) -> None:
+    """Raise unless fields and arguments match."""
+    if "Tracer<" in fmt and not args and not kwargs:
+        warnings.warn(f"{name}: needed a format string, got {fmt!r}, which was formatted while the "
+                      f"function was traced (write {name}('x: {{}}', x), without f)\n"
+                      f"  at {user_source()}", stacklevel=user_stack_level())
+    try:
+        _formatter.format(fmt, *args, **kwargs)
+    except LookupError as error:
+        expect_error()
+        told = f"{name}: needed a value for each field of {fmt!r}, got none for {error}"
+        raise type(error)(f"{told} (pass the values after the text)") from None
+    except ValueError as error:
+        raise ValueError(f"{error}{here()}") from None
+
+
 def _show(
     name: str, ordered: bool, skip_format_check: bool, fmt: str, /, *args: Any, **kwargs: Any
 ) -> None:
-    """Format and show when the traced code runs, with the print options of this call."""
+    """Format and show values when the traced code runs, with the current print options."""
+    if not isinstance(fmt, str):
+        raise TypeError(f"{name}: expected str, got {type(fmt).__name__}: needed a format string, "
+                        f"got {describe(fmt)} (write {name}('{{}}', x)){here()}")
     if not skip_format_check:
-        _formatter.format(fmt, *args, **kwargs)
+        _check_format(name, fmt, args, kwargs)
     options = np.get_printoptions()
     fields = any(field is not None for _, field, _, _ in string.Formatter().parse(fmt))
     emit = _logger() if name == "debug.log" else print

@@ -15,11 +15,11 @@ from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.program import trace_program
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.trace import state
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.primitives.barriers import Name
-from toile.staging.flat_functions import FlatFunction, name_of
+from toile.staging.flat_functions import FlatFunction, dress, name_of
 
 if TYPE_CHECKING:
     from toile.engine.operation import Operation
@@ -104,11 +104,11 @@ def checkpoint(
             "The 'concrete' option to checkpoint is deprecated: needed static_argnums for "
             "arguments that Python control flow depends on" + here()
         )
+    _check_policy(policy)
     if fun is None:
         return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy,
                                  static_argnums=static_argnums, static_argnames=static_argnames)
 
-    @functools.wraps(fun, updated=())
     def remat_f(*args: Any, **kwargs: Any) -> Any:
         if state.stepper is not None:
             return fun(*args, **kwargs)
@@ -135,7 +135,14 @@ def checkpoint(
         op = Remat(program, name_of(fun), policy, prevent_cse)
         return unflatten(flat.out_tree, op(*consts, *xs))
 
-    return remat_f
+    return dress(remat_f, fun)
+
+
+def _check_policy(policy: Any) -> None:
+    if policy is not None and not callable(policy):
+        raise TypeError(f"checkpoint: {type(policy).__name__!r} object is not callable: needed a "
+                        f"function as policy, got {describe(policy)} (use one of "
+                        f"toile.checkpoint_policies){here()}")
 
 
 remat = checkpoint

@@ -1,8 +1,8 @@
 """custom_jvp, custom_vjp, custom_gradient and linear_call: user-defined derivatives.
 
-`nondiff_argnums` are passed to the rules unchanged. If a rule returns a tangent or cotangent with
-the wrong structure or shape, the error names the function and shows what was needed and what was
-returned. May import everything below `api`.
+The arguments at `nondiff_argnums` are passed to the rules unchanged. If a rule returns a tangent or
+cotangent with the wrong structure or shape, the error names the function and shows what was needed
+and what was returned. May import everything below `api`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.cached import cached_property
 from toile.engine.conversion import as_array
-from toile.engine.errors import UnexpectedTracerError
+from toile.engine.errors import UnexpectedTracerError, called
 from toile.engine.keypaths import keystr
 from toile.engine.program import Program, trace_program
 from toile.engine.source import describe, here, message
@@ -34,7 +34,7 @@ from toile.engine.trees import flatten, flatten_with_path, structure, tree_map, 
 from toile.primitives.barriers import stop_gradient
 from toile.primitives.elementwise import convert
 from toile.primitives.families import instantiate
-from toile.staging.flat_functions import FlatFunction, name_of
+from toile.staging.flat_functions import FlatFunction, dress, name_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -180,7 +180,7 @@ def positional(
     """Positional arguments, with defaults and keywords resolved by the signature.
 
     `kind` is the decorator of the function, for errors. Keyword-only parameters keep their
-    defaults; an error is raised only for those that are passed."""
+    defaults; an error is raised only if one of them is passed."""
     if signature is None:
         if kwargs:
             raise TypeError(
@@ -209,18 +209,16 @@ def _unresolved(kind: str, fun: Callable[..., Any], why: str) -> TypeError:
     )
 
 
-def dress(wrapper: Any, fun: Callable[..., Any]) -> None:
-    """Copy the name and attributes of the wrapped function to its wrapper."""
-    functools.update_wrapper(wrapper, fun, updated=())
-    for name, value in getattr(fun, "__dict__", {}).items():
-        if not hasattr(type(wrapper), name):
-            wrapper.__dict__.setdefault(name, value)
-
-
 def forwarded(wrapper: Any, name: str) -> Any:
     """An attribute such as `def_vmap` of the wrapped function, which may be a wrapper itself."""
     if name.startswith("def"):
-        return getattr(wrapper.fun, name)
+        found = getattr(wrapper.fun, name, None)
+        if found is not None:
+            return found
+        expect_error()
+        rule = next((n for n in ("defjvp", "defvjp") if hasattr(type(wrapper), n)), "")
+        hint = f" (write {rule} for the rule of a {type(wrapper).__name__})" if rule else ""
+        raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}{hint}")
     raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}")
 
 
@@ -322,7 +320,16 @@ class _Custom(Generic[P, R]):
         return all(a.__class__ is DeviceArray for a in args)
 
     def _quick_result(self, args: tuple[Any, ...]) -> Any:
-        out = self.fun(*args)
+        try:
+            out = self.fun(*args)
+        except Exception as error:
+            expect_error()
+            if args or not isinstance(error, TypeError):
+                raise
+            raise TypeError(
+                f"{error}: needed arrays, got no arguments (pass the function itself, without "
+                f"calling it, or call it with an array){here()}"
+            ) from None
         return out if out.__class__ is DeviceArray else tree_map(as_array, out)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -335,7 +342,7 @@ class _Custom(Generic[P, R]):
 class _Call:
     """One call to such a function: its flattened arguments, and the types of its results.
 
-    `fixed` are the arguments that are not differentiated, `leaves` the leaves of the others."""
+    `fixed` are the arguments that are not differentiated; `leaves` are the leaves of the others."""
 
     __slots__ = ("fun", "count", "numbers", "fixed", "leaves", "tree", "results")
 
@@ -455,7 +462,8 @@ class custom_jvp(_Custom[P, R]):
             ts = [_to_symbolic(t) for t in tangents] if self.symbolic_zeros else tangents
             ts = [np.zeros(t.shape, dtypes.float0) if t.__class__ is Zero else t for t in ts]
             assert self.jvp is not None
-            pair = self.jvp(*call.fixed, unflatten(call.tree, primals), unflatten(call.tree, ts))
+            pair = called(self.jvp, (*call.fixed, unflatten(call.tree, primals),
+                                     unflatten(call.tree, ts)))
             return self._checked(pair, call.results)
 
         return call.run(CustomJVP(call.flat, rule, self.symbolic_zeros, name_of(self.fun)))
@@ -466,7 +474,7 @@ class custom_jvp(_Custom[P, R]):
             raise TypeError(
                 f"Custom JVP rule {name_of(self.jvp)} for function {name} must produce a pair "
                 "(list or tuple of length two) representing primal and tangent outputs, but got "
-                f"{_shown(pair)}.{here()}"
+                f"{_shown(pair)} (return the value and its tangent).{here()}"
             )
         outs, tree = flatten(pair[0])
         douts, d_tree = flatten(pair[1])
@@ -570,7 +578,7 @@ class custom_vjp(_Custom[P, R]):
                 f"which may be None){here()}"
             )
         avals = [aval_of(x) for x in call.leaves]
-        kept: list[Any] = []  # the residuals' tree, and those of them that are not arrays
+        kept: list[Any] = []  # the residuals' tree, and the residuals that are not arrays
 
         def fwd(mask: Sequence[bool], *xs: Any) -> tuple[list[Any], list[Any]]:
             outs, residuals = self._forward(call, mask, xs)
@@ -585,11 +593,7 @@ class custom_vjp(_Custom[P, R]):
             (tree, places), rest = kept, iter(residuals)
             leaves = [next(rest) if x is _MOVING else x for x in places]
             assert self.bwd is not None
-            try:
-                found = self.bwd(*call.fixed, unflatten(tree, leaves), ct)
-            except Exception:
-                expect_error()
-                raise
+            found = called(self.bwd, (*call.fixed, unflatten(tree, leaves), ct))
             return self._checked(found, call.tree, avals)
 
         return call.run(CustomVJP(call.flat, fwd, bwd, name_of(self.fun), self.symbolic_zeros))
@@ -608,7 +612,7 @@ class custom_vjp(_Custom[P, R]):
                 f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} "
                 "must produce a pair (list or tuple of length two) where the first element "
                 "represents the primal output and the second element represents residuals, "
-                f"but got {describe(pair)}.{here()}"
+                f"but got {describe(pair)} (return the value and what the bwd rule needs).{here()}"
             )
         outs, found = flatten(pair[0])
         outs = [as_array(o) for o in outs]
@@ -630,7 +634,7 @@ class custom_vjp(_Custom[P, R]):
         except ValueError as e:
             got = flatten(cts)[1]
             raise _other_structure(name_of(self.bwd), name, got, tree, f" {message(e)}") from e
-        for ct, below in zip(given, places, strict=True):  # one may stand for a whole argument
+        for ct, below in zip(given, places, strict=True):  # a None may stand for a whole argument
             for i in flatten(below)[0] if ct is not None else ():
                 found[i] = self._cotangent(ct, i, avals[i], dummy)
         return found
@@ -718,7 +722,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
         return (cts,) if cts is None or node_type(type(cts)) is None else cts
 
     wrapped.defvjp(fwd, bwd)
-    return functools.wraps(fun)(wrapped)
+    return dress(wrapped, fun)
 
 
 def linear_call(

@@ -267,7 +267,7 @@ def _unshared(new: Any, old: Any) -> Any:
 
 def _resolved(device: Any) -> Any:
     """The sharding of a PartitionSpec (on the mesh that was set) or Format; None for a MemorySpace,
-    since memory has one kind; others unchanged."""
+    since there is only one kind of memory; other values unchanged."""
     if isinstance(device, PartitionSpec):
         mesh = mesh_set()
         if mesh.empty:
@@ -301,7 +301,8 @@ def _check_device(d: Any, leaf: Any) -> None:
     if found is None and d is not None and not isinstance(d, Device) and _is_plain(d):
         raise ValueError(
             "device_put only accepts None, a Sharding, a Device, a Format or a pytree of these "
-            f"values. Received invalid value: {d!r}{here()}"
+            f"values. Received invalid value: {d!r} (pass toile.devices()[0], or a sharding)"
+            f"{here()}"
         )
     there = _there(found is not None)
     for t in [d] if found is None else found:
@@ -310,7 +311,7 @@ def _check_device(d: Any, leaf: Any) -> None:
 
 
 def _there(everywhere: bool) -> list[Device]:
-    """The devices of all platforms, in this process or in all."""
+    """The devices of all platforms, in this process or in all processes."""
     return [d for p in registry.platforms()
             for d in (p.all_devices() if everywhere else p.devices())]
 

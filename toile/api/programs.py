@@ -20,7 +20,7 @@ from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import Array, Trace, Tracer, current, state
 from toile.engine.trees import Partial, flatten, structure, unflatten
 from toile.primitives.bounds import unchecked
-from toile.staging.flat_functions import FlatFunction, name_of
+from toile.staging.flat_functions import FlatFunction, dress, name_of
 from toile.staging.jit import PjitFunction
 
 P = ParamSpec("P")
@@ -211,7 +211,6 @@ def make_jaxpr(
     if not callable(fun):
         raise TypeError(f"make_jaxpr: needed a callable, got {describe(fun)}{here()}")
 
-    @functools.wraps(fun, updated=())
     def jaxpr_of(*args: Any, **kwargs: Any) -> Any:
         nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
         fixed = {n % len(args): args[n] for n in nums}
@@ -233,6 +232,7 @@ def make_jaxpr(
                    for a in program.out_avals]
         return made, unflatten(flat.out_tree, structs)
 
+    dress(jaxpr_of, fun)
     name = name_of(fun)
     jaxpr_of.__name__ = f"make_jaxpr({name})"
     jaxpr_of.__qualname__ = f"make_jaxpr({getattr(fun, '__qualname__', name)})"

@@ -6,6 +6,7 @@ below `api`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,7 +17,7 @@ from toile.api.linear_maps import jvp, vjp
 from toile.engine import dtypes
 from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
-from toile.engine.conversion import as_array
+from toile.engine.conversion import as_array, leaving
 from toile.engine.errors import axis_error
 from toile.engine.source import describe, here
 from toile.engine.trees import (
@@ -44,6 +45,43 @@ from toile.transforms.vmap import vmap_flat
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# Classes of tree nodes that state the shape of their leaves, and their functions `removed(node,
+# axis)` and `inserted(node, axis, size)`: a node whose leaves lack or have a mapped axis.
+_shaped_nodes: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+
+def register_shaped_node(
+    cls: type, removed: Callable[[Any, int], Any], inserted: Callable[[Any, int, int], Any]
+) -> None:
+    """Let `vmap` adapt the static fields of a class of tree nodes to the mapped axis."""
+    _shaped_nodes[cls] = removed, inserted
+
+
+def _is_shaped(x: Any) -> bool:
+    return type(x) in _shaped_nodes
+
+
+def _adapted(which: int, tree: Any, axes: Any, *size: int) -> Any:
+    """A tree whose shaped nodes have been adapted to the mapped axes of their leaves."""
+    leaves, treedef = flatten(tree, _is_shaped)
+    if not any(map(_is_shaped, leaves)):
+        return tree
+    dims = broadcast_prefix(axes, unflatten(treedef, [0] * len(leaves)), is_leaf=_is_none)
+    return unflatten(treedef, [
+        _shaped_nodes[type(x)][which](x, d, *size) if _is_shaped(x) and d is not None else x
+        for x, d in zip(leaves, dims, strict=True)])
+
+
+def _of_example(fun: Callable[..., Any], in_axes: Any, out_axes: Any, size: int) -> Any:
+    """`fun`, whose arguments and results have nodes with the shapes of one example."""
+
+    @functools.wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = _adapted(0, args, in_axes), _adapted(0, kwargs, 0)
+        return _adapted(1, fun(*args, **kwargs), out_axes, size)
+
+    return run
 
 
 def vmap(
@@ -121,12 +159,13 @@ def vmap(
         leaves = [x if d is None else as_array(x) for x, d in zip(leaves, dims, strict=True)]
         dims = [_canonical(d, x, fun) for d, x in zip(dims, leaves, strict=True)]
         size = _mapped_size(fun, args, kwargs, leaves, dims, axis_size)
-        flat = FlatFunction(fun, in_tree)
+        run = _of_example(fun, in_axes, out_axes, size) if _shaped_nodes else fun
+        flat = FlatFunction(run, in_tree)
         outs, found = vmap_flat(
             lambda *xs: list(map(as_array, flat(*xs))), (axis_name, size), leaves, dims)
         wanted = _output_axes(out_axes, flat.out_tree, outs)
         placed = [
-            _place(o, d, w, (axis_name, size), fun)
+            leaving(_place(o, d, w, (axis_name, size), fun))
             for o, d, w in zip(outs, found, wanted, strict=True)
         ]
         return unflatten(flat.out_tree, placed)
@@ -421,9 +460,9 @@ def _identity_block(rows: int, offset: int, columns: int, dtype: Any) -> Any:
 
 def _typed(jac: Any, like: Any) -> Any:
     """Derivatives in the dtype and weak type of a result (forward) or an argument (reverse)."""
-    aval = aval_of(like)
-    if not dtypes.is_inexact(aval.dtype) or aval_of(jac).dtype == dtypes.float0:
-        return jac
+    aval, given = aval_of(like), aval_of(jac)
+    if given.dtype == dtypes.float0:
+        jac = broadcast_in_dim(scalar(0, np.int32), given.shape, ())
     return convert(jac, aval.dtype, aval.weak_type)
 
 

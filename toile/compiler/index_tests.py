@@ -27,7 +27,13 @@ from toile.engine.out_of_bounds import Bounds
 from toile.engine.program import Atom, Equation, Literal, Program, Var, derive
 from toile.engine.records import dataclass
 from toile.primitives.bits import eq, gt, ne, or_
-from toile.primitives.bounds import CheckIndex, checks, has_checks, unchecked
+from toile.primitives.bounds import (
+    CheckIndex,
+    checks,
+    has_checks,
+    unchecked,
+    without_checks,
+)
 from toile.primitives.elementwise import convert, max_, min_, select
 from toile.primitives.families import add, broadcast_in_dim, reshape, scalar, sub
 from toile.primitives.reductions import ReduceMax
@@ -42,7 +48,7 @@ _FINE = Literal(np.zeros((), _NUMBER), Aval((), _NUMBER))
 
 @dataclass(frozen=True)
 class Tested:
-    """A Program whose last output has the results of its tests, and the bounds that each tests."""
+    """A Program whose last output has the results of its tests, and the bounds of each test."""
 
     program: Program
     bounds: tuple[Bounds, ...]
@@ -233,8 +239,8 @@ class _OutsideLoops(_Writer):
     """Writes a Program whose loops have no tests."""
 
     def scan(self, op: Scan, ins: Sequence[Atom], e: Equation) -> None:
-        """Test indices that are computed from constants and the inputs of each turn, for all turns
-        at once."""
+        """Test indices that are computed from constants and the inputs of each iteration, for all
+        iterations at once."""
         self._plain(op, ins, e)
         if op.length == 0:
             return
@@ -255,12 +261,11 @@ class _OutsideLoops(_Writer):
                     op, [], [Var(all_turns.aval)], e.source, e.scope))
 
     def while_loop(self, op: While, ins: Sequence[Atom], e: Equation) -> None:
-        """Nothing that a while loop uses can be computed outside it."""
+        """Leave the loop as it is: nothing that it uses can be computed outside it."""
         self._plain(op, ins, e)
 
     def _plain(self, op: Operation, ins: Sequence[Atom], e: Equation) -> None:
-        (plain,) = unchecked(Program(e.ins, [e], e.outs)).equations
-        self._keep(Equation(plain.op, list(ins), e.outs, e.source, e.scope))
+        self._keep(Equation(without_checks(op), list(ins), e.outs, e.source, e.scope))
 
 
 class _Body(_OutsideLoops):
@@ -272,8 +277,8 @@ class _Body(_OutsideLoops):
 
     def add(self, e: Equation) -> None:
         if e.op.is_inlined and checks(e.op):
-            program, env = e.op.programs()[0], {}
-            env.update(zip(program.inputs, e.ins, strict=True))
+            program = e.op.programs()[0]
+            env: dict[Any, Atom] = dict(zip(program.inputs, e.ins, strict=True))
             for inner in program.equations:
                 new = [Var(o.aval) for o in inner.outs]
                 self.add(Equation(inner.op, [env.get(a, a) for a in inner.ins], new))
@@ -287,7 +292,7 @@ class _Body(_OutsideLoops):
         self.indices.append((x, bounds))
 
     def cond(self, op: Cond, ins: Sequence[Atom], e: Equation) -> None:
-        """A branch is not taken in every turn."""
+        """Leave branches as they are: one may not be taken in every iteration."""
         self._plain(op, ins, e)
 
     def chain(self, x: Atom, inputs: Container[Var]) -> Program | None:

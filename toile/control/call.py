@@ -123,7 +123,7 @@ class Call(Carrier):
 
     name = "jit"
     title = "jit-compiled function"
-    checked = frame_rule("call")
+    checked = sparse = frame_rule("call")
     is_inlined = True
 
     def programs(self) -> Sequence[Program]:

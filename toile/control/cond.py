@@ -47,14 +47,14 @@ class Cond(Carrier):
     chooses_program = True
     divide = division.cond
     key_use = key_uses.cond
-    taylor = frame_rule("cond")
+    taylor = sparse = frame_rule("cond")
     checked = in_registers = with_index_tests = frame_rule("cond")
 
     def programs(self) -> Sequence[Program]:
         return self.branches
 
     def taken(self, index: Any) -> Program:
-        """The branch of an index, which is clamped."""
+        """The branch that an index selects; the index is clamped."""
         return self.branches[min(max(int(index), 0), len(self.branches) - 1)]
 
     def infer(self, index: Aval, *avals: Aval) -> list[Aval]:
@@ -134,11 +134,24 @@ class Cond(Carrier):
             run = unchecked(b)  # it also runs in examples that take another branch
             outs, found = vmap_flat(lambda *a, b=run: evaluate(b, a), axis, given, dims)
             results.append(map_where(outs, found, size))
-        chosen = []
-        for cases in zip(*results, strict=True):
+        chosen: list[Any] = []
+        out_dims: list[Dim] = []
+        for i, cases in enumerate(zip(*results, strict=True)):
+            same = self._operand_of_result(i)
+            if same is not None and dims[same] is None:
+                chosen.append(xs[same])
+                out_dims.append(None)
+                continue
+            out_dims.append(0)
             spread_index = broadcast_in_dim(which, cases[0].shape, (0,))
             chosen.append(select_n(spread_index, *cases))
-        return chosen, [0] * len(chosen)
+        return chosen, out_dims
+
+    def _operand_of_result(self, i: int) -> int | None:
+        """The number of the operand that every branch returns unchanged as result `i`, if any."""
+        places = {b.inputs.index(o) if (o := b.outputs[i]) in b.inputs else None
+                  for b in self.branches}
+        return places.pop() if len(places) == 1 else None
 
     def dce(self, used: Sequence[bool]) -> tuple[Operation, list[bool], list[bool]]:
         small = [without_dead_code(b, used) for b in self.branches]
@@ -163,7 +176,8 @@ def _moving_where(taken: Any, x: Any, dim: Dim) -> Any:
 
 def _padded_outputs(program: Program, n: int, residuals: Sequence[Sequence[Aval]],
                     mine: int) -> Program:
-    """Known outputs, then every branch's residuals; zeros for those of other branches."""
+    """A Program of the known outputs and then the residuals of all branches, where those of other
+    branches are zeros."""
 
     def run(*xs: Any) -> list[Any]:
         outs = evaluate(program, xs)
@@ -176,7 +190,7 @@ def _padded_outputs(program: Program, n: int, residuals: Sequence[Sequence[Aval]
 
 
 def _offset_inputs(part: Split, residuals: Sequence[Sequence[Aval]], mine: int) -> Program:
-    """The linear branch as a function of every branch's residuals."""
+    """The linear part of a branch, as a function of the residuals of all branches."""
     before = sum(len(r) for r in residuals[:mine])
     count = len(residuals[mine])
     total = sum(len(r) for r in residuals)

@@ -30,7 +30,7 @@ from toile.transforms.vmap import vmap_program
 
 @dataclass(frozen=True)
 class Scan(LoopCarrier):
-    """A loop that runs `program`, (consts, carry, x) -> (carry, y), `length` times."""
+    """A loop that runs `program`, which maps (consts, carry, x) to (carry, y), `length` times."""
 
     program: Program
     consts: int
@@ -41,7 +41,7 @@ class Scan(LoopCarrier):
     kernel_family = "control.scan"
     divide = division.scan
     key_use = key_uses.scan
-    taylor = frame_rule("scan")
+    taylor = sparse = frame_rule("scan")
     checked = in_registers = with_index_tests = frame_rule("scan")
 
     def programs(self) -> Sequence[Program]:
@@ -228,7 +228,8 @@ class Scan(LoopCarrier):
 
 def backward_body(back: Program, known_consts: int, consts: Sequence[Aval], carry: Sequence[Aval],
                    known_xs: int, returned: Sequence[bool]) -> Program:
-    """(known consts, ct_consts, ct_carry, known xs, ct_ys) -> (ct_consts, ct_carry, ct_xs).
+    """Make the Program that maps (known consts, ct_consts, ct_carry, known xs, ct_ys) to
+    (ct_consts, ct_carry, ct_xs).
 
     `back` takes the known values and then cotangents, and returns those of constants, of the
     carries that are `returned`, and of per-step inputs. Cotangents of constants are accumulated."""

@@ -47,12 +47,12 @@ class While(LoopCarrier):
     body: Program
     cond_consts: int
     body_consts: int
-    # How many carries the backward pass keeps at each distance; None: as many as fit some memory.
+    # How many carries the backward pass keeps at each distance; None: it depends on their size.
     checkpoints: int | None = None
     kernel_family = "control.while"
     divide = division.while_loop
     key_use = key_uses.while_loop
-    taylor = frame_rule("while_loop")
+    taylor = sparse = frame_rule("while_loop")
     checked = in_registers = with_index_tests = frame_rule("while_loop")
 
     turns = math.inf

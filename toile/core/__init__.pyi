@@ -16,6 +16,7 @@ from toile.compat.jax_core import (
     get_aval as get_aval,
     is_concrete as is_concrete,
     trace_state_clean as trace_state_clean,
+    valid_jaxtype as valid_jaxtype,
 )
 from toile.core import (
     axes_scan as axes_scan,

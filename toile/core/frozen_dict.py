@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from toile.engine import trees
 from toile.engine.keypaths import DictKey
-from toile.engine.source import here
+from toile.engine.source import describe, here
+from toile.engine.tracebacks import expect_error
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -68,7 +69,12 @@ class FrozenDict(Mapping[K, V]):
         self._dict = xs if __unsafe_skip_copy__ else _private(xs)
 
     def __getitem__(self, key: K) -> V:
-        value = self._dict[key]
+        try:
+            value = self._dict[key]
+        except KeyError as error:
+            expect_error()
+            error.add_note(f"  (needed one of the keys {describe([*self._dict])})")
+            raise
         return _view(value) if isinstance(value, dict) else value
 
     def __setitem__(self, key: K, value: V) -> None:

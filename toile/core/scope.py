@@ -91,7 +91,7 @@ def bind(
     2.0
     """
     if not hasattr(variables, "items") or not _is_valid_variables(variables):
-        raise errors.ApplyScopeInvalidVariablesTypeError()
+        raise errors.ApplyScopeInvalidVariablesTypeError(variables)
     if rngs is not None and not is_valid_rngs(rngs):
         raise errors.InvalidRngError(
             "rngs should be a dictionary mapping strings to `jax.PRNGKey` (toile.random.key), got "

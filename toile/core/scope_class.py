@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,33 @@ from toile.core.frozen_dict import FrozenDict, freeze
 from toile.core.rng import LazyRng, fold_in_static
 from toile.core.variables import Variable
 from toile.engine import trees
-from toile.engine.source import here, modules
+from toile.engine.errors import call_error
+from toile.engine.source import describe, here, modules
 from toile.engine.trace import Array, named_scope, state
 
 _EMPTY: FrozenDict = FrozenDict()
+
+
+def _name(init_fn: Any) -> str:
+    return str(getattr(init_fn, "__name__", "init")).replace("<lambda>", "init")
+
+
+def _made(
+    init_fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fix: str
+) -> Any:
+    """The initial value of a variable; errors of calls with wrong arguments name the arguments."""
+    try:
+        return init_fn(*args, **kwargs)
+    except TypeError as error:
+        if (getattr(init_fn, "__module__", "") or "").startswith("toile.numpy"):
+            error.add_note(
+                "  (an initializer is called with a key first: pass one of nn.initializers, or "
+                "lambda key: value)"
+            )
+        told = call_error(error, init_fn, args, fix)
+        if told is error:
+            raise
+        raise told from None
 
 
 class _ChildToken:
@@ -108,7 +132,7 @@ class Scope:
         self.flags = freeze(flags or {})
         self._root = None if parent is None else parent.root
         self.trace_level = state.trace
-        # Modules that came from outside and were cloned into this call, by the original's id.
+        # Clones, for this call, of modules that were created outside it, by the original's id.
         self.adopted: dict[int, Any] = {} if parent is None else parent.adopted
         self.rng_counters: dict[Any, Any] = dict.fromkeys(self._rngs, 0)
         self.reservations: dict[str, set[str | None]] = {}
@@ -433,7 +457,8 @@ class Scope:
                 if self.is_collection_empty(col):
                     raise errors.ScopeCollectionNotFound(col, name, self.path_text)
                 raise errors.ScopeVariableNotFoundError(name, col, self.path_text)
-            self.put_variable(col, name, init_fn(*init_args, **init_kwargs))
+            fix = f"no key is passed here: lambda: {_name(init_fn)}(self.make_rng(), ...)"
+            self.put_variable(col, name, _made(init_fn, init_args, init_kwargs, fix))
         return Variable(self, col, name, unbox=unbox)
 
     def param(
@@ -472,7 +497,14 @@ class Scope:
                 raise errors.ScopeCollectionNotFound("params", name, self.path_text)
             raise errors.ScopeParamNotFoundError(name, self.path_text)
         self._check_writable(f"creates the parameter '{name}'")
-        value = init_fn(self.make_rng("params"), *init_args, **init_kwargs)
+        fix = f"write self.param({name!r}, {_name(init_fn)}, shape), or lambda key: value"
+        value = _made(init_fn, (self.make_rng("params"), *init_args), init_kwargs, fix)
+        if isinstance(value, FunctionType):
+            raise TypeError(
+                f"param: needed an initializer that returns the array {name!r}, got one that "
+                f"returns the function {describe(value)} (call it first, as in "
+                f"nn.initializers.lecun_normal()){here()}"
+            )
         self.put_variable("params", name, value)
         return meta.unbox(value) if unbox else value
 

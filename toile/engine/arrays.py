@@ -52,7 +52,7 @@ class _Deleted:
 
 
 class _DeletedBuffer(_Deleted):
-    """The same for arrays of one signature: keeps shape and dtype, for printing."""
+    """A `_Deleted` for arrays of one signature; it keeps their shape and dtype for printing."""
 
     def __init__(self, form: Signature):
         self.shape, self.dtype = form.buffer_shape, form.buffer_dtype
@@ -211,7 +211,7 @@ class ConcreteArray(Array):
         )
 
     def __copy__(self) -> Any:
-        """An array with its own buffer; while a function is traced, the constant itself."""
+        """Return an array with its own buffer or, while a function is traced, this array itself."""
         return self.copy() if state.trace is None else self
 
     def __deepcopy__(self, memo: Any) -> Any:
@@ -271,9 +271,9 @@ class DeviceArray(ConcreteArray):
     @property
     def __array_interface__(self) -> dict[str, Any]:
         view = self.__array__()
-        # bfloat16 would arrive as bytes without a type; an array that is not row-major as a pointer
-        # that nothing keeps alive once this array is deleted or donated. NumPy then calls
-        # __array__.
+        # Through the interface, bfloat16 would arrive as bytes without a type, and an array that is
+        # not row-major would arrive as a pointer to memory that nothing keeps alive once this array
+        # is deleted or donated. Without the interface, NumPy calls __array__.
         if view.dtype.isbuiltin != 1 or not view.flags.c_contiguous:
             raise AttributeError("__array_interface__")
         interface = view.__array_interface__
@@ -353,7 +353,15 @@ class DeviceArray(ConcreteArray):
         return self._scalar("index").__index__()
 
     def __format__(self, spec: str) -> str:
-        return format(self._data[()], spec) if self._data.ndim == 0 else format(self._data, spec)
+        data = self._data
+        try:
+            return format(data if data.ndim else data[()], spec)
+        except (TypeError, ValueError) as error:
+            advice = "round it with toile.numpy.round, or format its elements"
+            raise type(error)(
+                f"{error}: got {spec!r} for {self.aval.str_short()} "
+                f"({advice if data.ndim else 'convert it with float(x) or int(x)'}){here()}"
+            ) from None
 
     def __repr__(self) -> str:
         data = self._data
@@ -397,7 +405,7 @@ class KeyArray(ConcreteArray):
 
     __slots__ = ("_dtype", "_spent", "_of_words")
     weak_type = False
-    _spent: Any  # which keys are used, and where first; set while uses are checked
+    _spent: Any  # which keys are used, and where they were first used; set while uses are checked
     _of_words: bool  # whether it was made from words, which are followed; set by `checks("keys")`
 
     def __init__(self, data: Any, dtype: Any):
@@ -477,7 +485,7 @@ _quiet = quiet_runner()  # shared by threads; if it is busy, a thread uses its o
 def _with_number(
     ufunc: Any, swap: bool, slow: Callable[[Any, Any], Any]
 ) -> Callable[[Any, Any], Any]:
-    """The part of an operator for operands that are numbers of Python; others take `slow`."""
+    """The branch of an operator for Python numbers; other operands are passed to `slow`."""
 
     def rest(self: Any, other: Any) -> Any:
         kind = other.__class__

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.source import here
+from toile.engine.foreign_names import conversion_of
+from toile.engine.source import describe, here
 
 Shape = tuple[int, ...]
 Leaf: TypeAlias = Any  # an array, a number, or another object with a shape and a dtype
@@ -210,7 +211,7 @@ def aval_of(x: Leaf) -> Aval:
         if kind is not np.ndarray or x.dtype.kind in "OUSMm":
             check_numeric(x)
         return Aval(x.shape, dtypes.canonicalize_dtype(x.dtype))
-    if hasattr(x, "__jax_array__"):
+    if getattr(x, "__jax_array__", None) is not None:
         return aval_of(x.__jax_array__())
     if isinstance(x, _SCALARS):
         base: Any = next(t for t in _SCALARS if isinstance(x, t))
@@ -219,8 +220,9 @@ def aval_of(x: Leaf) -> Aval:
         return Aval(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True),
                     bool(getattr(x, "weak_type", False)))
     raise TypeError(
-        f"Argument {x!r} of type {type(x)} is not a valid JAX type: needed an array, a NumPy "
-        "array or a number (wrap it in a pytree, or mark it static)" + here()
+        f"Argument {describe(x)} of type {type(x)} is not a valid JAX type: needed an array, a "
+        f"NumPy array or a number ({conversion_of(x) or 'wrap it in a pytree, or mark it static'})"
+        + here()
     )
 
 
@@ -231,7 +233,7 @@ def is_masked(x: Any) -> bool:
 
 
 def check_numeric(x: Any) -> None:
-    """Refuse NumPy arrays that no operation accepts: masked arrays and arrays without numbers."""
+    """Refuse NumPy arrays that no operation accepts: masked arrays and arrays of non-numbers."""
     if is_masked(x):
         raise ValueError(
             "numpy masked arrays are not supported as direct inputs to JAX functions: needed a "

@@ -25,6 +25,7 @@ from toile.engine.trace import (
     current_source,
     state,
 )
+from toile.engine.tracebacks import expect_error
 from toile.engine.value_origins import Origin, infinities, origin_of
 from toile.engine.value_ranges import all_non_finite
 
@@ -71,7 +72,9 @@ def _check(op: Operation, args: Sequence[Any], outs: Sequence[Any], derivative: 
         source = source.derivative()
     if (nan and has_nan) or (inf and has_inf):
         kind = "nan" if nan and has_nan else "inf"
-        raise FloatingPointError(_report(op, args, outs, kind, source))
+        told = _report(op, args, outs, kind, source)
+        expect_error()
+        raise FloatingPointError(told)
     infinities.note(op, args, outs, source)
 
 

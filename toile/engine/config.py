@@ -131,7 +131,7 @@ class UnknownOption(AttributeError, LookupError):
 
 
 def _short_name(name: str) -> str:
-    """The table's name of a flag given with or without `jax_`/`toile_`; UnknownOption if none."""
+    """The name in the table for a name with or without `jax_`/`toile_`; UnknownOption if none."""
     short = name.removeprefix("jax_").removeprefix("toile_")
     short = _ALIASES.get(short, short)
     if short in _TABLE:
@@ -160,7 +160,7 @@ def _covered(name: str) -> tuple[str, ...]:
 
 
 def _environment_value(short: str, environment: Mapping[str, str]) -> Any:
-    """A flag's default after the variables TOILE_X and JAX_X or FLAX_X; the first one set wins."""
+    """A flag's default: the value of TOILE_X if set, else of JAX_X or FLAX_X, else the table's."""
     default, parser = _TABLE[short]
     upper = short.upper()
     variables = [f"TOILE_{upper.removeprefix('FLAX_')}"]
@@ -304,7 +304,8 @@ class Config:
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "_values":
             return object.__setattr__(self, name, value)
-        raise AttributeError(f"config: cannot assign {name} (use config.update({name!r}, value))")
+        raise AttributeError(f"config: cannot assign {name}, got {value!r} (use config.update("
+                             f"{name!r}, value)){here()}")
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.values]

@@ -14,8 +14,9 @@ from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
 from toile.engine.avals import Aval, check_numeric
 from toile.engine.config import flags
 from toile.engine.errors import UnexpectedTracerError
+from toile.engine.foreign_names import conversion_of
 from toile.engine.platform_registry import default_device, platform_of, registry
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.trace import Array, Tracer, check_alive
 
 ndarray = np.ndarray
@@ -35,7 +36,16 @@ def wrap_aval(data: Any, aval: Aval) -> Any:
     """Wrap a raw result whose aval is known."""
     if dtypes.is_extended(aval.dtype):
         return KeyArray(data, aval.dtype)
+    if not aval.dtype.itemsize:
+        return np.asarray(data)
     return wrap(data, aval.weak_type)
+
+
+def leaving(x: Any) -> Any:
+    """A result as a transformation returns it: a float0 array is a NumPy array, as in JAX."""
+    if isinstance(x, ConcreteArray) and x.dtype == dtypes.float0:
+        return np.zeros(x.shape, dtypes.float0)
+    return x
 
 
 def from_numpy(x: Any, weak_type: bool = False, copy: bool = True) -> DeviceArray:
@@ -59,14 +69,14 @@ def from_numpy(x: Any, weak_type: bool = False, copy: bool = True) -> DeviceArra
 
 
 def like(x: Any, data: Any, kind: type) -> Any:
-    """Another buffer in an array of `kind`, or in a key array if `x` is one."""
+    """An array like `x` around another buffer: a key array if `x` is one, else of class `kind`."""
     if isinstance(x, KeyArray):
         return KeyArray(data, x.dtype)
     return kind(data, x.weak_type)
 
 
 def placed(x: Any, device: Any) -> Any:
-    """The array on a device, the same object if it is already there. None: the host."""
+    """The array on a device (None: the host); the same object if the array is already there."""
     data = x._data
     owner = platform_of(data)
     if device is None or device.platform == "cpu":
@@ -117,11 +127,12 @@ def as_array(x: Any) -> Any:
         return DeviceArray(np.asarray(x, dtypes.scalar_dtype(x)), True)
     if platform_of(x) is not None:
         return from_numpy(x)
-    if hasattr(x, "__jax_array__"):
+    if getattr(x, "__jax_array__", None) is not None:
         return as_array(x.__jax_array__())
     raise TypeError(
-        f"Argument {x!r} of type {kind} is not a valid JAX type: needed an array, a NumPy array or "
-        f"a number (pass and return arrays and numbers only){here()}"
+        f"Argument {describe(x)} of type {kind} is not a valid JAX type: needed an array, a NumPy "
+        f"array or a number ({conversion_of(x) or 'pass and return arrays and numbers only'})"
+        f"{here()}"
     )
 
 

@@ -18,6 +18,39 @@ from toile.engine.config import flags
 from toile.engine.locks import shared_lock
 from toile.engine.source import here
 
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # the first one is the default
+
+
+class Memory:
+    """A memory in which a device can store arrays."""
+
+    def __init__(self, device: Device, kind: str):
+        self.device, self.kind = device, kind
+
+    @property
+    def platform(self) -> str:
+        """The platform of the device, such as "cpu"."""
+        return self.device.platform
+
+    @property
+    def process_index(self) -> int:
+        """The index of the device's process."""
+        return self.device.process_index
+
+    def addressable_by_devices(self) -> list[Device]:
+        """Return the devices that can use this memory."""
+        return [self.device]
+
+    def __repr__(self) -> str:
+        return f"{self.kind.upper()}({self.device!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return (isinstance(other, Memory) and self.device is other.device
+                and self.kind == other.kind)
+
+    def __hash__(self) -> int:
+        return hash((id(self.device), self.kind))
+
 
 class Device:
     """A CPU or GPU that stores arrays and runs programs.
@@ -59,6 +92,26 @@ class Device:
     def client(self) -> Device:
         """The device itself. JAX returns a client object instead."""
         return self
+
+    @property
+    def runtime_type(self) -> str:
+        """The name of what runs programs on the device, for packages that ask JAX's client."""
+        return "toile"
+
+    def addressable_memories(self) -> list[Memory]:
+        """Return the memories in which this device can store arrays."""
+        return [Memory(self, kind) for kind in MEMORY_KINDS]
+
+    def default_memory(self) -> Memory:
+        """Return the memory in which arrays are stored unless another one is requested."""
+        return Memory(self, MEMORY_KINDS[0])
+
+    def memory(self, kind: str) -> Memory:
+        """Return the memory of a kind, such as "device" or "pinned_host"."""
+        if kind not in MEMORY_KINDS:
+            raise ValueError(f"memory: needed one of {', '.join(MEMORY_KINDS)}, got {kind!r}"
+                             f"{here()}")
+        return Memory(self, kind)
 
     def memory_stats(self) -> dict[str, Any] | None:
         """Return statistics about a GPU's memory, in bytes, or None for a CPU."""

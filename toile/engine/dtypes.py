@@ -81,7 +81,7 @@ class ScalarMeta(type):
         return not cls == other
 
     def __call__(cls, x: Any) -> Any:
-        # Users call these as array constructors of the layer above, which is imported by then.
+        # Users call these types to make arrays, which needs the layer above (imported by then).
         return importlib.import_module("toile.numpy").asarray(x, cls.dtype)
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -384,7 +384,7 @@ def canonicalize_dtype(
     except TypeError as error:
         raise TypeError(f"dtype {dtype!r} not understood{here()}") from error
     result = promotion.narrowed(result if result.isnative else result.newbyteorder("="))
-    if isinstance(dtype, (np.dtype, type)):  # a bounded set; other hashables may not be
+    if isinstance(dtype, (np.dtype, type)):  # a bounded set, unlike other hashable values
         known[dtype] = result
     return result
 
@@ -427,6 +427,8 @@ def _nearest(dtype: Any) -> str:
     """The name closest to a mistyped dtype, as a hint."""
     names = sorted(d.name for d in SUPPORTED)
     found = did_you_mean(dtype, names) if isinstance(dtype, str) else ""
+    if isinstance(dtype, (int, float)):
+        return " (use a dtype such as jnp.float32; several sizes or values are one tuple or list)"
     return found or " (use a dtype such as jnp.float32)"
 
 
@@ -436,7 +438,9 @@ def scalar_type_to_dtype(typ: type, value: Any = None) -> np.dtype:
     if typ is int and value is not None:
         bound = 1 << (8 * dtype.itemsize - 1)
         if not -bound <= value < bound:
-            raise OverflowError(f"Python int {value} too large to convert to {dtype}{here()}")
+            raise OverflowError(f"Python int {value} too large to convert to {dtype} (pass a "
+                                "dtype that holds it, such as float32, or enable jax_enable_x64)"
+                                f"{here()}")
     return dtype
 
 
@@ -456,7 +460,8 @@ def coerce_to_array(x: Any, dtype: Any = None) -> np.ndarray:
 
 
 def dtype(x: Any, canonicalize: bool = False) -> Any:
-    """The dtype of a value or type; if x64 is off, it is narrowed, except for toile's arrays."""
+    """The dtype of a value or type, narrowed if x64 is off (for toile's arrays, if
+    `canonicalize`)."""
     if x is None:
         raise ValueError("dtype: needed a value or a type, got None" + here())
     found = _SCALAR_DEFAULTS[flags.enable_x64].get(type(x))
@@ -478,7 +483,10 @@ def dtype(x: Any, canonicalize: bool = False) -> Any:
         try:
             result = np.result_type(x)
         except TypeError as error:
-            raise TypeError(f"Cannot determine dtype of {x}{here()}") from error
+            raise TypeError(
+                f"Cannot determine dtype of {x}: needed an array or a number (convert lists with "
+                f"jnp.array(...)){here()}"
+            ) from error
     return canonicalize_dtype(_supported(result, x), allow_extended_dtype=True)
 
 
@@ -596,7 +604,7 @@ def result_type(
 
 
 def _default_width(dtype: np.dtype) -> np.dtype:
-    """The default dtype of the kind of a weakly typed value's dtype."""
+    """The default dtype of the same kind as a weakly typed value's dtype."""
     if dtype.kind == "u":
         return default_uint_dtype()
     for kind, scalar in _SCALAR_KINDS:

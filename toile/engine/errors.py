@@ -8,10 +8,11 @@ do, in at most 15 lines. `toile.errors` is the public module. The programs assum
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine.source import describe, here
+from toile.engine.tracebacks import expect_error
 
 
 class ToileError(Exception):
@@ -417,7 +418,7 @@ def leaked_tracer(tracer: Any) -> UnexpectedTracerError:
 
 
 def leaked_trace(what: str, tracers: Any) -> Exception:
-    """The error of `checking_leaks`: tracers that are still held when their trace has ended."""
+    """The error of `checking_leaks` about tracers that are still held after their trace ended."""
     shown = "".join(f"\n  {t!r}{t.created()}" for t in tracers[:4])
     more = f"\n  and {len(tracers) - 4} more" if len(tracers) > 4 else ""
     return Exception(
@@ -430,7 +431,7 @@ def leaked_trace(what: str, tracers: Any) -> Exception:
 def shape_error(
     op: str, needed: str, avals: Any, hint: str = "", said: str = ""
 ) -> ShapeError:
-    """The error for operands that do not fit: names the operation, every operand and the line.
+    """The error for operands that do not fit, with the operation, every operand and the line.
 
     `said` is an opening sentence in JAX's words, which users may search for."""
     got = ", ".join(a.str_short() for a in avals)
@@ -438,21 +439,40 @@ def shape_error(
     return ShapeError(f"{said or op}: needed {needed}, got {got}{tail}{here()}")
 
 
-def call_error(error: TypeError, fun: Any, args: Sequence[Any] = ()) -> TypeError:
-    """The error for a function that cannot be called with its arguments; other errors unchanged."""
+def call_error(
+    error: Exception, fun: Any, args: Sequence[Any] = (), fix: str = ""
+) -> Exception:  # fmt: skip
+    """The error for a call with unsuitable arguments; other errors are returned unchanged."""
     trace = error.__traceback__
-    if trace is None or trace.tb_next is not None or "\n  at " in str(error):
+    said = str(error)
+    if trace is None or trace.tb_next is not None or "\n  at " in said:
         return error  # raised inside the function
+    if not isinstance(error, TypeError) or "argument" not in said:
+        return error  # of a function that is not written in Python
     name = getattr(fun, "__name__", type(fun).__name__)
     given = ", ".join([describe(x) for x in args])
+    if not fix and len(args) == 1 and isinstance(args[0], (list, tuple)) and " missing " in said:
+        fix = f"give {name} one parameter, and unpack it inside, as in a, b = x"
     return TypeError(
-        f"{error} (needed: {name} to take the arguments it is called with, got {len(args)}: "
-        f"({given}); add or remove parameters of {name}){here()}"
+        f"{said} (needed: {name} to take the arguments it is called with, got {len(args)}: "
+        f"({given}); {fix or f'add or remove parameters of {name}'}){here()}"
     )
 
 
+def called(fun: Callable[..., Any], args: Sequence[Any], fix: str = "") -> Any:
+    """The result of a user's function; an error that it cannot be called like this says why."""
+    try:
+        return fun(*args)
+    except Exception as error:
+        expect_error()
+        told = call_error(error, fun, args, fix)
+        if told is error:
+            raise
+        raise told from None
+
+
 def recursion_text(name: str) -> str:
-    """For the error of a traced function that does not stop calling itself."""
+    """The text of the error about a traced function that does not stop calling itself."""
     return (
         f"maximum recursion depth exceeded while {name or 'a function'} was traced: needed a "
         "function that stops calling itself, got one that does not (a traced value cannot stop it: "

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toile.engine.source import here
+from toile.engine.suggestions import did_you_mean
 
 Parser = Callable[[str, Any], Any]
 
@@ -67,7 +68,7 @@ def _one_of(*allowed: str | None) -> Parser:
         words = [option for option in allowed if option is not None]
         raise ValueError(
             f"new enum value must be {'None or ' if None in allowed else ''}in {words}, got {value}"
-            f" of type {type(value)} for the option {name}{here()}"
+            f" of type {type(value)} for the option {name}{did_you_mean(str(value), words)}{here()}"
         )
 
     return parse
@@ -77,7 +78,7 @@ CHECKS = ("index", "nan", "keys", "shapes")  # the names that toile.checks accep
 
 
 def check_names(name: str, value: Any) -> str:
-    """Checks in the order of `CHECKS`, such as "index,nan"; given as names, or as such a string."""
+    """The checks in the order of `CHECKS`, such as "index,nan"; `value` is a string or a list."""
     given = value.replace(",", " ").split() if isinstance(value, str) else list(value or ())
     unknown = [each for each in given if each not in (*CHECKS, "all")]
     if unknown:

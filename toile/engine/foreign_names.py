@@ -45,6 +45,11 @@ _FUNCTIONS = {
     "mm": "toile.numpy.matmul(x, y), or x @ y",
     "bmm": "toile.numpy.matmul(x, y), or x @ y",
     "randn": "toile.random.normal(key, shape)",
+    "standard_normal": "toile.random.normal(key, shape)",
+    "shuffle": "toile.random.permutation(key, x), which returns a new array",
+    "default_rng": "toile.random.key(seed), which is passed to random functions",
+    "tree_multimap": "toile.tree.map(f, tree, *rest)",
+    "tree_map": "toile.tree.map(f, tree, *rest)",
     "rand": "toile.random.uniform(key, shape)",
     "randint": "toile.random.randint(key, shape, minval, maxval)",
     "randperm": "toile.random.permutation(key, n)",
@@ -108,23 +113,73 @@ _METHODS = {
     "mm": "x @ y",
     "pow": "x ** y",
 }
+_CALLED = "what __call__ gets from apply: model.apply(variables, x, train=True)"
+_KEPT = "the variables, which are no part of the module: variables = model.init(key, x)"
+_MODULES = {
+    "train": _CALLED,
+    "eval": _CALLED,
+    "forward": "y = model.apply(variables, x), which runs __call__",
+    "predict": "y = model.apply(variables, x), which runs __call__",
+    "parameters": f"{_KEPT}, then variables['params']",
+    "named_parameters": f"{_KEPT}, then toile.traverse_util.flatten_dict(variables['params'])",
+    "params": f"{_KEPT}, then variables['params']",
+    "weights": f"{_KEPT}, then variables['params']",
+    "weight": f"{_KEPT}, then variables['params']['kernel']",
+    "kernel": f"{_KEPT}, then variables['params']; in a module self.layer.variables['params']",
+    "bias": f"{_KEPT}, then variables['params']; in a module self.layer.variables['params']",
+    "state_dict": f"{_KEPT}; toile.serialization.to_bytes(variables) saves them",
+    "load_state_dict": f"{_KEPT}; toile.serialization.from_bytes(variables, data) loads them",
+    "to": "toile.device_put(variables, device): a module contains no arrays",
+    "cuda": "toile.device_put(variables, device): a module contains no arrays",
+    "cpu": "toile.device_put(variables, device): a module contains no arrays",
+    "zero_grad": "nothing: toile.grad returns new gradients each time",
+    "requires_grad_": "toile.optim.masked or toile.lax.stop_gradient to keep parameters fixed",
+    "register_buffer": "self.variable(collection, name, init_fn)",
+    "register_parameter": "self.param(name, init_fn, shape)",
+    "add_module": "self.name = layer in setup",
+    "fit": "a loop over toile.grad and tx.update; see toile.training.train_state",
+    "summary": "print(model.tabulate(key, x))",
+}
 _OPTIMIZERS = {
     "lr_scheduler": "a schedule as the learning rate: optim.adam(optim.cosine_decay_schedule(...))",
     "step": "tx.update(grads, state, params), then optim.apply_updates(params, updates)",
     "zero_grad": "nothing: toile.grad returns new gradients each time",
+    "state_dict": "the state that tx.init and tx.update return",
+    "param_groups": "optim.multi_transform, or optim.inject_hyperparams for the learning rate",
+    "apply_gradients": "tx.update, then optim.apply_updates; training.train_state has both in one",
+    "minimize": "tx.update(grads, state, params), then optim.apply_updates(params, updates)",
 }
-_BY_PACKAGE = {"toile.linen": _LAYERS, "toile.optim": _OPTIMIZERS}
+_BY_KIND = {"array": _METHODS, "module": _MODULES, "optimizer": _OPTIMIZERS}
+_BY_PACKAGE = {"toile.linen": _LAYERS, "toile.nn": _LAYERS, "toile.optim": _OPTIMIZERS}
+
+
+_WITH_FUNCTIONS = ("toile", "toile.numpy", "toile.linen", "toile.nn", "toile.random", "toile.lax")
 
 
 def instead(package: str, name: str) -> str:
     """ " (use ...)" for a name of another library that a package of toile lacks, or nothing."""
     found = _BY_PACKAGE.get(package, {}).get(name)
-    if found is None and package in ("toile", "toile.numpy", "toile.linen"):
+    if found is None and package in _WITH_FUNCTIONS:
         found = _FUNCTIONS.get(name)
     return f" (use {found})" if found else ""
 
 
-def method_instead(name: str) -> str:
-    """The same for an attribute of an array."""
-    found = _METHODS.get(name)
+def method_instead(name: str, kind: str = "array") -> str:
+    """The same for an attribute of an array, a module or an optimizer."""
+    found = _BY_KIND[kind].get(name)
     return f" (use {found})" if found else ""
+
+
+def conversion_of(x: object) -> str:
+    """How an array of another library becomes one of toile's; "" if `x` is not such an array."""
+    library = type(x).__module__.partition(".")[0]
+    if library in ("jax", "jaxlib"):
+        if type(x).__name__.endswith("Tracer"):
+            return "it is traced by jax, in whose transformations toile's functions cannot run"
+        return ("it is an array of jax: convert it with jnp.asarray, or start the program with "
+                "`toile run`")
+    if library == "torch":
+        return "it is a tensor of PyTorch: convert it with jnp.asarray(x.numpy(force=True))"
+    if library == "tensorflow":
+        return "it is a tensor of TensorFlow: convert it with jnp.asarray(x.numpy())"
+    return ""

@@ -15,6 +15,8 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
+from opcode import opmap
+from types import FrameType
 from typing import Any
 
 from toile.engine.foreign_names import instead
@@ -39,7 +41,23 @@ class MissingName(AttributeError):
         if self.more:
             return f"{text} ({self.more})"
         name = str(self.name)
-        return text + (instead(self.package, name) or did_you_mean(name, dir(self.obj)))
+        found = instead(self.package, name) or _elsewhere(self.package, name)
+        return text + (found or did_you_mean(name, dir(self.obj)))
+
+
+_PACKAGES = ("numpy", "numpy.linalg", "random", "nn", "lax", "tree", "tree_util", "optim", "linen",
+             "debug", "")
+
+
+def _elsewhere(package: str, name: str) -> str:
+    """" (use toile.numpy.zeros)" for a name that another package of toile has, or nothing."""
+    top = package.partition(".")[0]
+    for other in _PACKAGES if name[0] != "_" else ():
+        home = f"{top}.{other}".rstrip(".")
+        module = importlib.import_module(home)
+        if home != package and name in getattr(module, "__all__", ()):
+            return f" (use {home}.{name})"
+    return ""
 
 
 def names_in(stub: str) -> Homes:
@@ -87,7 +105,7 @@ def attach_table(
     Files of `folder` are submodules."""
 
     def __getattr__(name: str) -> Any:
-        """Import what is used for the first time."""
+        """Import a name or a submodule when it is used for the first time."""
         home, inner = homes.get(name, ("", ""))
         if not home and folder and name.isidentifier() and _is_module(os.path.join(folder, name)):
             home, inner = package, name
@@ -101,6 +119,7 @@ def attach_table(
         if value is None and not home:
             if not name.startswith("__"):
                 expect_error()
+                refuse_import(package, name, missing, sys._getframe(1))
             raise missing(package, name)
         setattr(sys.modules[package], name, value)
         return value
@@ -111,11 +130,25 @@ def attach_table(
     return __getattr__, __dir__
 
 
-# `toile.compat` is the highest layer. It is imported by name, and only for what nothing else has.
+_IMPORT_FROM = opmap["IMPORT_FROM"]
+
+
+def refuse_import(
+    package: str, name: str, missing: Callable[[str, str], AttributeError], frame: FrameType
+) -> None:
+    """Raise ImportError with advice if a frame runs `from package import name`."""
+    if frame.f_code.co_code[frame.f_lasti] != _IMPORT_FROM or f"{package}.{name}" in sys.modules:
+        return
+    advice = str(missing(package, name)).partition(f" has no attribute {name!r}")[2]
+    expect_error()
+    raise ImportError(f"cannot import name {name!r} from {package!r}{advice}", name=name)
+
+
+# `toile.compat` is the highest layer. It is imported by name, only for names that nothing else has.
 
 
 def compat_name(module: str, name: str) -> Any:
-    """The value that `toile.compat` has for a name of a module; None where it has none."""
+    """The value that `toile.compat` has for a name of a module; None if there is none."""
     if name.startswith("__"):
         return None
     with loading:

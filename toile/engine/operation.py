@@ -9,7 +9,7 @@ operands. May import the engine below it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,6 +59,24 @@ class OperationType(type):
 
 
 MOST_INSTANCES = 4096  # of one class, kept for reuse
+
+
+class _OfBoth:
+    """An attribute of operations and of their classes."""
+
+    def __init__(self, get: Callable[[Any], Any]):
+        self.get = get
+
+    def __get__(self, op: Any, cls: Any) -> Any:
+        return self.get(cls if op is None else op)
+
+
+def _applied(primitive: Any) -> Callable[..., Any]:
+    def bind(*args: Any, **params: Any) -> Any:
+        op = primitive(**params) if isinstance(primitive, type) else primitive
+        return op(*args)
+
+    return bind
 
 
 class Operation(Traits, metaclass=OperationType):
@@ -124,6 +142,16 @@ class Operation(Traits, metaclass=OperationType):
     def axis_names(self) -> tuple[Any, ...]:
         """Named axes the operation communicates over."""
         return ()
+
+    # ---- JAX's names, for packages that interpret Programs: `lax.reduce_sum_p` is a class, which
+    # gets the parameters when it is applied, and `lax.add_p` is an operation
+    bind = impl = _OfBoth(_applied)
+    multiple_results = _OfBoth(lambda primitive: primitive.multiple)
+
+    @staticmethod
+    def get_bind_params(params: dict[str, Any]) -> dict[str, Any]:
+        """The parameters to pass to `bind`."""
+        return params
 
     # ---- rules
     def infer(self, *avals: Aval) -> Any:

@@ -23,6 +23,7 @@ from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Operation, infer_list
 from toile.engine.platform_registry import run_program
 from toile.engine.source import Source, describe, here, in_backward, variable_name
+from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import (
     Trace,
     Tracer,
@@ -108,9 +109,10 @@ class Equation:
 
     # Names known from JAX.
     @property
-    def primitive(self) -> Operation:
-        """The operation; JAX's name for `op`."""
-        return self.op
+    def primitive(self) -> Any:
+        """What `toile.lax` calls it, such as `add_p`: the class of an operation with parameters,
+        otherwise the operation."""
+        return type(self.op) if hasattr(self.op, "__dataclass_fields__") else self.op
 
     @property
     def invars(self) -> list[Atom]:
@@ -228,14 +230,14 @@ class Program:
 
 
 _ITSELF = object()
-LABELS = "labels"  # where the memo of a jitted function's Program has the names of its arguments
+LABELS = "labels"  # key in the memo of a jitted function's Program: the names of its arguments
 
 
 class _Hooks:
     """Slots that other modules of the engine fill: printing and key checks have their own files,
     which import this one.
 
-    `keys_used` gives the inputs that are random keys which a Program consumes."""
+    `keys_used` returns the inputs of a Program that are random keys and are consumed."""
 
     show: Callable[[Program], str] = staticmethod(lambda p: f"<Program {p.name}>")
     keys_used: Callable[[Program], Iterable[Var]] = staticmethod(lambda p: ())
@@ -373,7 +375,7 @@ class ProgramTracer(Tracer):
 def _origins(
     start: Var, made: dict[Var, Equation], labels: dict[Var, str]
 ) -> tuple[list[str], list[str]]:
-    """The arguments that a variable was computed from, and the lines that created it from none."""
+    """The arguments that a variable was computed from, and the operations and lines involved."""
     pending, seen, found, lines = [start], {start}, set(), []
     while pending:
         var = pending.pop(0)
@@ -484,7 +486,8 @@ def trace_program(
 
 def _output_atoms(trace: ProgramTrace, outs: Sequence[Any]) -> list[Atom]:
     try:
-        return [trace.atom(o) for o in outs]
+        return [_placeholder(trace, o) if o.__class__ is ShapeDtypeStruct else trace.atom(o)
+                for o in outs]
     except TypeError as error:
         wrong = [o for o in outs if not is_array_like(o)]
         if not wrong:
@@ -492,8 +495,22 @@ def _output_atoms(trace: ProgramTrace, outs: Sequence[Any]) -> list[Atom]:
         told = f" traced for {trace.kind}" if trace.kind else ""
         raise TypeError(
             f"function {trace.name}{told} returned a value of type {type(wrong[0])}, which is not "
-            f"a valid JAX type: needed arrays or numbers, got {describe(wrong[0])}{here()}"
+            f"a valid JAX type: needed arrays or numbers, got {describe(wrong[0])} (return "
+            f"arrays in tuples, lists or dicts, or register its type as a pytree){here()}"
         ) from error
+
+
+# Callers of a function whose results may be shapes and dtypes: only running it needs values.
+_WITHOUT_VALUES = ("eval_shape", "jit", "make_jaxpr")
+
+
+def _placeholder(trace: ProgramTrace, struct: ShapeDtypeStruct) -> Atom:
+    """The variable of a result that is only a shape and a dtype; it has no value at run time."""
+    if trace.kind not in _WITHOUT_VALUES:
+        return trace.atom(struct)
+    var = Var(aval_of(struct))
+    trace.consts.append((var, struct))
+    return var
 
 
 def is_array_like(x: Any) -> bool:
@@ -591,7 +608,7 @@ class Captured(Operation):
 
 
 def closed(program: Program, consts: Sequence[Any]) -> Program:
-    """The Program without its leading inputs, whose values become `consts`."""
+    """The Program with its leading inputs replaced by the values `consts`."""
     if not consts:
         return program
     n = len(consts)

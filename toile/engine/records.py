@@ -15,9 +15,11 @@ import functools
 import inspect
 import reprlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
+
+from toile.engine.source import here
 
 _PUT = "_put_of_toile"
 _FIELD = "_FIELD"  # the kind of a field that is neither a ClassVar nor an InitVar
@@ -93,7 +95,7 @@ def _named(cls: type, function: Any) -> Any:
 
 
 def _freeze(cls: Any, names: frozenset[str]) -> None:
-    """Refuse assignments to fields, and to anything where the class is `cls` itself."""
+    """Refuse assignments to fields and, in instances of `cls` itself, to any attribute."""
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
         if type(self) is cls or name in names:
@@ -110,7 +112,7 @@ def _freeze(cls: Any, names: frozenset[str]) -> None:
 
 @dataclasses.dataclass
 class _Plain:
-    """A sample dataclass: Python's attributes on it are copied to ours."""
+    """A sample dataclass; the attributes that Python gives it are copied to our dataclasses."""
 
     field: int = 0
 
@@ -265,13 +267,27 @@ def _quick(cls: Any, frozen: bool) -> Any:
     if frozen:
         _freeze(cls, frozenset(names))
     if "__match_args__" not in body:
-        setattr(cls, "__match_args__", names)  # noqa: B010  mypy knows no class without it
+        setattr(cls, "__match_args__", names)  # noqa: B010  mypy: not all classes have it
     if "__replace__" in pattern.__dict__ and "__replace__" not in body:  # Python 3.13
         cls.__replace__ = pattern.__replace__
     if not cls.__doc__:
         cls.__doc__ = signature_text(cls)
     abc.update_abstractmethods(cls)
     return cls
+
+
+@contextlib.contextmanager
+def defining(cls: type) -> Iterator[None]:
+    """Raise errors about the fields of a class that is being defined with advice."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if "\n  at " in str(error):
+            raise
+        fix = "give every field after one with a default a default, too"
+        if "mutable default" in str(error):
+            fix = "use a tuple as the default, or dataclasses.field(default_factory=...)"
+        raise type(error)(f"{error} (fields of {cls.__name__}: {fix}){here()}") from None
 
 
 if TYPE_CHECKING:

@@ -11,13 +11,12 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from toile.engine.devices import Device, process_index
+from toile.engine.devices import MEMORY_KINDS, Device, process_index
 from toile.engine.records import dataclass
 from toile.engine.source import here
 
 Shape = tuple[int, ...]
 Index = tuple[slice, ...]
-MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
 
 
 class MemorySpace(enum.Enum):
@@ -135,6 +134,11 @@ class Sharding:
     def addressable_devices(self) -> set[Any]:
         """The devices that belong to this process."""
         return {d for d in self.device_set if d.process_index == process_index()}
+
+    @property
+    def _addressable_device_assignment(self) -> tuple[Any, ...]:
+        """The devices of this process in order; Orbax reads this private name of JAX."""
+        return tuple([d for d in self._device_assignment if d.process_index == process_index()])
 
     @property
     def has_addressable_devices(self) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import linecache
 import sys
 import threading
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -45,7 +46,7 @@ class Source:
         return Source(self.code, self.offset, line, self.backward)
 
     def in_backward(self) -> Source:
-        """The same location, for what the backward pass computes."""
+        """This location, as that of an operation in a backward pass."""
         return self if self.backward else Source(self.code, self.offset, self.of or self, True)
 
     @property
@@ -72,7 +73,7 @@ class Source:
 
 
 def in_backward(source: Source | None) -> Source | None:
-    """A location, if there is one, for what the backward pass computes."""
+    """A location, if there is one, as that of an operation in a backward pass."""
     return None if source is None else source.in_backward()
 
 
@@ -115,23 +116,17 @@ def module_path(module: Any = None) -> str:
     return f"\n  in module {module.scope.path_text} ({type(module).__name__})"
 
 
-def name_module(error: BaseException, module: Any) -> None:
-    """Add the module that was called to an error of the user's code."""
+def name_module(
+    error: BaseException, module: Any, args: tuple[Any, ...], advise: Callable[[], str]
+) -> None:
+    """Add the module that was called, and with what, to an error of the user's code."""
     tracebacks.expect_error()
     path = module_path(module)
     if path and "\n  in module " not in f"{error}" and not any(
         note.startswith("  in module ") for note in getattr(error, "__notes__", ())
     ):
-        error.add_note(path[1:] + _ADVICE.get(str(error), ""))
-
-
-# Errors of Python itself that have a known reason inside modules.
-_ADVICE = {
-    "'tuple' object has no attribute 'append'": (
-        "\n  (a module keeps lists as tuples: make the list first, as in layers = [...], and "
-        "assign it once in `setup`: self.layers = layers)"
-    ),
-}
+        given = ", ".join([describe(x) for x in args])
+        error.add_note(path[1:] + (f", called with {given[:_MOST]}" if given else "") + advise())
 
 
 def here() -> str:
@@ -158,10 +153,10 @@ def here() -> str:
 
 
 def _module_arguments(frames: list[FrameType]) -> str:
-    """What the module that is being called was called with, if there are arrays."""
+    """The arguments of the module that is being called, if they contain arrays."""
     for frame in frames:
         if frame.f_code.co_name == "_call_wrapped_method":
-            args = [a for a in frame.f_locals.get("args", ()) if hasattr(a, "shape")]
+            args = [a for a in frame.f_locals.get("args", ()) if hasattr(type(a), "shape")]
             given = ", ".join([describe(a) for a in args])
             return f", called with {given}" if given else ""
     return ""
@@ -174,7 +169,7 @@ def message(error: BaseException) -> str:
 
 # ----------------------------------------------------------------------------- the call that failed
 
-_describing = False  # reading the shape of a deleted array raises, which must not describe it again
+_describing = False  # the error that reading a deleted array raises must not describe it again
 
 
 def _call(frames: list[FrameType]) -> str:
@@ -207,7 +202,7 @@ def _public_name(frame: FrameType) -> str:
     if code in _names:
         return _names[code]
     root, _, inner = code.co_qualname.partition(".<locals>.")
-    if "name" in code.co_freevars:  # made from a table, by a function that got the name
+    if "name" in code.co_freevars:  # made from a table, by a function that was given the name
         root, inner = str(frame.f_locals.get("name", root)), ""
     if root.startswith("_") or "." in root or "<lambda>" in root:
         return ""
@@ -218,7 +213,7 @@ def _public_name(frame: FrameType) -> str:
         if path[i - 1] in _LAYERS or path[i - 1].startswith("_"):
             return ""
         public = hasattr(module, "__path__") and root in getattr(module, "__all__", ())
-        found = getattr(module, root, None) if public else None  # which may load it
+        found = getattr(module, root, None) if public else None  # this may load the attribute
         if found is not None and getattr(found, "__module__", home) == home:
             return ".".join(path[:i]) + "." + root + ("(...)" if inner else "")
     listed = root in frame.f_globals.get("__all__", ())
@@ -238,7 +233,7 @@ def _arguments(frame: FrameType) -> str:
         value = values.get(name)
         if i == count:
             shown += [describe(v) for v in value or ()]
-        elif value is not None and type(value) not in (bool, object):
+        elif value is not None and type(value) not in (bool, object) and describe(value):
             shown.append(f"{name}: {describe(value)}")
     text = ", ".join(shown)
     return text if len(text) <= _MOST else text[:_MOST] + " ..."
@@ -262,6 +257,8 @@ def describe(value: object, depth: int = 0) -> str:
     given = getattr(type(value), "in_errors", None)  # array-like objects describe themselves
     if given is not None:
         return given(value)
+    if hasattr(type(value), "_call_wrapped_method"):  # a module, whose attributes run `setup`
+        return type(value).__name__
     try:
         array: Any = value
         shape, dtype = array.shape, array.dtype

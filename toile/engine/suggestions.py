@@ -7,11 +7,12 @@ from collections.abc import Iterable
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that a misspelled name probably means; None if no known name is close."""
-    import difflib  # 2 ms that only an error needs
+    import difflib  # takes 2 ms, and only errors need it
 
     known = list(known)
     letters = sorted(name)
     near = difflib.get_close_matches(name, known, 5, 0.75)  # the best match first
+    near += [n for n in known if n.lower() == name.lower()]  # ReLU, for relu
     near += [n for n in known if len(n) == len(name) and sorted(n) == letters]  # nwe, for new
     return min(near, key=lambda n: (sorted(n) != letters, abs(len(n) - len(name))), default=None)
 

@@ -42,12 +42,14 @@ class State(threading.local):
     quiet: Callable[..., Any]
     # Jitted functions are traced inline, as part of the function that calls them.
     inlines: bool = False
-    # Replaces the user's frame while a backward pass creates equations for a forward one.
+    # The source of the equations that a backward pass creates, in place of the user's frame.
     source: Source | None = None
     # What `toile.debug.step` reports operations to, and the forward operation (a mark on a tape)
     # whose backward pass is running.
     stepper: Any = None
     mark: Any = None
+    # The number that was last read from a tracer, and the line that read it.
+    read: tuple[Any, Source | None] | None = None
     # The operation whose derivative is being computed; True after the operation itself has run.
     deriving: Operation | bool | None = None
     # The line whose derivative a rule that was written by a user computes.
@@ -138,7 +140,6 @@ class Array(_Methods):
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray: ...
         def __dlpack__(self, **kwargs: Any) -> Any: ...
         def __dlpack_device__(self) -> tuple[int, int]: ...
-        def item(self, *args: int) -> Any: ...
         def tolist(self) -> Any: ...
         def tobytes(self, order: str = "C") -> bytes: ...
         def devices(self) -> set[Any]: ...
@@ -150,6 +151,10 @@ class Array(_Methods):
         def delete(self) -> None: ...
         def on_device_size_in_bytes(self) -> int: ...
         def unsafe_buffer_pointer(self) -> int: ...
+
+    def item(self, *args: int) -> Any:
+        """Return the element as a Python number; each kind of array defines how."""
+        raise NotImplementedError(type(self).__name__)
 
 
 @contextmanager
@@ -218,7 +223,7 @@ def named_scope(name: str) -> Iterator[None]:
 
 
 def turns(order: Iterable[int]) -> Iterator[int]:
-    """The turns of a loop that runs in Python; `toile.debug.step` shows which one is running."""
+    """Iterate over `order` in a Python loop; `toile.debug.step` shows the current iteration."""
     stepper = state.stepper
     if stepper is None:
         yield from order
@@ -339,7 +344,9 @@ class Tracer(Array):
         return int(self._value("int"))
 
     def __float__(self) -> float:
-        return float(self._value("float"))
+        value = float(self._value("float"))
+        state.read = value, user_source()
+        return value
 
     def __complex__(self) -> complex:
         return complex(self._value("complex"))
@@ -352,7 +359,9 @@ class Tracer(Array):
 
     def item(self, *args: Any) -> Any:
         """Return the element as a Python number, if the tracer has values."""
-        return self._value("item").item(*args)
+        value = self._value("item").item(*args)
+        state.read = value, user_source()
+        return value
 
     def tolist(self) -> Any:
         """Return the elements as nested lists, if the tracer has values."""
@@ -427,7 +436,7 @@ class Tracer(Array):
 
 
 def _check_form(aval: Aval, wanted: str) -> None:
-    """Refuse conversions that no array of this shape and dtype has."""
+    """Refuse conversions that are impossible for every array of this shape and dtype."""
     if wanted == "index" and (aval.shape or aval.dtype.kind not in "iu"):
         raise TypeError(
             "Only integer scalar arrays can be converted to a scalar index. Needed an integer of "

@@ -5,8 +5,8 @@ Instead, an error that toile is about to raise (`here`), or that a function of t
 inside a transformation, calls `expect_error`. It watches the innermost frame of the user with
 Python's own tracing. When the error arrives there, toile's frames are removed below it, and the
 next frame of the user that called toile is watched. Watching ends with the first event that is not
-this error. A debugger or a coverage tool that traces already is left alone; tracebacks are then
-complete. May import nothing but the standard library.
+this error. If a debugger or a coverage tool is already tracing, it is left alone, and tracebacks
+are complete. May import nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MOST_REPEATED = 3  # frames of one line; deeper recursion is left out
 def users_frames(tb: TracebackType | None) -> TracebackType | None:
     """The traceback without toile's frames and without frames of libraries that toile called.
 
-    Of a line that recurs, the first calls and the last one remain. If methods of modules call each
+    If a line recurs, only its first calls and the last one remain. If methods of modules call each
     other, those of the innermost module remain: the error names the path to it."""
     entries: list[Entry] = []
     inside = False
@@ -112,6 +112,14 @@ def _without_repeats(entries: list[Entry]) -> list[Entry]:
     return kept
 
 
+def _quote_cause(error: BaseException) -> None:
+    """Add the text of toile's error to the error by which another library replaced it."""
+    cause = error.__cause__ or error.__context__
+    trace = None if cause is None else cause.__traceback__
+    if trace is not None and is_hidden(trace.tb_frame.f_code) and str(cause) not in str(error):
+        error.add_note(f"{type(cause).__name__}: {cause}")
+
+
 def tidy_causes(error: BaseException) -> None:
     """Filter the tracebacks of an error's causes; drop causes that never left toile."""
     seen = {id(error)}
@@ -135,7 +143,7 @@ def tidy_causes(error: BaseException) -> None:
 # ------------------------------------------------------------------------------ watching
 
 
-_MOST_CALLS = 8  # from the text of an error to its `raise`
+_MOST_CALLS = 8  # between the creation of the text of an error and its `raise`
 
 
 class _Watched(threading.local):
@@ -183,7 +191,7 @@ def _stop() -> None:
 
 
 def _called(frame: FrameType, event: str, arg: Any) -> None:
-    """A function is called; after too many calls, the error was caught or never raised."""
+    """A function is called; too many calls mean that the error was caught or never raised."""
     _watched.calls -= 1
     if _watched.calls < 0 and sys.exc_info()[1] is None:
         _stop()
@@ -195,6 +203,8 @@ def _arrived(frame: FrameType, event: str, arg: Any) -> None:
     if event != "exception":
         return
     _, error, tb = arg
+    if tb.tb_next is None:
+        _quote_cause(error)
     tb.tb_next = users_frames(tb.tb_next)
     tidy_causes(error)
     outer = _next_caller(frame)

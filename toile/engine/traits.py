@@ -19,7 +19,7 @@ class Traits:
     # ---- results
     # The result is the operand; only transformations before the compiler treat it specially.
     forwards_operand: ClassVar[bool] = False
-    # The results are the operands, and no equation moves across.
+    # The results are the operands, and no equation is moved across the operation.
     is_barrier: ClassVar[bool] = False
     # Equations with equal operands are still different values.
     is_distinct: ClassVar[bool] = False
@@ -57,7 +57,7 @@ class Traits:
     # Elements along `op.axes` are reduced to one; the operation's name says how.
     is_reduction: ClassVar[bool] = False
     sums_axes: ClassVar[bool] = False  # it is such a reduction, by addition
-    chooses_program: ClassVar[bool] = False  # it runs one of its Programs, by its first operand
+    chooses_program: ClassVar[bool] = False  # its first operand selects one of its Programs to run
     # It compares numbers, and complex ones have no order.
     needs_order: ClassVar[bool] = False
     # For one operand: op(x) + op(y) = op(x + y), which is less work.
@@ -72,19 +72,19 @@ class Traits:
     keeps_relative_errors: ClassVar[bool] = False
 
     # ---- loop nests
-    # `nest_node(b, member)`: the index of its node, made by the builder of a loop nest. None: it
-    # has no node of its own, and `lower` writes it if it works by element.
+    # `nest_node(b, member)`: the index of its node, made by the builder of a loop nest. None: the
+    # operation has no node of its own; if it works by element, `lower` writes it.
     nest_node: ClassVar[Any] = None
     # `picks(ins, out, innermost)`: whether a nest can read the first operand, which is in memory,
     # at places that are computed from the position and from the other operands; `innermost`: also
-    # along the innermost axis. None: it reads elsewhere in no case. `picked_maps(out)`: the maps of
-    # the operands, for the result's map.
+    # along the innermost axis. None: a nest never can. `picked_maps(out)`: the maps of the
+    # operands, for the result's map.
     picks: ClassVar[Any] = None
     picked_maps: ClassVar[Any] = None
     # Operands that are compiled into the code if they are literals.
     code_operands: ClassVar[tuple[int, ...]] = ()
-    # `domain_axes(group, m)`: the axes of a group's domain along those of the result, where `m` are
-    # those along the operand's axes, or None. None: a group cannot read through it.
+    # `domain_axes(group, m)`: the map of the result in the domain of a group, where `m` is the map
+    # of the operand; None if the domain cannot express it. None: a group cannot read through it.
     domain_axes: ClassVar[Any] = None
 
     # ---- kernels
@@ -117,8 +117,9 @@ class Traits:
     turns: Any = None
 
     # ---- devices of a mesh
-    # `together()`: the operation that does several equal ones in one exchange between devices;
-    # `begin(number)` and `end()` are its two halves. None: each one is its own exchange.
+    # `together()`: the operation that performs several equal operations in one exchange between
+    # devices; `begin(number)` and `end()` are its two halves. None: each operation is an exchange
+    # of its own.
     together: ClassVar[Any] = None
 
     # ---- passes
@@ -144,10 +145,13 @@ class Traits:
         """The axes of `bound` that a result varies over if the operands vary over `names`."""
         return names
 
-    # `with_index_tests(f, ins, e)`: how `compiler.index_tests`, which is `f`, adds an equation that
-    # checks indices, or whose Programs do. None: they are not tested.
+    # `with_index_tests(f, ins, e)`: adds an equation that checks indices, or whose Programs do, to
+    # the Program that `f` (in `compiler.index_tests`) makes. None: the indices are not tested.
     with_index_tests: ClassVar[Any] = None
-    # `value_range(r, e, out)`: see `primitives.integer_ranges`. None: other answers may say it.
+    # `sparse(f, *xs)`: the results for operands of which some are sparse, with the rules of `f` (in
+    # `experimental.sparse`). None: there is no rule.
+    sparse: ClassVar[Any] = None
+    # `value_range(r, e, out)`: see `primitives.integer_ranges`. None: other traits may give it.
     value_range: ClassVar[Any] = None
 
     def programs(self) -> Sequence[Any]:
@@ -164,8 +168,8 @@ class Traits:
         return False
 
     def with_swapped_sides(self, perm: Sequence[int]) -> Any:
-        """The product whose result is this one's with its axes in the order `perm`, if that only
-        swaps rows and columns; otherwise None."""
+        """The product that gives this product's result with its axes in the order `perm`, if that
+        only swaps rows and columns; otherwise None."""
         return None
 
     def within_rows(self, *avals: Any) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from toile.engine.errors import call_error
 from toile.engine.keypaths import DictKey, KeyPath
 from toile.engine.source import here
 from toile.engine.tracebacks import expect_error
@@ -49,7 +50,7 @@ _VISITORS: dict[type, Visitor] = {}
 
 
 class _DictOrder:
-    """Cached facts about one sequence of string keys: their order, the structures below.
+    """Cached facts about one sequence of string keys: their order and the structures below them.
 
     When the same structure is found several times in a row, code is compiled that flattens it in
     one pass. If structures alternate, the code is dropped after a few attempts.
@@ -291,14 +292,18 @@ def tree_map(
     {'a': 11, 'b': [22, 33]}
     """
     first, treedef = flatten(tree, is_leaf)
+    columns: list[Any] = []
     try:
         if not rest:
             return treedef.unflatten(list(map(f, first)))
         columns = _columns("tree_map tree", treedef, tree, rest, is_leaf)
         return treedef.unflatten(list(map(f, first, *columns)))
-    except Exception:
+    except Exception as error:
         expect_error()
-        raise
+        told = call_error(error, f, (*first[:1], *[row[0] for row in columns]))
+        if told is error:
+            raise
+        raise told from None
 
 
 def broadcast_prefix(
@@ -379,7 +384,8 @@ def register(
     """Register a type: values whose type is exactly `cls` become tree nodes."""
     known = NODE_TYPES.get(cls)
     if known is not None and known.kind != "namedtuple":
-        raise ValueError(f"Duplicate custom PyTreeDef type registration for {cls}.{here()}")
+        raise ValueError(f"Duplicate custom PyTreeDef type registration for {cls}: needed one "
+                         f"registration, got a second (remove one of them).{here()}")
     NODE_TYPES[cls] = NodeType(
         cls, "custom", flatten_func, unflatten_func, flatten_with_keys, fields
     )

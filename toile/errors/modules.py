@@ -210,10 +210,10 @@ class CallCompactUnboundModuleError(FlaxError):
         model.apply(variables, x)
     """
 
-    def __init__(self, module: str = "") -> None:
+    def __init__(self, module: str = "", fix: str = "") -> None:
         super().__init__(
             f"Can't call compact methods on unbound modules{f' ({module})' if module else ''}",
-            "write variables = model.init(key, x) once and y = model.apply(variables, x), or"
+            fix or "write variables = model.init(key, x) once and y = model.apply(variables, x), or"
             " model.bind(variables)(x)",
         )
 

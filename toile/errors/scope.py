@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from toile.engine.source import describe
 from toile.errors.base import FlaxError
 
 
@@ -78,11 +80,16 @@ class ApplyScopeInvalidVariablesTypeError(FlaxError):
         nn.Dense(3).apply({"params": params}, jnp.ones((2, 4)))
     """
 
-    def __init__(self) -> None:
+    def __init__(self, variables: Any = None) -> None:
+        fix = "write apply({'params': params}, ...)"
+        if isinstance(variables, tuple):
+            fix = "pass variables, the second value of the pair that init_with_output returned"
+        elif hasattr(variables, "opt_state"):
+            fix = "write apply({'params': state.params}, ...)"
         super().__init__(
             "The first argument passed to an apply function should be a dictionary of collections."
-            " Each collection should be a dictionary with string keys.",
-            "write apply({'params': params}, ...)",
+            f" Each collection should be a dictionary with string keys. Got {describe(variables)}.",
+            fix,
         )
 
 
@@ -167,11 +174,20 @@ class ScopeCollectionNotFound(FlaxError):
     """
 
     def __init__(self, col_name: str, var_name: str, scope_path: str) -> None:
+        fix = (
+            f"pass it as apply({{{col_name!r}: {col_name}, ...}}, ...), or let it be created with"
+            f" apply(..., mutable=[{col_name!r}])"
+        )
+        lifted = re.findall(r"\b(scan|vmap)\(", scope_path)
+        if lifted:
+            fix = (
+                f"name the collection in the call of nn.{lifted[-1]}, as in variable_axes="
+                f"{{{col_name!r}: 0}}, split_rngs={{{col_name!r}: True}}; if it is there, {fix}"
+            )
         super().__init__(
             f'Tried to access "{var_name}" from collection "{col_name}" in "{scope_path}" but the'
             " collection is empty.",
-            f"pass it as apply({{{col_name!r}: {col_name}, ...}}, ...), or let it be created with"
-            f" apply(..., mutable=[{col_name!r}])",
+            fix,
         )
 
 

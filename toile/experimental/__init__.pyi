@@ -14,6 +14,7 @@ from toile.experimental import (
     ode as ode,
     pjit as pjit,
     shard_map as shard_map,
+    sparse as sparse,
 )
 
 def disable_x64() -> Override: ...

@@ -177,6 +177,7 @@ from toile.lax.collectives import (
     psum_scatter as psum_scatter,
     pswapaxes as pswapaxes,
     pvary as pvary,
+    ragged_all_to_all as ragged_all_to_all,
 )
 from toile.lax.comparisons import (
     bitwise_and as bitwise_and,

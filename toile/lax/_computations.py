@@ -17,6 +17,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.avals import Aval
+from toile.engine.conversion import as_array
 from toile.engine.errors import shape_error
 from toile.engine.program import Program, evaluate
 from toile.engine.source import here
@@ -153,8 +154,13 @@ def apply_scalar(program: Program, consts: Sequence[Any], xs: Sequence[Any]) -> 
     return [reshape(bdim_at(o, d, size), shape) for o, d in zip(outs, found, strict=True)]
 
 
-def operands_and_inits(name: str, xs: Any, inits: Any) -> tuple[list[Any], list[Any], Any]:
-    """Flat operands of one shape, their scalar initial values, and the structure of both."""
+def operands_and_inits(
+    name: str, xs: Any, inits: Any, fun: Any = None
+) -> tuple[list[Any], list[Any], Any]:
+    """Flat operands of one shape, their scalar initial values, and the structure of both.
+
+    An initial value of another dtype than its operand is accepted if it is the identity element of
+    `fun`, such as -inf for the maximum of integers."""
     flat, tree = flatten(xs)
     starts, init_tree = flatten(inits)
     if not flat:
@@ -164,7 +170,9 @@ def operands_and_inits(name: str, xs: Any, inits: Any) -> tuple[list[Any], list[
                          f"and {init_tree}{here()}")
     arrays, values = [], []
     for i, (x, v) in enumerate(zip(flat, starts, strict=True)):
-        a, v = operands(name, (operand(name, x, i), v))
+        a = operand(name, x, i)
+        v = _identity_of_other_dtype(fun, v, a) if len(flat) == 1 else v
+        a, v = operands(name, (a, v))
         v = _as_weak_as(v, starts[i])
         arrays.append(a)
         values.append(v)
@@ -180,6 +188,19 @@ def operands_and_inits(name: str, xs: Any, inits: Any) -> tuple[list[Any], list[
     if any(a.shape != arrays[0].shape for a in arrays):
         raise shape_error(name, "operands of one shape", avals)
     return arrays, values, tree
+
+
+def _identity_of_other_dtype(fun: Any, init: Any, x: Any) -> Any:
+    """The initial value; if it is the identity of `fun` for another dtype, the one for `x`."""
+    kind = _FUNCTIONS.get(fun) if _hashable(fun) else None
+    if kind is None or not isinstance(init, (int, float, np.generic, np.ndarray, ConcreteArray)):
+        return init
+    value = as_array(init)
+    if value.shape or value.dtype == x.dtype or dtypes.is_extended(x.dtype):
+        return init
+    if kind in ("and", "or", "xor") and dtypes.kind(value.dtype) not in "iub":
+        return init
+    return np.asarray(identity(kind, x.dtype), x.dtype) if is_identity(kind, value) else init
 
 
 def _as_weak_as(value: Any, given: Any) -> Any:

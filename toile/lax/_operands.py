@@ -24,8 +24,8 @@ from toile.engine.conversion import as_array
 from toile.engine.errors import axis_error, shape_value_error
 from toile.engine.platform_registry import registry
 from toile.engine.promotion import KIND_LETTERS, NARROW_INTEGERS, NARROWED
-from toile.engine.source import here
-from toile.engine.trace import state
+from toile.engine.source import describe, here, message
+from toile.engine.trace import Tracer, state
 from toile.primitives.families import broadcast_in_dim
 
 if TYPE_CHECKING:
@@ -144,23 +144,46 @@ def ints(values: Any) -> tuple[int, ...]:
     return tuple(map(operator.index, values))
 
 
+def one_or_more(values: Any) -> tuple[Any, ...]:
+    """The elements of a sequence or of a 1D array of integers, or a tuple of the value itself."""
+    if isinstance(values, (np.ndarray, Array)):
+        several = values.ndim == 1 and (not values.size or dtypes.kind(values.dtype) in "iu")
+    else:
+        several = np.iterable(values)
+    return tuple(values) if several else (values,)
+
+
 def axis_of(axis: Any, ndim: int, name: str = "axis") -> int:
     """A nonnegative axis number of an array of rank `ndim`."""
     if type(axis) is not int:
-        axis = _integer(axis, name)
+        axis = integer(axis, name)
     if -ndim <= axis < ndim:
         return axis + ndim if axis < 0 else axis
     raise axis_error(axis, ndim, name)
 
 
-def _integer(axis: Any, name: str = "axis") -> int:
-    """An axis as a Python int."""
+def integer(value: Any, name: str) -> int:
+    """An argument as a Python int; `name` is what errors call it."""
     try:
-        return operator.index(axis)
+        return operator.index(value)
     except TypeError as error:
-        if isinstance(axis, Array):
+        if isinstance(value, Tracer):
             raise
-        raise TypeError(f"{name}: needed an integer, got {axis!r}: {error}{here()}") from None
+        raise integer_error(error, value, name) from None
+
+
+def integer_error(error: TypeError, value: Any, name: str) -> TypeError:
+    """The error for an argument that is no integer, from Python's error."""
+    advice = "pass one number"
+    if isinstance(value, (float, np.floating)):
+        advice = "convert it with int, or divide with // instead of /"
+    elif getattr(value, "ndim", 0):
+        advice = "pass several arrays as one list, or use a function of two, such as maximum"
+    elif isinstance(value, Array):
+        advice = "convert it with int(x)"
+    told = message(error).partition(": got ")[0]  # without what arrays say about themselves
+    return TypeError(f"{told}: needed an integer for {name}, got {describe(value)} "
+                     f"({advice}){here()}")
 
 
 def axes_of(name: str, axes: Any, x: Any) -> tuple[int, ...]:

@@ -11,15 +11,16 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.annotations import Array, PyTree
+from toile.engine.annotations import Array, ArrayLike, PyTree
 from toile.engine.conversion import from_numpy
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.trace import axis_size as _bound_size
 from toile.engine.trace import state
 from toile.engine.trees import tree_map
 from toile.lax import gathers
 from toile.lax._traced_functions import leaf
 from toile.parallel.varying_values import Varying, mode
+from toile.primitives.bits import and_, ge, lt
 from toile.primitives.collectives import (
     AllGather,
     AllReduce,
@@ -40,12 +41,15 @@ from toile.primitives.families import (
     reduce_sum,
     reshape,
     scalar,
+    sub,
 )
 from toile.primitives.reductions import ReduceMax, ReduceMin
+from toile.primitives.shapes import iota
 
 __all__ = [
     "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "pmax", "pmean",
     "pmin", "ppermute", "pshuffle", "psum", "psum_scatter", "pswapaxes", "pvary",
+    "ragged_all_to_all",
 ]
 
 AxisNames: TypeAlias = Hashable | Sequence[Hashable]
@@ -357,6 +361,86 @@ def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: in
     return tree_map(one, x)
 
 
+def ragged_all_to_all(
+    operand: ArrayLike, output: ArrayLike, input_offsets: ArrayLike, send_sizes: ArrayLike,
+    output_offsets: ArrayLike, recv_sizes: ArrayLike, *, axis_name: AxisNames,
+    axis_index_groups: Groups = None,
+) -> Array:
+    """Send slices of different sizes to the positions along a named axis.
+
+    `input_offsets`, `send_sizes`, `output_offsets` and `recv_sizes` have `k` entries for each
+    position. The entries `j*k, ..., (j+1)*k - 1` describe the slices that are sent to position `j`.
+
+    Args:
+        operand: array of shape `(n, ...)` that contains the slices to send.
+        output: array of shape `(m, ...)` into which the received slices are written.
+        input_offsets: for each slice, its first row in `operand`.
+        send_sizes: for each slice, its number of rows.
+        output_offsets: for each slice, the row of the receiver's `output` where it is written.
+        recv_sizes: for each slice that is received, its number of rows.
+        axis_name: the name of the axis, or a tuple of names. If it is a tuple, the named axes are
+            treated as one axis.
+        axis_index_groups: groups of positions along the named axis, all of the same size; if given,
+            slices are exchanged only within each group. If `axis_index_groups` is None, all
+            positions form one group.
+
+    Returns:
+        A copy of `output` with the received slices.
+
+    Raises:
+        ValueError: the four arrays are not one-dimensional arrays of integers of the same length,
+            or this length is not a multiple of the size of the named axis.
+
+    Differences:
+        `recv_sizes` is not used: the sizes are those that the senders give. JAX supports this
+        function only on GPUs and TPUs. Here, every position receives the whole operands.
+
+    >>> send = jnp.array([[1, 2], [1, 1]])  # the first sends one row, then two
+    >>> exchange = lambda x, starts, sizes, places: lax.ragged_all_to_all(
+    ...     x, jnp.zeros(4, "int32"), starts, sizes, places, sizes, axis_name="i")
+    >>> toile.vmap(exchange, axis_name="i")(
+    ...     jnp.array([[1, 2, 2], [3, 4, 0]]), jnp.array([[0, 1], [0, 1]]), send,
+    ...     jnp.array([[0, 0], [1, 2]]))
+    Array([[1, 3, 0, 0],
+           [2, 2, 4, 0]], dtype=int32)
+    """
+    x, out = leaf(operand), leaf(output)
+    given = {"input_offsets": input_offsets, "send_sizes": send_sizes,
+             "output_offsets": output_offsets, "recv_sizes": recv_sizes}
+    tables = [_slice_table(name, leaf(v)) for name, v in given.items()]
+    size = len(axis_index_groups[0]) if axis_index_groups else check_bound(_names(axis_name))
+    count = tables[0].shape[0]
+    if any(t.shape != (count,) for t in tables) or count % size:
+        raise ValueError(f"ragged_all_to_all: needed offsets and sizes of the same length, a "
+                         f"multiple of the axis size {size}, got {describe(tables)}{here()}")
+    starts, sizes, places = (
+        all_to_all(t, axis_name, 0, 0, axis_index_groups=axis_index_groups, tiled=True)
+        for t in tables[:3])
+    rows = x.shape[0]
+    sources = all_gather(x, axis_name, axis_index_groups=axis_index_groups)
+    sources = broadcast_in_dim(sources, (size, count // size, *x.shape),
+                               (0, *range(2, x.ndim + 2)))
+    wide = lambda v: broadcast_in_dim(v, (count, rows), (0,))
+    row = broadcast_in_dim(iota(tables[0].dtype, (rows,)), (count, rows), (1,))
+    nth = sub(row, wide(starts))
+    inside = and_(ge(nth, full_like(nth, 0)), lt(nth, wide(sizes)))
+    places = select(inside, add(nth, wide(places)), full_like(nth, out.shape[0]))
+    numbers = gathers.ScatterDimensionNumbers(tuple(range(1, x.ndim)), (0,), (0,))
+    return gathers.scatter(out, reshape(places, (count * rows, 1)),
+                           reshape(sources, (count * rows, *x.shape[1:])), numbers, mode="drop")
+
+
+def _slice_table(name: str, v: Any) -> Any:
+    """An array of offsets or sizes, as int32."""
+    if dtypes.kind(v.dtype) not in "iu":
+        raise ValueError(f"ragged_all_to_all {name} must be integer type: got "
+                         f"{describe(v)}{here()}")
+    if v.ndim != 1 or not v.shape[0]:
+        raise ValueError(f"ragged_all_to_all {name} must be rank 1 with positive dimension size, "
+                         f"but got shape {v.shape}{here()}")
+    return convert(v, np.dtype(np.int32))
+
+
 def _exchanged(v: Any, names: tuple[Any, ...]) -> Any:
     """Send row i of `v` to example i over several axes; row j of the result is from example j."""
     grid = reshape(v, (*map(_bound_size, names), *v.shape[1:]))
@@ -489,7 +573,7 @@ def pbroadcast(x: PyTree, axis_name: AxisNames, source: int) -> PyTree:
 
 
 def axis_index(axis_name: AxisNames) -> Array:
-    """Return the position of this example or device along a named axis.
+    """Return the position of the current example (in `vmap`) or device along a named axis.
 
     Args:
         axis_name: the name of the axis, or a tuple of names. If it is a tuple, the named axes are

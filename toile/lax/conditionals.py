@@ -101,7 +101,8 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> 
             f"or select values with toile.numpy.where(pred, x, y)){here()}"
         )
     if pred is None:
-        raise TypeError("cond predicate is None" + here())
+        raise TypeError("cond predicate is None: needed a bool or a number (give it a value: a "
+                        f"function that does not return one returns None){here()}")
     try:
         aval = aval_of(pred)
     except TypeError as e:
@@ -154,8 +155,12 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], *operands: 
     [3.0, 9.0, 27.0, 27.0]
     """
     operands = _all_operands(operands, operand)
-    if not all(callable(b) for b in branches):
-        raise TypeError("lax.switch: branches argument should be a sequence of callables." + here())
+    if not np.iterable(branches) or not all(callable(b) for b in branches):
+        said = "" if np.iterable(branches) else (
+            f"'{type(branches).__name__}' object is not iterable: ")
+        raise TypeError(f"{said}lax.switch: branches argument should be a sequence of callables, "
+                        f"got {describe(branches)} (pass one list of functions, or select values "
+                        f"with toile.numpy.choose){here()}")
     try:
         aval = aval_of(index)
     except TypeError as e:
@@ -164,7 +169,8 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], *operands: 
                             f"{here()}") from e
         raise TypeError(f"Index type must be an integer, got {index}.{here()}") from e
     if aval.shape:
-        raise TypeError(f"Branch index must be scalar, got {index} of shape {aval.shape}.{here()}")
+        raise TypeError(f"Branch index must be scalar, got {index} of shape "
+                        f"{aval.shape} (index it, or use toile.vmap).{here()}")
     if dtypes.kind(aval.dtype) not in "iu":
         raise TypeError(f"Index type must be an integer, got {describe(index)} as "
                         f"{dtypes.name_of(aval.dtype)} (needed int32){here()}")

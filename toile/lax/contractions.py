@@ -23,7 +23,7 @@ from toile.engine.errors import shape_error
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.lax import comparisons, elementwise, shapes
-from toile.lax._operands import ints, operand, user_dtype
+from toile.lax._operands import ints, one_or_more, operand, user_dtype
 from toile.primitives.contractions import LETTERS, dot_operation
 from toile.primitives.cumulative import Cumsum
 from toile.primitives.elementwise import convert
@@ -332,7 +332,7 @@ def _dot_general(name: str, lhs: Any, rhs: Any, numbers: Any, precision: Any,
         preferred = user_dtype(preferred, name)
     types = (x.shape, x.dtype, x.weak_type, y.shape, y.dtype, y.weak_type)
     (lc, rc), (lb, rb) = numbers
-    dims = ints(lc), ints(rc), ints(lb), ints(rb)
+    dims = tuple([ints(one_or_more(axes)) for axes in (lc, rc, lb, rb)])
     op, common = _dot_plan(name, types, dims, preferred, canonicalize_precision(precision))
     if x.dtype != y.dtype:
         x, y = convert(x, common), convert(y, common)

@@ -106,9 +106,9 @@ def _converted(data: Any, new: Any, weak: bool) -> Any:
 
 def _from_other(x: Any, new: Any, weak: bool, warn: bool) -> Any:
     """Convert a value that is not an `Array`."""
-    if not hasattr(x, "__jax_array__") and isinstance(x, _NUMBERS):
+    if getattr(x, "__jax_array__", None) is None and isinstance(x, _NUMBERS):
         return _from_number(x, new, weak)
-    x = x.__jax_array__() if hasattr(x, "__jax_array__") else as_array(x)
+    x = x.__jax_array__() if getattr(x, "__jax_array__", None) is not None else as_array(x)
     return _convert_element_type(x, new, weak, None, warn)
 
 

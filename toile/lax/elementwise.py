@@ -63,7 +63,7 @@ def neg(x: ArrayLike) -> Array:
 def sign(x: ArrayLike) -> Array:
     """Compute the sign of each element: -1, 0 or 1.
 
-    For a complex number `x`, the result is `x / |x|`. For NaN, it is NaN.
+    For a nonzero complex number `x`, the result is `x / |x|`. For NaN, it is NaN.
 
     Args:
         x: array or number of a numeric dtype (not bool).

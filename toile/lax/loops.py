@@ -19,7 +19,7 @@ from toile.control.while_loop import While
 from toile.engine import config, dtypes
 from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.avals import Aval, aval_of
-from toile.engine.errors import ConcretizationTypeError, call_error, conversion_error
+from toile.engine.errors import ConcretizationTypeError, call_error, called, conversion_error
 from toile.engine.source import describe, here
 from toile.engine.trace import Tracer, state, turns
 from toile.engine.trees import flatten, structure, tree_map, unflatten
@@ -160,7 +160,8 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
     for x in rows:
         if not hasattr(x, "shape") or not x.shape:
             raise ValueError("scan got value with no leading axis to scan over: needed arrays of "
-                             f"rank >= 1 in xs, got {aval_of(x).str_short()}{here()}")
+                             f"rank >= 1 in xs, got {aval_of(x).str_short()} (to repeat f, "
+                             f"pass None and length=...){here()}")
     sizes = {x.shape[0] for x in rows}
     if isinstance(length, Tracer) and length.concrete() is None:
         raise conversion_error(length, "the `length` argument to scan (use while_loop or fori_loop "
@@ -495,7 +496,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool
         leaves = [Rev((axis,))(x) for x in leaves]
 
     def combine(a: list[Any], b: list[Any]) -> list[Any]:
-        out = fn(unflatten(tree, a), unflatten(tree, b))
+        out = called(fn, (unflatten(tree, a), unflatten(tree, b)))
         return [leaf(x) for x in flatten(out)[0]]
 
     outs = _prefixes(combine, leaves, axis)

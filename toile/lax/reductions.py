@@ -256,7 +256,7 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
     >>> lax.reduce((values, places), (-jnp.inf, -1), larger, (0,))
     (Array(7., dtype=float32), Array(1, dtype=int32))
     """
-    xs, inits, tree = operands_and_inits("reduce", operands, init_values)
+    xs, inits, tree = operands_and_inits("reduce", operands, init_values, computation)
     axes = axes_of("reduce", dimensions, xs[0])
     combine = Computation("reduce", computation, tree, [i.aval for i in inits])
     if combine.kind is not None:
@@ -270,7 +270,8 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
     folded = _folded(combine, [_rows(x, axes) for x in xs])
     if folded is None:
         return unflatten(tree, [settle_weak(s, x) for s, x in zip(starts, xs, strict=True)])
-    return unflatten(tree, combine(starts, folded))
+    outs = combine(starts, folded)
+    return unflatten(tree, [settle_weak(o, x) for o, x in zip(outs, xs, strict=True)])
 
 
 def _rows(x: Any, axes: tuple[int, ...]) -> Any:

@@ -14,7 +14,7 @@ from toile.engine import dtypes
 from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.lax import elementwise
-from toile.lax._operands import axis_of, operand, prepared
+from toile.lax._operands import axis_of, integer, operand, prepared
 from toile.primitives.sorts import Sort, TopK
 
 __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
@@ -100,7 +100,7 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True)
     [Array([40, 30], dtype=int32), Array([1, 3], dtype=int32)]
     """
     x = _operand("top_k", operand)
-    count = operator.index(k)
+    count = integer(k, "k")
     if count < 0:
         raise ValueError(f"k argument to top_k must be nonnegative, got {k}{here()}")
     axis = axis_of(axis, x.ndim)

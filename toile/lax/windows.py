@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine import dtypes
 from toile.engine.annotations import PyTree
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
@@ -138,7 +139,7 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
     >>> lax.reduce_window(jnp.array([1.0, 5.0, 2.0]), -jnp.inf, lax.max, (2,), padding="SAME")
     Array([5., 5., 2.], dtype=float32)
     """
-    xs, inits, tree = operands_and_inits("reduce_window", operand, init_value)
+    xs, inits, tree = operands_and_inits("reduce_window", operand, init_value, computation)
     combine = Computation("reduce_window", computation, tree, [i.aval for i in inits])
     fields = _geometry(xs[0].shape, window_dimensions, window_strides, padding, base_dilation,
                        window_dilation)
@@ -146,12 +147,15 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
     whole = prepared(windows.ReduceWindowSum, fields, xs[0].shape, _FLOAT)
     shape = whole.infer(Aval(xs[0].shape, _FLOAT)).shape
     kind = combine.kind if combine.kind in _WINDOWS else None
+    if kind in ("max", "min") and dtypes.kind(xs[0].dtype) == "c":
+        kind = None
     if kind is not None:
         (x,), (init,) = xs, inits
         out = prepared(_WINDOWS[kind], fields, x.shape, x.dtype)(x)
         out = settle_weak(out, init) if is_identity(kind, init) else COMBINE[kind](out, init)
         return unflatten(tree, [out])
-    return unflatten(tree, _folded(combine, xs, inits, fields, shape))
+    outs = _folded(combine, xs, inits, fields, shape)
+    return unflatten(tree, [settle_weak(o, x) for o, x in zip(outs, xs, strict=True)])
 
 
 def _folded(combine: Computation, xs: list[Any], inits: list[Any], fields: Any,

@@ -7,7 +7,7 @@ attend to a key.
 from collections.abc import Callable
 
 from toile import numpy as jnp
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.typing import Array, Dtype
 
 __all__ = ["combine_masks", "make_attention_mask", "make_causal_mask"]
@@ -68,6 +68,12 @@ def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.flo
            [ True,  True, False],
            [ True,  True,  True]], dtype=bool)
     """
+    if not hasattr(x, "shape"):
+        raise AttributeError(
+            f"{type(x).__name__!r} object has no attribute 'shape': make_causal_mask needed an "
+            f"array of shape (*batch, length), got {describe(x)} (write jnp.ones((1, length)))"
+            f"{here()}"
+        )
     positions = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype=jnp.int32), x.shape)
     return make_attention_mask(
         positions, positions, jnp.greater_equal, extra_batch_dims=extra_batch_dims, dtype=dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.linen.methods import compact
 from toile.linen.module import Module
 
@@ -43,6 +43,12 @@ class Sequential(Module):
                 f"'layers' must be a sequence, got '{type(self.layers).__name__}' "
                 f"(write Sequential([a, b])).{here()}"
             )
+        for layer in self.layers:
+            if isinstance(layer, type) and issubclass(layer, Module):
+                raise TypeError(
+                    f"Sequential: needed layers, got the class {layer.__name__} in "
+                    f"{describe(self.layers)} (make a layer: {layer.__name__}(...)){here()}"
+                )
         super().__post_init__()
 
     @compact

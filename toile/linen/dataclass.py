@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from toile import errors
-from toile.engine.records import method, signature_text
+from toile.engine.records import defining, method, signature_text
+from toile.engine.source import here
 from toile.linen.adoption import is_plain, look_inside
 from toile.linen.context import unspecified_parent
 from toile.linen.kw_only_dataclasses import add_fields, field, keep_kw_only
@@ -58,7 +59,8 @@ def _add_methods(cls: Any, kw_only: bool, own_post_init: bool) -> None:
     own = cls.__dict__
     own_init, own_hash, own_doc = "__init__" in own, "__hash__" in own, cls.__doc__
     cls.__doc__ = own_doc or "fields"
-    dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+    with defining(cls):
+        dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
     noted = cls.__dataclass_params__
     noted.init, noted.eq, noted.unsafe_hash = True, True, not own_hash
     fields = cls.__dataclass_fields__
@@ -125,7 +127,10 @@ def _check_order(fields: list[Any]) -> None:
         if f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING:
             optional = True
         elif optional:
-            raise TypeError(f"non-default argument {f.name!r} follows default argument")
+            raise TypeError(
+                f"non-default argument {f.name!r} follows default argument: needed the fields "
+                f"without a default first (move {f.name!r} up, or give it a default){here()}"
+            )
 
 
 def _candidates(cls: type, fields: list[Any]) -> list[str]:

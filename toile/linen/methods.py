@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from toile import errors
 from toile.engine.source import here, name_module
+from toile.linen.advice import advice
 from toile.linen.context import function_name
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -133,7 +134,9 @@ def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return args[0]._call_wrapped_method(fun, name, is_compact, args[1:], kwargs)
             except Exception as error:
-                name_module(error, args[0])
+                given = args[1:]
+                name_module(error, args[0], given, functools.partial(
+                    advice, error, args[0], fun, given, kwargs))
                 raise
         return fun(*args, **kwargs)
 

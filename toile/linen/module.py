@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
@@ -19,6 +20,7 @@ from toile import errors, random
 from toile.api.programs import eval_shape
 from toile.configurations import config
 from toile.core.scope import Scope
+from toile.engine.foreign_names import method_instead
 from toile.engine.lazy import attach_table
 from toile.engine.locks import loading
 from toile.engine.source import here
@@ -154,9 +156,16 @@ class _NoAttribute(AttributeError):
                 "x)`; PyTorch calls it forward), or name another method: init(key, x, "
                 "method='forward')"
             )
-        elif near:
+        elif method_instead(name, "module") and not _in_setup(module, name):
+            text += method_instead(name, "module")
+        elif near and (module.scope is not None or not _in_setup(module, name)):
             text += near
-        elif module.scope is None:
+        elif module.scope is not None:
+            text += (
+                f" Needed a field, a method or an attribute that setup assigns: write self.{name} "
+                f"= ... in a method `setup` of {cls}"
+            )
+        else:
             text += (
                 f" If \"{name}\" is defined in '.setup()', remember these fields are only "
                 "accessible from inside 'init' or 'apply': this module is unbound, it has fields "
@@ -164,6 +173,12 @@ class _NoAttribute(AttributeError):
                 f"model.{name}"
             )
         return text + self.place
+
+
+def _in_setup(module: Module, name: str) -> bool:
+    """Whether the code of `setup` mentions a name."""
+    setup = inspect.unwrap(type(module).setup)
+    return name in getattr(getattr(setup, "__code__", None), "co_names", ())
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field, kw_only_dataclasses.field))
@@ -435,7 +450,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
                 state.setup_called = SetupState.DONE
         if is_compact:
             if self.scope is None:
-                raise errors.CallCompactUnboundModuleError()
+                raise errors.CallCompactUnboundModuleError(fix=self._how_to_bind())
             ends_naming = not state.in_compact_method
             state.in_compact_method = True
         context.module_stack.append(self)
@@ -454,6 +469,20 @@ class Module(Functional, Variables, Summarized, ModuleBase):
                 self.__dict__["scope"] = self.scope.rewound()
             if ends_naming:
                 state.reset()
+
+    def _how_to_bind(self) -> str:
+        """For an error: how a module that is not bound becomes part of the one that runs."""
+        cls, outer = type(self).__name__, context.module_stack[-1]
+        if "_id" not in self.__dict__:
+            return f"end {cls}.__post_init__ with super().__post_init__()"
+        if outer is None:
+            return ""
+        if outer._state.in_setup:
+            return f"assign the {cls} to self in setup, and call it in another method"
+        return (
+            f"{cls} is no part of {type(outer).__name__}: make it in this method with @nn.compact, "
+            "assign it to self in setup, or pass it as a field"
+        )
 
     def _enter_setup(self) -> bool:
         """Mark `setup` as running; True if it was not running already."""

@@ -14,6 +14,7 @@ from toile.core.frozen_dict import FrozenDict
 from toile.core.rng import is_valid_rng
 from toile.core.scope import Scope
 from toile.engine.source import describe, here, is_internal
+from toile.engine.trace import Array
 from toile.linen.adoption import freeze_attr, is_plain, map_leaves
 from toile.linen.context import context, unspecified_parent
 from toile.linen.methods import unbound_function
@@ -152,7 +153,22 @@ class Functional:
         Functional._module_checks(self)
         rngs = self._streams(rngs)
         run = init_with_output(self._method(method, False), self, mutable, capture_intermediates)
-        return run(rngs, *args, **kwargs)
+        result = run(rngs, *args, **kwargs)
+        if method is None and isinstance(result[0], Functional):
+            self._refuse_uncalled(result[0])
+        return result
+
+    def _refuse_uncalled(self, layer: Functional) -> None:
+        """Raise an error if a call returned a layer that was made with its input as a field."""
+        for name in layer._own_fields:
+            value = layer.__dict__.get(name)
+            if isinstance(value, Array):
+                kind = type(layer).__name__
+                raise TypeError(
+                    f"{type(self).__name__}: needed the result of a layer, got the layer {kind} "
+                    f"itself, made with {name}={describe(value)} (give the input in a second call: "
+                    f"{kind}({name}=...)(x)){here()}"
+                )
 
     @api_boundary
     def init(

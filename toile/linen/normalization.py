@@ -64,6 +64,12 @@ def _normalized(
     features: tuple[int, ...], sizes: tuple[int, ...], use_bias: bool,
 ) -> Any:  # fmt: skip
     """Call `normalized` with parameters of shape `sizes`, and convert to the layer's dtype."""
+    if layer.epsilon.__class__ is int and layer.epsilon >= 1:
+        kind = type(layer).__name__
+        raise ValueError(
+            f"{kind}: needed a small epsilon, got epsilon={layer.epsilon} for an input of shape "
+            f"{x.shape} (the number of features is inferred: write {kind}()){here()}"
+        )
     scale = bias = None
     if layer.use_scale:
         scale = _parameter(layer, "scale", layer.scale_init, sizes, x.shape, features)
@@ -187,6 +193,12 @@ class BatchNorm(Module):
         use_running_average = merge_param(
             "use_running_average", self.use_running_average, use_running_average
         )
+        if use_running_average.__class__ is int and use_running_average > 1:
+            raise ValueError(
+                "BatchNorm: needed True or False for use_running_average, got "
+                f"{use_running_average} (the number of features is inferred: write "
+                f"BatchNorm(use_running_average=not train)){here()}"
+            )
         x = jnp.asarray(x)
         features = canonical_axes(x.ndim, self.axis)
         axes = tuple(i for i in range(x.ndim) if i not in features)

@@ -13,6 +13,7 @@ from toile import random, tree
 from toile.core.filters import CollectionFilter, PRNGSequenceFilter
 from toile.core.frozen_dict import FrozenDict
 from toile.core.lift import InOutScanAxis
+from toile.engine.source import describe, here
 from toile.linen import recurrent_cells as _cells
 from toile.linen import transforms
 from toile.linen.methods import compact, nowrap
@@ -33,6 +34,23 @@ Output = Any
 
 def _given(option: bool | None, default: bool) -> bool:
     return default if option is None else option
+
+
+def _feature_axes(cell: Any) -> int:
+    """The number of feature axes of a cell."""
+    needed = "RNN needed a cell, got"
+    if isinstance(cell, type):
+        raise TypeError(
+            f"{needed} the class {cell.__name__} (make a cell first: nn.RNN(nn.LSTMCell(features)))"
+            f"{here()}"
+        )
+    if not hasattr(cell, "num_feature_axes"):
+        raise AttributeError(
+            f"{type(cell).__name__!r} object has no attribute 'num_feature_axes': {needed} "
+            f"{describe(cell)} (write nn.RNN(nn.LSTMCell(features))){here()}"
+        )
+    found: int = cell.num_feature_axes
+    return found
 
 
 class RNN(Module):
@@ -114,11 +132,19 @@ class RNN(Module):
         time_major = _given(time_major, self.time_major)
         reverse = _given(reverse, self.reverse)
         keep_order = _given(keep_order, self.keep_order)
-        feature_axes = self.cell.num_feature_axes
+        feature_axes = _feature_axes(self.cell)
         time_axis = 0 if time_major else inputs.ndim - (feature_axes + 1)
         if time_axis < 0:
             time_axis += inputs.ndim
         batch = inputs.shape[1:-feature_axes] if time_major else inputs.shape[:time_axis]
+        if seq_lengths is not None:
+            sizes = zip(jnp.shape(seq_lengths)[::-1], batch[::-1], strict=False)
+            if any(n not in (1, size) for n, size in sizes):
+                raise ValueError(
+                    f"RNN: needed a length for each sequence, seq_lengths of shape {batch}, got "
+                    f"{describe(seq_lengths)} for inputs {describe(inputs)} (pass the axes of the "
+                    f"inputs without time and features){here()}"
+                )
 
         def flip(x: Array) -> Array:
             return flip_sequences(x, seq_lengths, len(batch), time_major)

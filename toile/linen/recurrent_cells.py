@@ -95,6 +95,12 @@ class RNNCellBase(Module):
 
 def _state(cell: Any, rng: PRNGKey, input_shape: tuple[int, ...]) -> Array:
     """The initial state, with the batch axes of the input and the cell's features."""
+    if not isinstance(input_shape, Sequence):
+        raise TypeError(
+            f"initialize_carry: needed a key and the shape of one step, got {describe(rng)} and "
+            f"{describe(input_shape)} (write cell.initialize_carry(key, (batch, features)))"
+            f"{here()}"
+        )
     return cell.carry_init(rng, (*input_shape[:-1], cell.features), cell.param_dtype)
 
 
@@ -143,6 +149,12 @@ class _GatedCell(_VectorCell):
 def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., Dense]:
     """A function that makes Dense layers that differ only in their name and bias."""
     dtype, param_dtype = cell.dtype, cell.param_dtype
+    if features != cell.features:
+        raise ValueError(
+            f"{type(cell).__name__}: needed a carry of {cell.features} features, got {features} "
+            "(make it with cell.initialize_carry(key, input_shape), or change features of the "
+            f"cell){here()}"
+        )
 
     def layer(name: str, bias_init: Initializer | None = None) -> Dense:
         options: dict[str, Any] = {} if bias_init is None else {"bias_init": bias_init}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from toile.engine.source import here
+from toile.engine.source import describe, here
 
 
 def last_size(layer: Any, inputs: Any) -> int:
@@ -17,10 +17,20 @@ def last_size(layer: Any, inputs: Any) -> int:
         shape = np.shape(inputs)
     if not shape:
         raise IndexError(
-            f"{type(layer).__name__}: needed an input with a feature axis, got a scalar (reshape "
-            f"it to (1,), or to (batch, features)){here()}"
+            f"{type(layer).__name__}: needed an input with a feature axis, got "
+            f"{_scalar(inputs)}{here()}"
         )
     return shape[-1]
+
+
+def _scalar(inputs: Any) -> str:
+    """What a layer was given in place of an array with axes, and what to do."""
+    if isinstance(inputs, dict):
+        key = next(iter(inputs), "x")
+        return f"{describe(inputs)} (pass one of its arrays, such as batch[{key!r}])"
+    if not hasattr(inputs, "shape") and not isinstance(inputs, (bool, int, float, complex)):
+        return f"{describe(inputs)} (pass an array of numbers)"
+    return f"a scalar, {describe(inputs)} (reshape it to (1,), or to (batch, features))"
 
 
 def kernel_and_bias(layer: Any, kernel_shape: Any, bias_shape: Any) -> tuple[Any, Any]:

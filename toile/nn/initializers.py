@@ -19,6 +19,7 @@ import numpy as np
 from toile import numpy as jnp
 from toile import random
 from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
+from toile.engine.errors import shape_value_error
 from toile.engine.source import here
 from toile.nn._promote import default_float, is_complex, to_complex
 from toile.parallel.specs import ShardingLike
@@ -233,12 +234,23 @@ def _size(shape, axes):
     return shape[axes] if isinstance(axes, int) else math.prod(shape[i] for i in axes)
 
 
+def _checked(shape):
+    """The sizes as integers."""
+    try:
+        return tuple(int(n) for n in shape)
+    except TypeError as error:
+        if "int() argument" not in str(error):
+            raise
+        raise shape_value_error("weights", tuple(shape)) from None
+
+
 def _compute_fans(shape, in_axis=-2, out_axis=-1, batch_axis=()):
     """(fan in, fan out): sizes of the input and output axes times the receptive field."""
     if isinstance(in_axis, int) and in_axis == -2 and len(shape) <= 1:
         raise ValueError(f"Can't compute input and output sizes of a {len(shape)}-dimensional "
                          "weights tensor with default in_axis. Must be at least 2D or specify "
-                         "in_axis explicitly." + here())
+                         f"in_axis explicitly: got the shape {tuple(shape)} (biases and scales "
+                         f"take initializers.zeros, ones or normal()){here()}")
     n_in, n_out = _size(shape, in_axis), _size(shape, out_axis)
     receptive = math.prod(shape) / n_in / n_out / _size(shape, batch_axis)
     return n_in * receptive, n_out * receptive
@@ -293,11 +305,18 @@ def variance_scaling(
     """
 
     def draw(key, shape, dtype):
-        shape = tuple(int(n) for n in shape)
-        fans = _compute_fans(shape, in_axis, out_axis, batch_axis)
+        shape = _checked(shape)
         if mode not in _DENOMINATORS:
             raise ValueError(f"invalid mode for variance scaling initializer: {mode}{here()}")
-        variance = jnp.array(scale / _DENOMINATORS[mode](*fans), dtype=dtype)
+        try:
+            fans = _compute_fans(shape, in_axis, out_axis, batch_axis)
+            variance = jnp.array(scale / _DENOMINATORS[mode](*fans), dtype=dtype)
+        except ZeroDivisionError:
+            raise ZeroDivisionError(
+                f"variance scaling: needed weights with elements, got the shape {shape} (an input "
+                "of size 0 is often the result of a window or slice that is larger than its input)"
+                + here()
+            ) from None
         if distribution not in _DRAWS:
             raise ValueError("invalid distribution for variance scaling initializer: "
                              f"{distribution}{here()}")

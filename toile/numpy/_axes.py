@@ -12,7 +12,7 @@ import numpy as np
 
 from toile.engine.source import here
 from toile.lax._operands import axis_of as canonicalize_axis
-from toile.lax._operands import sizes
+from toile.lax._operands import one_or_more, sizes
 
 _ALL_AXES = tuple(tuple(range(n)) for n in range(9))
 
@@ -21,11 +21,12 @@ def canonicalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """Convert None (all axes), a number or a sequence of numbers to sorted nonnegative axes."""
     if axis is None:
         return _ALL_AXES[ndim] if ndim < 9 else tuple(range(ndim))
-    if type(axis) is int or hasattr(axis, "__index__"):
+    if type(axis) is int:
         return (canonicalize_axis(axis, ndim),)
-    axes = tuple(canonicalize_axis(a, ndim) for a in axis)
+    axes = tuple([canonicalize_axis(a, ndim) for a in one_or_more(axis)])
     if len(set(axes)) != len(axes):
-        raise ValueError(f"duplicate value in 'axis': {tuple(axis)}{here()}")
+        raise ValueError(f"duplicate value in 'axis': {tuple(axis)} (needed distinct axes of "
+                         f"{ndim}){here()}")
     return tuple(sorted(axes))
 
 

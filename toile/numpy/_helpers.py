@@ -18,6 +18,7 @@ from toile.engine import trace as tracing
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.arrays import KeyArray as KeyArray
 from toile.engine.source import here
+from toile.lax._operands import integer_error
 from toile.numpy import _axes, _operands, _promotion, creation
 
 Tracer = tracing.Tracer
@@ -25,6 +26,7 @@ Tracer = tracing.Tracer
 check = _operands.check_arraylike
 as_array = _operands.as_array
 canonical_axis = _axes.canonicalize_axis
+one_or_more = _axes.one_or_more
 promote = _promotion.promote_dtypes
 promote_inexact = _promotion.promote_dtypes_inexact
 with_dtype = _operands.convert
@@ -71,9 +73,9 @@ def is_weak(x: Any) -> bool:
 
 def canonical_axes(axes: Any, ndim: int) -> tuple[int, ...]:
     """Convert one axis or a sequence of axes to a tuple of nonnegative integers."""
-    if isinstance(axes, (tuple, list, range)) or isinstance(axes, np.ndarray) and axes.ndim:
-        return tuple(canonical_axis(a, ndim) for a in axes)
-    return (canonical_axis(axes, ndim),)
+    if type(axes) is int:
+        return (canonical_axis(axes, ndim),)
+    return tuple([canonical_axis(a, ndim) for a in one_or_more(axes)])
 
 
 def with_axis(a: Array, axis: Any) -> tuple[Array, int]:
@@ -81,6 +83,11 @@ def with_axis(a: Array, axis: Any) -> tuple[Array, int]:
     if axis is None:
         return lax.reshape(a, (a.size,)), 0
     return a, canonical_axis(axis, a.ndim)
+
+
+def at_rank(x: Any, ndim: int) -> Any:
+    """`x` with leading axes of length 1, so that it has `ndim` axes."""
+    return x.reshape((1,) * (ndim - x.ndim) + x.shape)
 
 
 def from_end(index: Array, n: int) -> Array:
@@ -101,7 +108,14 @@ def concrete(x: Any, what: str) -> np.ndarray:
 
 def static_int(x: Any, what: str) -> int:
     """Convert `x` to a Python integer; a traced value raises an error that names `what`."""
-    return x if type(x) is int else operator.index(concrete(x, what)[()])
+    if type(x) is int:
+        return x
+    try:
+        return operator.index(concrete(x, what)[()])
+    except TypeError as error:
+        if isinstance(x, Tracer):
+            raise
+        raise integer_error(error, x, what) from None
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:

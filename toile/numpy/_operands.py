@@ -14,6 +14,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import is_masked
 from toile.engine.conversion import from_numpy
+from toile.engine.foreign_names import conversion_of
 from toile.engine.promotion import narrowed
 from toile.engine.source import describe, here
 from toile.numpy._dtypes import BOOL, COMPLEX, INEXACT, INTEGERS
@@ -26,7 +27,7 @@ _ALLOWED = frozenset((BOOL, *INEXACT, *INTEGERS))
 def _refuse(name: str, x: Any, position: int) -> TypeError:
     return TypeError(
         f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position} "
-        f"(needed an array or a number: convert it with jnp.array){here()}"
+        f"(needed an array or a number: {conversion_of(x) or 'convert it with jnp.array'}){here()}"
     )
 
 
@@ -36,7 +37,7 @@ def as_operand(name: str, x: Any, position: int = 0) -> Any:
         return x
     if isinstance(x, (np.ndarray, np.generic)):
         return _from_host(x)
-    if hasattr(x, "__jax_array__"):
+    if getattr(x, "__jax_array__", None) is not None:
         return as_operand(name, x.__jax_array__(), position)
     for kind in _NUMBERS:
         if isinstance(x, kind):  # IntEnum members and other subclasses of numbers
@@ -80,7 +81,8 @@ def check_arraylike(name: str, *args: Any) -> None:
 
 def is_arraylike(x: Any) -> bool:
     """Whether `x` is an array or a number."""
-    return isinstance(x, (Array, np.ndarray, np.generic, *_NUMBERS)) or hasattr(x, "__jax_array__")
+    known = isinstance(x, (Array, np.ndarray, np.generic, *_NUMBERS))
+    return known or getattr(x, "__jax_array__", None) is not None
 
 
 def no_out(name: str, out: Any) -> None:

@@ -31,13 +31,32 @@ _OPERANDS = (Array, np.ndarray, np.generic, int, float, complex)
 
 # Operators.
 
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_ADVICE: tuple[tuple[Any, str], ...] = (
+    ((list, tuple), "convert the sequence with toile.numpy.array"),
+    (types.NoneType, "give it a value: a function that does not return one returns None"),
+    (dict, "combine trees leaf by leaf with toile.tree.map"),
+    (str, 'format the array into the text, as in f"{x}"'),
+    (_FUNCTIONS, "call the function first"),
+)
+
+
 def _foreign(symbol, x, other, swapped):
     """The result of an operator for an operand that is neither an array nor a number."""
-    if isinstance(other, (list, tuple)):
-        left, right = (type(other), type(x)) if swapped else (type(x), type(other))
-        raise TypeError(f"unsupported operand type(s) for {symbol}: '{left.__name__}' and "
-                        f"'{right.__name__}' (convert the sequence with toile.numpy.array){here()}")
-    return NotImplemented
+    advice = next((advice for kind, advice in _ADVICE if isinstance(other, kind)), "")
+    is_sequence = isinstance(other, (list, tuple))
+    if not advice or not is_sequence and symbol in ("==", "!=") or (
+            symbol == "*" and isinstance(other, str)):  # text is repeated
+        return NotImplemented
+    left, right = (other, x) if swapped else (x, other)
+    kinds = f"'{type(left).__name__}' and '{type(right).__name__}'"
+    said = f"unsupported operand type(s) for {symbol}: {kinds}"
+    if symbol in ("<", "<=", ">", ">="):
+        said = f"'{symbol}' not supported between instances of {kinds}"
+    elif symbol == "+" and isinstance(left, str):
+        said = f'can only concatenate str (not "{type(x).__name__}") to str'
+    raise TypeError(f"{said}: needed arrays or numbers, got {source.describe(left)} and "
+                    f"{source.describe(right)} ({advice}){here()}")
 
 
 def _binary(symbol, function, swapped=False):
@@ -45,14 +64,14 @@ def _binary(symbol, function, swapped=False):
         def method(self, other):
             if isinstance(other, _OPERANDS):
                 return function(other, self)
-            if hasattr(other, "__jax_array__"):
+            if getattr(other, "__jax_array__", None) is not None:
                 return function(other.__jax_array__(), self)
             return _foreign(symbol, self, other, True)
     else:
         def method(self, other):
             if isinstance(other, _OPERANDS):
                 return function(self, other)
-            if hasattr(other, "__jax_array__"):
+            if getattr(other, "__jax_array__", None) is not None:
                 return function(self, other.__jax_array__())
             return _foreign(symbol, self, other, False)
     return method
@@ -86,6 +105,7 @@ def _operators():
     out["__round__"] = _round
     out["__getitem__"] = index_read.getitem
     out["__setitem__"] = _refuse_assignment
+    out["__delitem__"] = _refuse_deletion
     out["__iter__"] = _iterate
     out["__contains__"] = lambda self, value: bool(jnp.any(jnp.equal(self, value)))
     return out
@@ -102,6 +122,12 @@ def _iterate(self):
         raise TypeError("iteration over a 0-d array: needed an array of rank >= 1, got "
                         f"{self.aval.str_short()} (use x.reshape(-1) to give it an axis){here()}")
     return iter(jnp.unstack(self))
+
+
+def _refuse_deletion(self, index):
+    raise AttributeError("__delitem__: arrays are immutable and do not support item deletion: "
+                         f"needed a new array, got del of items of {self.aval.str_short()} (write "
+                         f"x = toile.numpy.delete(x, idx)){here()}")
 
 
 def _refuse_assignment(self, index, value):
@@ -124,7 +150,9 @@ def view(self: Any, dtype: DTypeLike | None = None, type: None = None) -> Array:
     Array([1065353216, 1073741824], dtype=int32)
     """
     if type is not None:
-        raise NotImplementedError("`type` argument of array.view() is not supported." + here())
+        raise NotImplementedError("`type` argument of array.view() is not supported: needed a "
+                                  f"dtype only, got {dtype!r} and {type!r} (for another shape, use "
+                                  f"x.reshape){here()}")
     if dtype is None:
         return self
     return _viewed(self, user_dtype(dtype, "view"))

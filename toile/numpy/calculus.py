@@ -279,7 +279,7 @@ def packbits(a: ArrayLike, axis: int | None = None,
     bits = lax.pad(bits, lax.full((), 0, np.uint8),
                    [(0, 0, 0)] * (bits.ndim - 1) + [(0, 8 * groups - n, 0)])
     bits = lax.reshape(bits, (*bits.shape[:-1], groups, 8))
-    values = bits << jnp.asarray(shifts)
+    values = bits << h.at_rank(jnp.asarray(shifts), bits.ndim)
     packed = lax.convert_element_type(jnp.sum(values, axis=-1), np.uint8)
     return jnp.moveaxis(packed, -1, axis)
 
@@ -307,7 +307,7 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None,
     shifts = jnp.asarray(_bit_weights(bitorder))
     a, axis = h.with_axis(a, axis)
     a = jnp.moveaxis(a, axis, -1)
-    bits = (lax.expand_dims(a, (a.ndim,)) >> shifts) & jnp.asarray(np.uint8(1))
+    bits = (lax.expand_dims(a, (a.ndim,)) >> h.at_rank(shifts, a.ndim + 1)) & np.uint8(1)
     flat = lax.reshape(bits, (*a.shape[:-1], 8 * a.shape[-1]))
     if count is not None:
         n = flat.shape[-1]

@@ -231,8 +231,9 @@ def isscalar(element: object) -> bool:
     Differences:
         NumPy returns False for arrays of rank 0.
     """
-    if hasattr(element, "__jax_array__"):
-        element = element.__jax_array__()
+    convert = getattr(element, "__jax_array__", None)
+    if convert is not None:
+        element = convert()
     if isinstance(element, (Array, np.ndarray)):
         return element.ndim == 0
     return bool(np.isscalar(element))

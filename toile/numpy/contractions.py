@@ -416,7 +416,9 @@ def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: i
     a = manipulation.moveaxis(a, axisa, -1)
     b = manipulation.moveaxis(b, axisb, -1)
     if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
-        raise ValueError("Dimension must be either 2 or 3 for cross product" + here())
+        raise ValueError("Dimension must be either 2 or 3 for cross product, got "
+                         f"{a.shape} and {b.shape} (name the axis of the vectors with axis=)"
+                         f"{here()}")
     part = lambda x, i: x[..., i]
     minor = lambda i, j: part(a, i) * part(b, j) - part(a, j) * part(b, i)
     if a.shape[-1] == 2 and b.shape[-1] == 2:

@@ -8,9 +8,8 @@ functions call `lax`, so inside `jit` they are staged and allocate no memory. Ma
 from __future__ import annotations
 
 import math
-import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, overload
 
 import numpy as np
@@ -29,6 +28,7 @@ from toile.engine.promotion import narrowed, user_stack_level
 from toile.engine.sharded import sharding_like
 from toile.engine.source import describe, here
 from toile.engine.trace import Tracer, state
+from toile.lax._operands import integer
 from toile.numpy._axes import canonicalize_axis, canonicalize_shape
 from toile.numpy._dtypes import (
     BOOL,
@@ -149,12 +149,12 @@ def _from_object(a: Any, dtype: Any, copied: bool) -> Array:
     if platform_of(a) is not None:
         made = from_numpy(a)
         return made if dtype is None else convert(made, dtype)
-    if hasattr(a, "__jax_array__"):
+    if getattr(a, "__jax_array__", None) is not None:
         return _build(a.__jax_array__(), dtype, copied, None, 0, None)
     if isinstance(a, (list, tuple)):
         return _from_sequence(a, dtype)
     if a is None:
-        raise ValueError("None is not a valid value for jnp.array" + here())
+        raise ValueError(_NO_NONE + here())
     if isinstance(a, (int, float, complex)):  # IntEnum members and other subclasses of numbers
         return _build(as_operand("array", a), dtype, copied, None, 0, None)
     if isinstance(a, (memoryview, bytearray)):
@@ -173,15 +173,24 @@ def _from_array(a: Any, dtype: Any, copied: bool) -> Any:
     return a
 
 
+_NO_NONE = ("None is not a valid value for jnp.array: needed numbers (replace None by a number, "
+            "such as jnp.nan)")
+
+
 def _from_host(values: Any, original: Any, dtype: Any) -> Any:
     if values.dtype not in dtypes.SUPPORTED:
         if values.dtype == object and any(v is None for v in values.ravel()):
-            raise ValueError("None is not a valid value for jnp.array" + here())
+            raise ValueError(_NO_NONE + here())
+        fix = "pass numbers instead"
+        if isinstance(original, Mapping):
+            fix = "pass list(x.values()), or convert each value with toile.tree.map"
+        elif isinstance(original, Iterable) and not isinstance(original, (str, list, np.ndarray)):
+            fix = "pass a list of numbers: list(x)"
         raise TypeError(f"Value '{describe(original)}' with dtype {values.dtype} is not a valid "
-                        "JAX array type. Only arrays of numeric types are supported by JAX (pass "
-                        "numbers instead)." + here())
+                        "JAX array type. Only arrays of numeric types are supported by JAX "
+                        f"({fix}).{here()}")
     if values.dtype == dtypes.float0:
-        return wrap(values) if dtype is None else zeros(values.shape, dtype)
+        return values if dtype is None else zeros(values.shape, dtype)
     # `from_numpy` narrows 64-bit values, and `dtype` has 64 bits only where that is allowed.
     if dtype is not None and (values.dtype != dtype or narrowed(dtype) != dtype):
         return new_array(np.asarray(values).astype(dtype))
@@ -196,7 +205,7 @@ def _leaves(nested: Any, out: list[Any]) -> list[Any]:
         elif isinstance(x, (list, tuple)):
             _leaves(x, out)
         else:
-            out.append(x.__jax_array__() if hasattr(x, "__jax_array__") else x)
+            out.append(x.__jax_array__() if getattr(x, "__jax_array__", None) is not None else x)
     return out
 
 
@@ -206,7 +215,7 @@ def _from_sequence(nested: Any, dtype: Any) -> Any:
         made = np.array(nested, dtype) if dtype is not None else _from_numbers(nested, not leaves)
         return new_array(made)
     if any(x is None for x in leaves):
-        raise ValueError("None is not a valid value for jnp.array" + here())
+        raise ValueError(_NO_NONE + here())
     if not all(isinstance(x, (Array, np.ndarray, np.generic, *_NUMBERS)) for x in leaves):
         return _from_host(np.array(nested), nested, dtype)
     if dtype is None:
@@ -237,7 +246,7 @@ def _raw(nested: Any) -> Any:
     """Replace the arrays in nested sequences with their buffers."""
     if isinstance(nested, (list, tuple)):
         return [_raw(x) for x in nested]
-    if hasattr(nested, "__jax_array__"):
+    if getattr(nested, "__jax_array__", None) is not None:
         nested = nested.__jax_array__()
     return nested._data if type(nested) is DeviceArray else nested
 
@@ -375,6 +384,8 @@ def _constant(name: str, shape: Any, value: int, dtype: Any, device: Any) -> Any
                         f"{dtype})` when you meant `jax.numpy.{name}(({shape}, {dtype}))`, that "
                         "is, one tuple for the shape?") from None
     shape = canonicalize_shape(shape, name)
+    if dtype == dtypes.float0:
+        return np.zeros(shape, dtype)  # as in JAX
     if device is None and _eager_on_host() and dtype.__class__ is not _KeyDType:
         return DeviceArray(_ones_or_zeros(value, shape, dtype))
     result = lax.full(shape, value, dtype)
@@ -456,6 +467,8 @@ def _general_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device:
     else:
         dtype = user_dtype(dtype, name)
     shape = a.shape if shape is None else canonicalize_shape(shape, name)
+    if dtype == dtypes.float0:
+        return np.zeros(shape, dtype)
     result = lax.full(shape, value, dtype)
     if weak:
         result = convert(result, dtype, True)
@@ -661,7 +674,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
     >>> jnp.linspace(0, 1, 3)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
-    count = operator.index(num)
+    count = integer(num, "num")
     if count < 0:
         raise ValueError(f"Number of samples, {count}, must be non-negative.{here()}")
     start, stop, dtype, work = range_ends("linspace", start, stop, dtype)

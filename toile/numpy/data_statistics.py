@@ -54,7 +54,8 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
     """
     x = h.as_array("bincount", x)
     if not h.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
-        raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype}{here()}")
+        raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype} "
+                        f"(convert it with .astype(int)){here()}")
     if x.ndim != 1:
         raise ValueError("only 1-dimensional input supported." + here())
     minlength = h.static_int(minlength, "'minlength' argument of jnp.bincount")
@@ -102,7 +103,8 @@ def histogram_bin_edges(a: ArrayLike, bins: int | ArrayLike = 10,
             name of a binning method.
     """
     if isinstance(bins, str):
-        raise NotImplementedError("string values for `bins` not implemented." + here())
+        raise NotImplementedError("string values for `bins` not implemented: needed a number or "
+                                  f"edges, got {bins!r} (use bins=10){here()}")
     x = jnp.ravel(a)
     dtype = h.dtypes.to_inexact_dtype(h.result_type(x))
     if np.ndim(bins) == 1:
@@ -372,7 +374,7 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
     mean, total = jnp.average(x, axis=1, weights=w, returned=True)
     scale = x.shape[1] - ddof if w is None else _weighted_divisor(total[0], w, aweights, ddof)
     x = x - lax.expand_dims(mean, (1,))
-    right = jnp.transpose(x if w is None else x * w)
+    right = jnp.transpose(x if w is None else x * w[None])
     return jnp.squeeze(jnp.dot(x, jnp.conj(right)) / scale)
 
 

@@ -24,7 +24,7 @@ from toile.engine.annotations import Array, ArrayLike, AxisLike, DTypeLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy._dtypes import user_dtype
-from toile.numpy._helpers import as_array, canonical_axes, canonical_axis, promote_inexact
+from toile.numpy._helpers import as_array, canonical_axes, promote_inexact
 
 if TYPE_CHECKING:
     from toile.engine.devices import Device
@@ -534,8 +534,7 @@ def _shift(name, x, axes, direction):
     x = as_array(name, x)
     if axes is None:
         axes = tuple(range(x.ndim))
-    axes = axes if isinstance(axes, (tuple, list)) else (axes,)
-    axes = [canonical_axis(a, x.ndim) for a in axes]
+    axes = canonical_axes(axes, x.ndim)
     shifts = [direction * (x.shape[a] // 2) for a in axes]
     return jnp.roll(x, shifts, axes) if axes else x
 

@@ -23,6 +23,7 @@ from toile.engine.file_reader import check_values, element_count, guarded, unrea
 from toile.engine.npy_headers import read_header
 from toile.engine.platform_registry import shared
 from toile.engine.promotion import narrowed
+from toile.engine.tracebacks import expect_error
 from toile.numpy.creation import asarray
 
 if TYPE_CHECKING:
@@ -168,7 +169,12 @@ def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: obje
         _check_npy(file)
         with _reading("the file"):
             return _as_array(_load(file, *args, **kwargs))
-    with open(file, "rb") as opened, _reading(os.fspath(file)):
+    try:
+        found = open(file, "rb")
+    except OSError:
+        expect_error()
+        raise
+    with found as opened, _reading(os.fspath(file)):
         _check_npy(opened, os.fspath(file))
         if opened.read(2) == b"PK":  # NumPy leaves a damaged archive open
             opened.seek(0)

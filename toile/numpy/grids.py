@@ -14,6 +14,7 @@ import numpy as np
 from toile import lax
 from toile.api import vmap
 from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
+from toile.engine.scoped_options import numpy_dtype_promotion
 from toile.engine.source import here
 from toile.engine.trace import Tracer
 from toile.numpy._axes import canonicalize_shape
@@ -273,7 +274,8 @@ class _Grid:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return _range(key, self._name)
-        axes = promote_dtypes(*[_range(k, self._name) for k in key]) if key else ()
+        with numpy_dtype_promotion("standard"):
+            axes = promote_dtypes(*[_range(k, self._name) for k in key]) if key else ()
         grid = meshgrid(*axes, indexing="ij", sparse=self._sparse)
         return grid if self._sparse else _stacked(grid, default_int())
 

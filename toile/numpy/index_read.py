@@ -35,7 +35,7 @@ def _as_index_array(i):
         i = np.asarray(i) if not any(isinstance(v, Array) for v in i) else arr(list(i))
         if i.size == 0 and i.dtype.kind == "f":
             i = i.astype(np.int32)
-    elif hasattr(i, "__jax_array__") and not isinstance(i, Array):
+    elif getattr(i, "__jax_array__", None) is not None and not isinstance(i, Array):
         i = i.__jax_array__()
     if isinstance(i, (float, complex)):
         i = np.asarray(i)
@@ -111,15 +111,20 @@ def _static_slice(s, n, position):
             raise IndexError(f"Slice entries must be static integers. Got {s} at position "
                              f"{position} (use lax.dynamic_slice or lax.dynamic_slice_in_dim for a "
                              "traced start)" + here()) from None
-        raise TypeError(f"slice bounds must be integers, got {s}{here()}") from None
+        raise TypeError(f"slice bounds must be integers, got {s} at position {position} (convert "
+                        f"them with int, or divide with // instead of /){here()}") from None
+    except ValueError as error:
+        raise ValueError(f"{error}: needed a step other than 0, got {s} at position {position} "
+                         f"(leave the step out, or use -1 to reverse){here()}") from None
     return start, len(range(start, stop, step)), step
 
 
 class _Parser:
     """Turns the components of one index into entries, axis after axis."""
 
-    def __init__(self, shape, missing, lenient, wrap):
+    def __init__(self, shape, missing, lenient, wrap, selects):
         self.shape, self.missing, self.lenient, self.wrap = shape, missing, lenient, wrap
+        self.selects = selects      # whether there are arrays, which may be empty
         self.entries, self.inserted, self.axis = [], [], 0
 
     def add(self, position, i):
@@ -157,7 +162,8 @@ class _Parser:
 
     def _integer(self, i):
         n = self._size()
-        if not self.wrap and i < 0 or self.lenient and n and not -n <= i < n:
+        lenient = self.lenient if n else self.selects
+        if not self.wrap and i < 0 or lenient and not -n <= i < n:
             far = min(max(i, -_INT64_MAX), _INT64_MAX)
             self._next("array", np.asarray(far, np.int64))
         elif -n <= i < n:
@@ -171,7 +177,8 @@ class _Parser:
     def _mask(self, position, mask):
         source = self._source()
         want = tuple(self.shape[source:source + mask.ndim])
-        if mask.shape != want:
+        # A mask selects nothing from an axis along which it is empty, as in NumPy.
+        if len(want) < mask.ndim or any(m not in (0, n) for m, n in zip(mask.shape, want)):
             raise IndexError("boolean index did not match shape of indexed array in index "
                              f"{position}: got {mask.shape}, expected {list(want)} (a mask has "
                              f"the shape of the axes it selects from){here()}")
@@ -183,13 +190,14 @@ def parse_index(shape, idx, lenient=False, wrap=True):
     """Parse `idx` into entries for an operand of `shape`, and list the axes to insert first.
 
     Each inserted axis has length 1 and is indexed by a scalar boolean. An integer that is out of
-    bounds raises an error unless `lenient` is True, which means that the user chose a mode that
-    determines the result. If `wrap` is False, negative integers are out of bounds.
+    bounds raises an error unless `lenient` is True; it is then treated like an index array. If
+    `wrap` is False, negative integers are out of bounds.
     """
     components = _expand_masks(_components(idx))
     ellipses = sum(i is Ellipsis for i in components)
     if ellipses > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')" + here())
+        raise IndexError("an index can only have a single ellipsis ('...'): needed one, got "
+                         f"{ellipses} (write : for one axis){here()}")
     consumed = sum(_consumed(i) for i in components)
     missing = len(shape) - consumed
     if missing < 0:
@@ -197,7 +205,8 @@ def parse_index(shape, idx, lenient=False, wrap=True):
                          f"but {consumed} were indexed (give at most {len(shape)}){here()}")
     if not ellipses:
         components.append(Ellipsis)
-    parser = _Parser(shape, missing, lenient, wrap)
+    parser = _Parser(shape, missing, lenient, wrap,
+                     any(type(i) not in _BASIC for i in components))
     for position, i in enumerate(components):
         parser.add(position, i)
     return parser.entries, parser.inserted
@@ -419,14 +428,15 @@ def _rest_of_axes(entries):
 
 def get(x: Any, idx: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: Any = None, fill_value: Any = None, wrap_negative_indices: bool = True,
-        check: tuple[str, Any] | None = None) -> Array:
+        check: tuple[str, Any] | None = None, clamp_integers: bool = False) -> Array:
     """Read `x[idx]`; by default, out-of-bounds indices in index arrays are clamped.
 
     `check` is the name of the operation and what it does to such indices, if they are reported
-    although a mode is given."""
+    although a mode is given. With `clamp_integers`, Python integers are treated like arrays."""
     if fill_value is not None and mode is None:
         mode = "fill"
-    entries, inserted = parse_index(x.shape, idx, mode is not None, wrap_negative_indices)
+    lenient = clamp_integers or mode is not None
+    entries, inserted = parse_index(x.shape, idx, lenient, wrap_negative_indices)
     check = ("getitem", NEAREST) if mode is None else check
     if check is not None and not inserted:
         entries = with_checks(entries, x, wrap_negative_indices, *check)
@@ -489,8 +499,8 @@ def getitem(x, idx):
         if key is not None or idx is None:
             try:
                 out = data[key]
-            except IndexError:
-                pass                      # out of bounds: clamp or raise below
+            except (IndexError, TypeError, ValueError):
+                pass                      # out of bounds or wrong: clamp or raise below
             else:
                 return wrap_raw(np.asarray(out), x)
     return get(x, idx)

@@ -7,7 +7,6 @@ ignores indices that are out of bounds.
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable, Sequence
 from types import EllipsisType
@@ -18,6 +17,7 @@ import numpy as np
 from toile import lax
 from toile.engine.annotations import ArrayLike
 from toile.engine.source import describe, here
+from toile.engine.suggestions import did_you_mean
 from toile.numpy import _helpers as h
 from toile.numpy import index_read, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import Array, arr, broadcast_to, raw_buffer, wrap_raw
@@ -188,8 +188,8 @@ def _update_scatter(x, entries, y, op, mode, is_sorted, unique, wrap):
 def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mode=None,
            wrap_negative_indices=True):
     """Compute `x.at[idx].op(y)` in the dtype of `x`; `op` is a key of _SCATTERS or a function."""
-    lenient, mode = mode is not None, index_read.gather_mode(
-        mode, lax.GatherScatterMode.FILL_OR_DROP)
+    checked = mode is None
+    mode = index_read.gather_mode(mode, lax.GatherScatterMode.FILL_OR_DROP)
     dtype, weak = x.dtype, h.is_weak(x)
     if not callable(op):
         y = y if isinstance(y, (Array, np.ndarray, int, float, complex, np.generic)) else arr(y)
@@ -199,8 +199,8 @@ def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mod
                 f"{h.result_type(y)} to dtype={dtype} with jax_numpy_dtype_promotion=standard. In "
                 "future releases this will result in an error.", FutureWarning, stacklevel=3)
         x, y = h.promote(x, y)
-    entries, inserted = index_read.parse_index(x.shape, idx, lenient, wrap_negative_indices)
-    if not lenient and not inserted:
+    entries, inserted = index_read.parse_index(x.shape, idx, True, wrap_negative_indices)
+    if checked and not inserted:
         entries = index_read.with_checks(entries, x, wrap_negative_indices, "update",
                                          index_read.IGNORED)
     if inserted:
@@ -278,6 +278,24 @@ def raw_update(x, idx, y, op):
     return wrap_raw(out, x) if done else None
 
 
+_METHODS = ("set", "add", "subtract", "multiply", "divide", "power", "min", "max", "apply", "get")
+_OTHER_NAMES = {"sub": "subtract", "mul": "multiply", "div": "divide", "truediv": "divide",
+                "pow": "power", "minimum": "min", "maximum": "max", "update": "set",
+                "assign": "set", "replace": "set", "fill": "set", "add_": "add"}
+
+
+def _refused(symbol: str, use: str) -> Callable[[Any, Any], Any]:
+    """An operator that raises an error, because `x.at[idx]` is not a value."""
+
+    def refuse(self: Any, other: Any) -> Any:
+        raise TypeError(f"unsupported operand type(s) for {symbol}: {type(self).__name__!r} and "
+                        f"{type(other).__name__!r}: needed an array, got x.at[idx] of "
+                        f"{describe(self.array)} (write x = x.at[idx].{use}(y) for a new array, or "
+                        f"x[idx] to read){here()}")
+
+    return refuse
+
+
 class IndexUpdateRef:
     """The elements `x[idx]` of an array, with methods that return updated copies of the array.
 
@@ -291,12 +309,11 @@ class IndexUpdateRef:
     - Pass `indices_are_sorted=True` to promise that index arrays are in increasing order, and
       `unique_indices=True` to promise that they refer to no element twice. Both options may make
       the operation faster; results are undefined if a promise is not kept.
-    - `mode` determines how out-of-bounds indices in index arrays are handled. By default, `get`
-      reads the nearest element, and the other methods ignore such indices. With "fill" or "drop",
-      `get` returns `fill_value` for such indices, and the other methods ignore them. With "clip",
-      all methods replace such indices with the nearest valid index. Pass "promise_in_bounds" to
-      promise that all indices are in bounds. If no mode is given, a Python integer that is out of
-      bounds raises an IndexError.
+    - `mode` determines how out-of-bounds indices are handled. By default, `get` reads the nearest
+      element, the other methods ignore such indices, and an `OutOfBoundsWarning` is shown once for
+      each line. With "fill" or "drop", `get` returns `fill_value` for such indices, and the other
+      methods ignore them. With "clip", all methods replace such indices with the nearest valid
+      index. Pass "promise_in_bounds" to promise that all indices are in bounds.
     - `wrap_negative_indices=False` treats negative indices as out of bounds; by default, they count
       from the end.
     - `out_sharding` is accepted for compatibility with JAX, and ignored.
@@ -314,6 +331,12 @@ class IndexUpdateRef:
 
     __slots__ = ("array", "index")
 
+    __add__ = __radd__ = _refused("+", "add")
+    __sub__ = __rsub__ = _refused("-", "subtract")
+    __mul__ = __rmul__ = _refused("*", "multiply")
+    __truediv__ = __rtruediv__ = _refused("/", "divide")
+    __pow__ = __rpow__ = _refused("**", "power")
+
     def __init__(self, array: Any, index: _Index) -> None:
         self.array = array
         self.index = index
@@ -328,6 +351,14 @@ class IndexUpdateRef:
             One line of text.
         """
         return f"{describe(self.array)} at [{describe(self.index)}]"
+
+    def __getattr__(self, name: str) -> Any:
+        text = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name.startswith("_"):
+            raise AttributeError(text, name=name, obj=self)
+        use = _OTHER_NAMES.get(name)
+        hint = f" (use x.at[idx].{use}(y))" if use else did_you_mean(name, _METHODS)
+        raise AttributeError(f"{text}{hint or f' (needed one of {_METHODS})'}{here()}")
 
     def _apply(self, op, values, indices_are_sorted, unique_indices, mode, wrap_negative_indices):
         if mode is None and wrap_negative_indices:
@@ -359,7 +390,7 @@ class IndexUpdateRef:
         """
         return index_read.get(self.array, self.index, indices_are_sorted=indices_are_sorted,
                             unique_indices=unique_indices, mode=mode, fill_value=fill_value,
-                            wrap_negative_indices=wrap_negative_indices)
+                            wrap_negative_indices=wrap_negative_indices, clamp_integers=True)
 
     def set(self, values: ArrayLike, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
@@ -545,6 +576,16 @@ class IndexUpdateHelper:
     def __getitem__(self, index: _Index) -> IndexUpdateRef:
         return IndexUpdateRef(self.array, index)
 
+    def __setitem__(self, index: _Index, value: Any) -> None:
+        raise TypeError(f"{type(self).__name__!r} object does not support item assignment: needed "
+                        f"a new array, got an assignment to items of {describe(self.array)} (write "
+                        f"x = x.at[idx].set(y)){here()}")
+
+    def __call__(self, *args: Any) -> None:
+        raise TypeError(f"{type(self).__name__!r} object is not callable: needed an index in "
+                        f"square brackets, got a call with {describe(args)} (write "
+                        f"x.at[idx].set(y)){here()}")
+
     def __repr__(self) -> str:
         return f"_IndexUpdateHelper({self.array!r})"
 
@@ -641,10 +682,10 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
     if axis is None:
         flat = lax.reshape(a, (a.size,))
         return lax.reshape(update(flat, where, values, "set", mode=mode), a.shape)
-    axis = operator.index(axis) % a.ndim
     if where.ndim != a.ndim:
         raise ValueError("put_along_axis: needed indices of the rank of arr, got "
                          f"{where.ndim} and {a.ndim}{here()}")
+    axis = h.canonical_axis(axis, a.ndim)
     key = tuple(where if d == axis else np.arange(n).reshape([-1 if k == d else 1
                 for k in range(a.ndim)]) for d, n in enumerate(a.shape))
     return update(a, key, values, "set", mode=mode)

@@ -6,7 +6,6 @@ points are static.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from toile import lax
 from toile.engine.annotations import ArrayLike, DTypeLike, ShapeLike
 from toile.engine.source import here
+from toile.lax._operands import integer
 from toile.numpy import _helpers as h
 from toile.numpy import index_read, manipulation
 from toile.numpy._dtypes import user_dtype
@@ -89,10 +89,13 @@ def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
         axis = 0
     rank = np.ndim(xs[0])
     if rank == 0:
-        raise ValueError("Zero-dimensional arrays cannot be concatenated." + here())
+        raise ValueError("Zero-dimensional arrays cannot be concatenated: needed arrays with an "
+                         "axis (join numbers with stack, and pass several arrays as one list: "
+                         f"concatenate([a, b])){here()}")
     if any(np.ndim(x) != rank for x in xs):
         raise TypeError("Cannot concatenate arrays with different numbers of dimensions: got "
-                        f"{', '.join(str(np.shape(x)) for x in xs)}.{here()}")
+                        f"{', '.join(str(np.shape(x)) for x in xs)} (add an axis "
+                        f"with x[None], or use append).{here()}")
     axis = canonical_axis(axis, rank)
     xs = _joined(xs, dtype)
     return xs[0] if len(xs) == 1 else lax.concatenate(xs, axis)
@@ -421,7 +424,7 @@ def tile(A: ArrayLike, reps: ShapeLike) -> Array:
     """
     x = as_array("tile", A)
     counts: tuple[Any, ...] = tuple(reps) if np.iterable(reps) else (reps,)
-    counts = tuple(operator.index(r) for r in counts)
+    counts = tuple(integer(r, "reps") for r in counts)
     counts = (1,) * (x.ndim - len(counts)) + counts
     dims = (1,) * (len(counts) - x.ndim) + x.shape
     if all(r == 1 for r in counts):

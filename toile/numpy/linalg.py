@@ -619,7 +619,8 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *,
         raise TypeError(f"{b.ndim}-dimensional array given. Array must be one or "
                         f"two-dimensional{here()}")
     if a.shape[0] != b.shape[0]:
-        raise ValueError("Leading dimensions of input arrays must match" + here())
+        raise ValueError("Leading dimensions of input arrays must match: needed one row of b for "
+                         f"each row of a, got {a.shape} and {b.shape} (transpose one){here()}")
     m, n = a.shape
     vector = b.ndim == 1
     if vector:
@@ -678,7 +679,8 @@ def matrix_power(a: ArrayLike, n: SupportsIndex) -> Array:
     except TypeError:
         if isinstance(n, Tracer):
             raise
-        raise TypeError(f"exponent must be an integer, got {n}{here()}") from None
+        raise TypeError(f"exponent must be an integer, got {n} (for other powers, "
+                        f"use toile.numpy.linalg.eigh){here()}") from None
     if n == 0:
         return h.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     if n < 0:

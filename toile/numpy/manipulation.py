@@ -76,8 +76,7 @@ def size(a: ArrayLike | Sequence[Any], axis: AxisLike = None) -> int:
     dims = np.shape(a)
     if axis is None:
         return math.prod(dims)
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(canonical_axis(i, len(dims)) for i in axes)
+    axes = canonical_axes(axis, len(dims))
     if len(set(axes)) < len(axes):
         raise ValueError(f"repeated axis: {axes}{here()}")
     return math.prod(dims[i] for i in axes)
@@ -85,11 +84,10 @@ def size(a: ArrayLike | Sequence[Any], axis: AxisLike = None) -> int:
 
 def _given_sizes(wanted):
     """Convert a new shape to a tuple of integers."""
-    if isinstance(wanted, (tuple, list)):
-        return tuple(d if type(d) is int else h.static_int(d, "reshape shape") for d in wanted)
     if isinstance(wanted, (Array, np.ndarray)) and wanted.ndim:
         return tuple(int(d) for d in h.concrete(wanted, "reshape shape"))
-    return (h.static_int(wanted, "reshape shape"),)
+    return tuple([d if type(d) is int else h.static_int(d, "reshape shape")
+                  for d in h.one_or_more(wanted)])
 
 
 def _new_shape(have, count, wanted):
@@ -368,8 +366,8 @@ def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Array:
     (1, 3, 1)
     """
     a = as_array("expand_dims", a)
-    count = len(axis) if isinstance(axis, (tuple, list)) else 1
-    axes = canonical_axes(axis, a.ndim + count)
+    axes = h.one_or_more(axis)
+    axes = canonical_axes(axes, a.ndim + len(axes))
     if len(set(axes)) != len(axes):
         raise ValueError(f"repeated axis in expand_dims: {axis}{here()}")
     data = h.raw_buffer(a)

@@ -26,13 +26,19 @@ def _euclidean(x, axes, keepdims):
     return jnp.sqrt(jnp.sum(square, axis=axes, keepdims=keepdims))
 
 
+def _fix(ord):
+    """What to write instead of an order that no norm has."""
+    if ord in ("inf", "-inf"):
+        return f" Use jnp.inf for '{ord}'."
+    return " Use a number such as 2, or 'fro' or 'nuc' for matrices; give axis= for vectors."
+
+
 def _vector(x, ord, axes, keepdims):
     """Compute the norms of the vectors over `axes`; several axes together form one vector."""
     if ord is None or ord == 2:
         return _euclidean(x, axes, keepdims)
     if isinstance(ord, str):
-        fix = f" Use jnp.inf for '{ord}'." if ord in ("inf", "-inf") else ""
-        raise ValueError(f"Invalid order '{ord}' for vector norm.{fix}{here()}")
+        raise ValueError(f"Invalid order '{ord}' for vector norm.{_fix(ord)}{here()}")
     size = jnp.absolute(x)
     if ord == np.inf:
         return jnp.amax(size, axis=axes, keepdims=keepdims, initial=0)
@@ -60,8 +66,7 @@ def _matrix(x, ord, axes, keepdims):
         out = pick(total, axis=compared, keepdims=True, initial=initial)
         return out if keepdims else lax.squeeze(out, axes)
     if ord not in ("nuc", 2, -2):
-        fix = f" Use jnp.inf for '{ord}'." if ord in ("inf", "-inf") else ""
-        raise ValueError(f"Invalid order '{ord}' for matrix norm.{fix}{here()}")
+        raise ValueError(f"Invalid order '{ord}' for matrix norm.{_fix(ord)}{here()}")
     s = lax.linalg.svd(jnp.moveaxis(x, axes, (-2, -1)), full_matrices=False, compute_uv=False)
     if ord == "nuc":
         out = jnp.sum(s, axis=-1)

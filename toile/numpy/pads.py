@@ -250,7 +250,8 @@ def pad(array: ArrayLike,
     if callable(mode):
         return _by_function(x, widths, mode, kwargs)
     if mode not in _OPTIONS:
-        raise NotImplementedError(f"Unimplemented padding mode '{mode}' for np.pad.{here()}")
+        raise NotImplementedError(f"Unimplemented padding mode '{mode}' for np.pad: needed "
+                                  f"one of {', '.join(_OPTIONS)} (zeros are 'constant'){here()}")
     unknown = set(kwargs) - _OPTIONS[mode]
     if unknown:
         raise ValueError(f"unsupported keyword arguments for mode '{mode}': {unknown}{here()}")

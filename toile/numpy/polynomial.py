@@ -288,7 +288,8 @@ def _check_points(x, y, deg):
     if y.ndim not in (1, 2):
         raise TypeError("expected 1D or 2D array for y" + here())
     if x.shape[0] != y.shape[0]:
-        raise TypeError("expected x and y to have same length" + here())
+        raise TypeError("expected x and y to have same length: needed one y for each x, got "
+                        f"{x.shape[0]} and {y.shape[0]} (slice the longer one){here()}")
 
 
 @overload
@@ -344,9 +345,9 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
         left = left * lax.expand_dims(w, (1,))
         right = right * (w if y.ndim == 1 else lax.expand_dims(w, (1,)))
     scale = jnp.sqrt(jnp.sum(left * left, axis=0))
-    left = left / scale
+    left = left / scale[None]
     c, residuals, rank, s = jnp.linalg.lstsq(left, right, rcond)
-    c = jnp.transpose(jnp.transpose(c) / scale)
+    c = c / (scale if y.ndim == 1 else scale[:, None])
     if full:
         return c, residuals, rank, s, arr(rcond)
     if not cov:
@@ -360,5 +361,5 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
             raise ValueError("the number of data points must exceed order to scale the covariance "
                              "matrix" + here())
         factor = residuals / (x.shape[0] - (deg + 1))
-        factor = factor[0] if y.ndim == 1 else factor
+        factor = factor[0] if y.ndim == 1 else factor[None, None]
     return c, (base if y.ndim == 1 else lax.expand_dims(base, (2,))) * factor

@@ -18,7 +18,7 @@ from toile.engine.source import here
 from toile.numpy._axes import canonicalize_axes
 from toile.numpy._dtypes import COMPLEX, HALVES
 from toile.numpy._operands import as_array, as_operand, convert, literal, no_out, strengthen
-from toile.numpy._promotion import broadcast_to, inexact, promote_dtypes, select
+from toile.numpy._promotion import broadcast_to, inexact, select
 from toile.numpy.reductions import sum
 from toile.numpy.ufuncs import isnan
 
@@ -90,7 +90,8 @@ def _interpolated(x: Any, q: Any, method: str, skip_nan: bool) -> Any:
     weight = broadcast_to(high_weight, below.shape)
     if method == "nearest":
         return select(lax.le(weight, literal(0.5, dtype)), below, above)
-    below, above, weight = promote_dtypes(below, above, weight)
+    wide = max(x.dtype, weight.dtype, key=lambda d: d.itemsize)
+    below, above, weight = (convert(v, wide) for v in (below, above, weight))
     rest = lax.sub(literal(1, weight.dtype), weight)
     return lax.add(lax.mul(below, rest), lax.mul(above, weight))
 

@@ -186,8 +186,7 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     Args:
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
-        dtype: dtype of the sums and of the result; None for the dtype of `a`, subject to
-            `promote_integers`.
+        dtype: dtype of the result; None for the dtype of `a`, subject to `promote_integers`.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes with size 1.
         initial: number to add to the sum; 0 by default.

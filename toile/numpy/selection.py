@@ -16,7 +16,7 @@ import numpy as np
 from toile import lax
 from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
 from toile.engine.broadcasts import note as note_broadcast
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.trace import state
 from toile.numpy import _helpers as h
 from toile.numpy import index_read, index_update, manipulation, ufuncs, ufuncs_numeric
@@ -99,7 +99,8 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
         raise ValueError("Either both or neither of the x and y arguments should be provided to "
-                         f"jax.numpy.where, got {x} and {y}.{here()}")
+                         f"jax.numpy.where, got {describe(x)} and {describe(y)} (pass both, as "
+                         f"in where(mask, x, 0)){here()}")
     if size is not None or fill_value is not None:
         raise ValueError("size and fill_value arguments cannot be used in three-term where "
                          "function." + here())
@@ -345,6 +346,9 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
         raise ValueError("indices and arr must have the same number of dimensions; "
                          f"{index.ndim} vs. {a.ndim} (add axes with indices[..., None]){here()}")
     axis = canonical_axis(axis, a.ndim)
+    if not a.shape[axis] and index.size:
+        shape = h.broadcast_shapes((*a.shape[:axis], 1, *a.shape[axis + 1:]), index.shape)
+        return lax.full(shape, 0, a.dtype)      # as in JAX, whatever the mode
     told = None
     if mode is None:
         out = _raw_take_along(a, index, axis) if fill_value is None else None

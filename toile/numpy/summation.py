@@ -16,7 +16,7 @@ import numpy as np
 
 from toile import lax
 from toile.engine.annotations import Array, ArrayLike, DTypeLike
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.numpy import _helpers as h
 from toile.numpy import contractions, diagonals, manipulation
 from toile.numpy._helpers import promote
@@ -46,10 +46,10 @@ def _normal_form(subscripts, ranks):
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise ValueError(f"einsum: needed {len(terms)} operands for {subscripts!r}, got "
-                         f"{len(ranks)}{here()}")
+                         f"{len(ranks)} (the commas separate the operands){here()}")
     for c in text.replace("->", "").replace(",", "").replace("...", ""):
-        if not c.isalpha():
-            raise ValueError(f"einsum: needed letters in the subscripts, got {c!r} in "
+        if not c.isalnum():
+            raise ValueError(f"einsum: needed letters or digits in the subscripts, got {c!r} in "
                              f"{subscripts!r}{here()}")
     used = set(text)
     spare = [c for c in string.ascii_letters + "".join(map(chr, range(192, 400)))
@@ -244,6 +244,9 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
     """
     no_out("einsum", out)
     if not isinstance(subscripts, str):
+        if any(isinstance(x, str) for x in operands):
+            raise TypeError("einsum: needed the subscripts as the first argument, got "
+                            f"{describe(subscripts)} (write einsum('ij,jk->ik', x, y)){here()}")
         subscripts, operands = _from_sublists((subscripts, *operands))
     preferred = contractions.element_type(preferred_element_type)
     arrays = promote(*operands, name="einsum")

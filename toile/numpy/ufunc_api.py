@@ -225,7 +225,7 @@ class _Methods:
         given = as_array(self.name, a)
         if b is None:
             return given.at[indices].apply(lambda x: convert(self.call(x), given.dtype))
-        a, b = self._truth(given), as_array(self.name, b, 2)
+        a, b = self._truth(given), self._truth(as_array(self.name, b, 2))
         name = {"add": "add", "subtract": "subtract", "multiply": "multiply", "maximum": "max",
                 "minimum": "min"}.get(self.name)
         if name is not None:

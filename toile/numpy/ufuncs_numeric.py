@@ -8,7 +8,6 @@ and the ufuncs.
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from toile.engine.annotations import Array, ArrayLike
 from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.source import here
 from toile.engine.trace import state
+from toile.lax._operands import integer
 from toile.numpy._dtypes import (
     BOOL,
     COMPLEX,
@@ -700,7 +700,7 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     Array([0.5 , 1.5 , 2.38], dtype=float32)
     """
     x = as_array("round", a)
-    decimals = operator.index(decimals)
+    decimals = integer(decimals, "decimals")
     no_out("round", out)
     dtype = x.dtype
     if dtype not in INEXACT:

@@ -52,7 +52,7 @@ def _cosines(name, M, weights):
 
 
 def blackman(M: int) -> Array:
-    """Compute the Blackman window, a sum of two cosines that falls to 0 at both ends.
+    """Compute the Blackman window, the sum of a constant and two cosines; it is 0 at both ends.
 
     Point n is `0.42 - 0.5 * cos(t) + 0.08 * cos(2 * t)`, where `t = 2 * pi * n / (M - 1)`.
 

@@ -327,6 +327,11 @@ class MultiSteps:
     ):
         self._opt = base.with_extra_args_support(opt)
         every_k: Any = every_k_schedule
+        if isinstance(every_k, int) and every_k < 1:
+            raise ValueError(
+                f"MultiSteps: needed every_k_schedule >= 1, got {every_k} (it is the number of "
+                f"calls per update; 1 updates in each call){here()}"
+            )
         self._every_k = (lambda step: every_k) if isinstance(every_k, int) else every_k
         self._use_grad_mean = use_grad_mean
         self._should_skip = should_skip_update_fn or _never_skip

@@ -373,7 +373,7 @@ class ScaleBySM3State(NamedTuple):
     Args:
         mu: for each leaf, a list with one vector per axis. Each vector contains the maxima of the
             accumulated squares, taken over the other axes.
-        nu: average of steps, with the structure of the parameters.
+        nu: moving average of the scaled updates, with the structure of the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_sm3().init(jnp.zeros((1, 2))).mu

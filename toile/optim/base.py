@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from toile import numpy as jnp
 from toile import tree as trees
+from toile.engine.foreign_names import method_instead
+from toile.engine.source import describe, here
 from toile.engine.trace import Array
+from toile.engine.tracebacks import expect_error
 
 __all__ = [
     "ArrayTree", "EmptyState", "GradientTransformation", "GradientTransformationExtraArgs",
@@ -161,6 +164,17 @@ class GradientTransformation(NamedTuple):
 
     init: TransformInitFn
     update: TransformUpdateFn
+
+
+def _no_attribute(self: Any, name: str) -> Any:
+    expect_error()
+    raise AttributeError(
+        f"{type(self).__name__!r} object has no attribute {name!r}"
+        f"{method_instead(name, 'optimizer')}", name=name, obj=self,
+    )  # fmt: skip
+
+
+setattr(GradientTransformation, "__getattr__", _no_attribute)  # noqa: B010  not for type checkers
 
 
 class GradientTransformationExtraArgs(GradientTransformation):
@@ -324,6 +338,21 @@ def stateless_with_tree_map(
     return stateless(over_leaves)
 
 
+def check_transformation(tx: Any) -> None:
+    """Raise an error unless `tx` has the functions of a gradient transformation."""
+    if hasattr(tx, "init") and hasattr(tx, "update"):
+        return
+    fix = "pass optim.sgd(0.1) or another result of a function of optim"
+    if isinstance(tx, (list, tuple)):
+        fix = "pass the transformations one by one: optim.chain(a, b), or optim.chain(*transforms)"
+    elif callable(tx):
+        fix = f"call it: {describe(tx)}(learning_rate)"
+    raise AttributeError(
+        f"{type(tx).__name__!r} object has no attribute 'init': needed a gradient transformation, "
+        f"got {describe(tx)} ({fix}){here()}"
+    )
+
+
 def with_extra_args_support(tx: GradientTransformation) -> GradientTransformationExtraArgs:
     """Make a transformation accept keyword arguments that it does not read.
 
@@ -342,6 +371,7 @@ def with_extra_args_support(tx: GradientTransformation) -> GradientTransformatio
     """
     if isinstance(tx, GradientTransformationExtraArgs):
         return tx
+    check_transformation(tx)
 
     def update(updates, state, params=None, **extra_args):
         return tx.update(updates, state, params)

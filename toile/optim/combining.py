@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from toile import lax
 from toile import tree as trees
-from toile.engine.source import here, name_call
+from toile.engine.source import describe, here, name_call
 from toile.optim import base, paths
-from toile.optim.masking import masked, resolved
+from toile.optim.masking import call_with_tree, masked, resolved
 from toile.optim.recorded_hyperparams import merge
 from toile.optim.tree.states import ParamsPlaceholder
 from toile.optim.update_errors import check_states, explained
@@ -49,11 +49,11 @@ def chain(*args: base.GradientTransformation) -> base.GradientTransformationExtr
     def update_fn(updates, state, params=None, **extra_args):
         check_states(len(updaters), updates, state)
         new_state = []
-        for updater, inner in zip(updaters, state):
+        for init, updater, inner in zip(inits, updaters, state):
             try:
                 updates, inner = updater(updates, inner, params, **extra_args)
             except Exception as error:
-                raise explained(error, updates, inner) from None
+                raise explained(error, updates, inner, init) from None
             new_state.append(inner)
         return updates, tuple(new_state)
 
@@ -149,6 +149,12 @@ def partition(
     >>> updates
     {'body': {'w': Array([0.], dtype=float32)}, 'head': {'w': Array([-0.5], dtype=float32)}}
     """
+    if not isinstance(transforms, Mapping):
+        raise AttributeError(
+            f"{type(transforms).__name__!r} object has no attribute 'items': partition needed a "
+            f"dict of transformations by label, got {describe(transforms)} (write "
+            f"{{'train': optim.adam(0.1), 'frozen': optim.set_to_zero()}}){here()}"
+        )
     transforms = {group: base.with_extra_args_support(tx) for group, tx in transforms.items()}
 
     def labels_for(tree):
@@ -157,7 +163,7 @@ def partition(
             if isinstance(tree, ParamsPlaceholder):
                 return tree
             return paths.label_tree(labels, tree)
-        return labels(tree) if callable(labels) else labels
+        return call_with_tree(labels, tree, "a function of labels") if callable(labels) else labels
 
     def of_group(group, labels):
         mask = trees.map(lambda label: label == group, labels)

@@ -23,7 +23,7 @@ from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
 from toile.optim.numerics import safe_increment
-from toile.optim.recorded_hyperparams import recorded
+from toile.optim.recorded_hyperparams import bind, recorded
 from toile.optim.scaling import ScaleByScheduleState
 from toile.typing import DTypeLike
 
@@ -185,6 +185,12 @@ def inject_hyperparams(
     (Array([-0.25], dtype=float32), Array(0.25, dtype=float32))
     """
     static = {static_args} if isinstance(static_args, str) else set(static_args)
+    if not callable(inner_factory):
+        raise TypeError(
+            f"{type(inner_factory).__name__} is not a callable object: inject_hyperparams needed a "
+            "function that makes an optimizer, got an optimizer (pass the function, then its "
+            f"arguments: optim.inject_hyperparams(optim.adam)(learning_rate=0.1)){here()}"
+        )
     signature = inspect.signature(inner_factory)
     if not static <= signature.parameters.keys():
         raise ValueError(
@@ -194,7 +200,7 @@ def inject_hyperparams(
 
     @functools.wraps(inner_factory)
     def factory(*args, **kwargs) -> base.GradientTransformationExtraArgs:
-        bound = signature.bind(*args, **kwargs)
+        bound = bind(inner_factory, signature, args, kwargs)
         bound.apply_defaults()
         schedules, numbers, others = _sorted_arguments(bound.arguments, static)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from toile import tree as trees
+from toile.engine.source import describe
+from toile.engine.tracebacks import expect_error
 from toile.optim import base, paths
 from toile.optim.tree.states import ParamsPlaceholder
 
@@ -48,7 +50,20 @@ def resolved(mask: Any, tree: Any, who: str = "masked") -> Any:
     if paths.globs_of(mask) is not None:
         return paths.mask_tree(mask, tree, who)
     callables = [callable(leaf) for leaf in trees.leaves(mask)]
-    return mask(tree) if callables and all(callables) else mask
+    return call_with_tree(mask, tree, "a mask") if callables and all(callables) else mask
+
+
+def call_with_tree(function: Callable[[Any], Any], tree: Any, what: str) -> Any:
+    """Call a user's function of a whole tree; a note on its errors says what it was given."""
+    try:
+        return function(tree)
+    except Exception as error:
+        expect_error()
+        error.add_note(
+            f"  ({what} is called with the whole tree, here {describe(tree)}: to decide for each "
+            "array, write lambda params: toile.tree.map(lambda p: ..., params))"
+        )
+        raise
 
 
 def with_masked_nodes(mask: Any, tree: Any) -> Any:

@@ -80,7 +80,7 @@ def monitor(
     """Store several measurements of the updates in the state; the updates stay unchanged.
 
     Args:
-        measures: dict from names to measures. A measure is a function of the updates, or a
+        measures: dict that maps names to measures. A measure is a function of the updates, or a
             transformation that may keep a state, such as the result of `measure_with_ema`.
 
     Returns:

@@ -40,15 +40,7 @@ def recording(factory: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(factory)
     def made(*args: Any, **kwargs: Any) -> Any:
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            unknown = [name for name in kwargs if name not in signature.parameters]
-            what = f"got an unexpected keyword argument {unknown[0]!r}" if unknown else str(error)
-            names = ", ".join(signature.parameters)
-            raise TypeError(
-                f"{factory.__name__}() {what}; needed arguments among {names}{here()}"
-            ) from None
+        bound = bind(factory, signature, args, kwargs)
         tx = factory(*args, **kwargs)
         bound.apply_defaults()
         values = {name: x for name, x in bound.arguments.items()
@@ -57,6 +49,22 @@ def recording(factory: Callable[..., Any]) -> Callable[..., Any]:
         return tx
 
     return made
+
+
+def bind(
+    factory: Callable[..., Any], signature: inspect.Signature, args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> inspect.BoundArguments:  # fmt: skip
+    """The arguments of a call of a factory by name; an error lists the names."""
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = [name for name in kwargs if name not in signature.parameters]
+        what = f"got an unexpected keyword argument {unknown[0]!r}" if unknown else str(error)
+        names = ", ".join(signature.parameters)
+        raise TypeError(
+            f"{factory.__name__}() {what}; needed arguments among {names}{here()}"
+        ) from None
 
 
 def _is_number(x: Any) -> bool:

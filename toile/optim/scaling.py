@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, cast
 from toile import nn
 from toile import numpy as jnp
 from toile import tree as trees
+from toile.engine.errors import called
 from toile.engine.source import describe, here
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
@@ -83,11 +84,17 @@ def scale_by_schedule(step_size_fn: base.Schedule) -> base.GradientTransformatio
     init_fn = lambda params: ScaleByScheduleState(base.zero_count())
 
     def update_fn(updates, state, params=None):
-        size = step_size_fn(state.count)
+        size = _value_at(step_size_fn, state.count)
         updates = trees.map(lambda g: jnp.array(size, dtype=g.dtype) * g, updates)
         return updates, ScaleByScheduleState(safe_increment(state.count))
 
     return base.GradientTransformation(init_fn, update_fn)
+
+
+def _value_at(schedule: base.Schedule, count: Any) -> Any:
+    """The value of a schedule, which the user may have written."""
+    return called(schedule, (count,), "a schedule takes the step; call functions that make one: "
+                  "optim.sgd(make(...))")
 
 
 def scale_by_learning_rate(
@@ -113,7 +120,7 @@ def scale_by_learning_rate(
     if learning_rate is None:
         return base.identity()
     if callable(learning_rate):
-        return scale_by_schedule(lambda count: sign * learning_rate(count))
+        return scale_by_schedule(lambda count: sign * _value_at(learning_rate, count))
     if isinstance(learning_rate, (Mapping, str, list, tuple)):
         raise TypeError(
             "learning_rate: needed a number, an array or a schedule, got "

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from toile import tree as trees
-from toile.engine.source import describe, here
+from toile.engine.source import describe, here, message
 from toile.engine.tracebacks import expect_error
 from toile.optim.paths import path_of
 
@@ -38,13 +39,30 @@ def _is_state(x: Any) -> bool:
     return isinstance(x, tuple) and bool(x) and all(isinstance(part, tuple) for part in x)
 
 
-def explained(error: Exception, updates: Any, state: Any) -> Exception:
-    """Return the error, or one that says where the state and the updates differ."""
+def explained(
+    error: Exception, updates: Any, state: Any, init: Callable[[Any], Any] | None = None
+) -> Exception:
+    """Return the error, or one that says where the state and the updates differ.
+
+    `init` makes a state of the right kind."""
     expect_error()
-    if not isinstance(error, (TypeError, ValueError)) or "tx.init(" in str(error):
+    if not isinstance(error, (TypeError, ValueError, AttributeError)) or "tx.init(" in str(error):
         return error
+    if type(updates) is tuple and len(updates) == 2 and getattr(updates[0], "shape", None) == ():
+        return ValueError(
+            f"{message(error)}: update: needed gradients, got the pair {describe(updates)} "
+            f"(value_and_grad returns (value, grads): pass grads alone; {_RIGHT}){here()}"
+        )
     try:
-        found = _differences(updates, state)
+        other = init is not None and type(init(updates)).__name__ != type(state).__name__
+        if other and init is not None:
+            return type(error)(
+                f"update: needed the state {type(init(updates)).__name__}, got "
+                f"{type(state).__name__} with {describe(state)} (use the state that this "
+                f"optimizer's tx.init(params) or tx.update returned: updates, state = tx.update("
+                f"grads, state, params)){here()}"
+            )
+        found = _differences(updates, state, "pytree structure" in str(error))
     except Exception:  # a tree that cannot be compared: the first error has to do
         return error
     if not found:
@@ -59,12 +77,14 @@ def explained(error: Exception, updates: Any, state: Any) -> Exception:
     )
 
 
-def _differences(updates: Any, state: Any) -> list[tuple[str, str, str]]:
-    """(path, array in the state, array in the updates) of the leaves that differ."""
+def _differences(updates: Any, state: Any, apart: bool) -> list[tuple[str, str, str]]:
+    """(path, array in the state, array in the updates) of the leaves that differ.
+
+    If `apart`, the trees may have no path in common."""
     given = _leaves(updates)
     for part in _parts(state):
         held = _leaves(part)
-        if not held or not (held.keys() & given.keys()):
+        if not held or not given or not (apart or held.keys() & given.keys()):
             continue
         found = [
             (path, _text(held, path), _text(given, path)) for path in {**held, **given}

@@ -198,7 +198,8 @@ class Mesh(_Named):
             raise ValueError(
                 "Mesh requires the ndim of its first argument (`devices`) to equal the length of "
                 f"its second argument (`axis_names`), but got devices.ndim == {grid.ndim} and "
-                f"len(axis_names) == {len(names)}.{here()}"
+                f"len(axis_names) == {len(names)} (reshape the devices, or give one name for each "
+                f"axis).{here()}"
             )
         types = _types_of(axis_types, names, AxisType.Auto)
         key = (tuple(grid.flat), grid.shape, names, types)

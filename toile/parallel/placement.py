@@ -17,12 +17,12 @@ import numpy as np
 
 from toile.compiler.passes.calls import inline_calls
 from toile.engine import devices as engine_devices
-from toile.engine import sharded
+from toile.engine import dtypes, sharded
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval
 from toile.engine.buffers import Placement
 from toile.engine.config import flags
-from toile.engine.conversion import as_array, placed, wrap_aval
+from toile.engine.conversion import as_array, leaving, placed, wrap_aval
 from toile.engine.devices import Device
 from toile.engine.operation import Axis, Dim
 from toile.engine.platform_registry import platform_of, registry
@@ -69,8 +69,12 @@ def check_fit(shape: tuple[int, ...], sharding: Any, what: str) -> None:
 def put(x: Any, target: Any) -> Any:
     """An array on a device or under a sharding; at its default place if `target` is None."""
     made = as_array(x)
-    if target is None:
-        return _put_by_default(made)
+    if isinstance(made, ConcreteArray) and made.dtype == dtypes.float0:
+        return leaving(made)
+    return _put_by_default(made) if target is None else _put(made, target)
+
+
+def _put(made: Any, target: Any) -> Any:
     sharding = SingleDeviceSharding(target) if isinstance(target, Device) else target
     if isinstance(made, Tracer):
         return Constraint(sharding)(made) if isinstance(sharding, NamedSharding) else made

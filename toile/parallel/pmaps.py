@@ -8,7 +8,6 @@ import staging and below.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
@@ -29,7 +28,7 @@ from toile.parallel.meshes import Mesh
 from toile.parallel.spmd import Form, Forms, Grid, Layout, Spmd, tracing, tracing_on
 from toile.primitives.families import reshape
 from toile.staging.donation import delete_donated, donated_leaves, given_up
-from toile.staging.flat_functions import check_axes, name_of
+from toile.staging.flat_functions import check_axes, dress, name_of
 from toile.staging.jit import PjitFunction, Static
 
 ANONYMOUS = "_internal_pmap_axis_name"  # the name of an axis that the user did not name
@@ -137,11 +136,10 @@ class _Mapping:
         self.last: tuple[list[Any], Any, Form] | None = None
 
     def wrapped(self) -> Callable[..., Any]:
-        @functools.wraps(self.fun)
         def mapped(*args: Any, **kwargs: Any) -> Any:
             return self.run(args, kwargs)
 
-        return mapped
+        return dress(mapped, self.fun)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         static = self._static_numbers(len(args))

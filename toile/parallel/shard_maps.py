@@ -10,7 +10,6 @@ below.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Hashable, Sequence, Set
 from contextlib import nullcontext
@@ -38,7 +37,7 @@ from toile.parallel.spmd import Form, Forms, Grid, Layout, Spmd, tracing, tracin
 from toile.parallel.varying_values import checked, nested_maps
 from toile.primitives.families import bdim_at, move_axis, reshape
 from toile.primitives.shapes import slice_axis
-from toile.staging.flat_functions import name_of
+from toile.staging.flat_functions import dress, name_of
 
 
 class _Infer:
@@ -111,7 +110,6 @@ def shard_map(
 
     forms = Forms()
 
-    @functools.wraps(f)
     def mapped(*args: Any) -> Any:
         used = _mesh_for(mesh, args)
         sharded = _Sharded(f, used, axis_names, in_specs, out_specs, check_vma)
@@ -119,7 +117,7 @@ def shard_map(
             return sharded.on_devices(args, forms)
         return sharded.run(args)
 
-    return mapped
+    return dress(mapped, f)
 
 
 def _mesh_for(mesh: Any, args: tuple[Any, ...]) -> Any:

@@ -158,7 +158,7 @@ def _spec(partitions: Any, unreduced: Any, reduced: Any) -> PartitionSpec:
 
 
 P = PartitionSpec
-ShardingLike: TypeAlias = Sharding | PartitionSpec  # what places a new array
+ShardingLike: TypeAlias = Sharding | PartitionSpec  # specifies where an array is placed
 
 
 def axes_of(entry: Any) -> tuple[Any, ...]:
@@ -174,12 +174,14 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     for name in [*(n for e in spec for n in axes_of(e)), *spec.unreduced, *spec.reduced]:
         if name not in mesh.axis_names:
             raise ValueError(
-                f"Resource axis: {name} of {spec} is not found in mesh: {mesh.axis_names}.{here()}"
+                f"Resource axis: {name} of {spec} is not found in mesh: {mesh.axis_names} (use "
+                f"a name of the mesh, or make one with this axis).{here()}"
             )
         if name in seen:
             raise DuplicateSpecError(
                 "A single NamedSharding spec specification can map every mesh axis to at most one "
-                f"positional dimension, but {spec} has duplicate entries for `{name}`"
+                f"positional dimension, but {spec} has duplicate entries for `{name}` (give each "
+                f"axis of the mesh to one dimension){here()}"
             )
         seen.add(name)
 
@@ -288,7 +290,8 @@ class NamedSharding(Sharding):
             extra = " For scalars the PartitionSpec should be P()" if not aval_shape else ""
             raise ValueError(
                 f"Sharding {self} is only valid for values of rank at least {len(self.spec)}, but "
-                f"was applied to a value of rank {len(aval_shape)}.{extra}{here()}"
+                f"was applied to a value of rank {len(aval_shape)} (remove entries of the spec, "
+                f"or add axes to the value).{extra}{here()}"
             )
 
     def shard_shape(self, global_shape: Shape) -> Shape:

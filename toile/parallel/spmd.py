@@ -31,7 +31,7 @@ from toile.control.call import (
 from toile.engine.avals import Aval, aval_of
 from toile.engine.cached import cached_property
 from toile.engine.config import flags
-from toile.engine.conversion import as_array, raw_operand, wrap_aval
+from toile.engine.conversion import as_array, leaving, raw_operand, wrap_aval
 from toile.engine.devices import process_count, process_index
 from toile.engine.exchange import slot
 from toile.engine.locks import shared_lock
@@ -551,7 +551,7 @@ class Form:
         self.op, self.consts, self.out_tree, self.given_up = op, consts, out_tree, given_up
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        return unflatten(self.out_tree, self.op(*self.consts, *leaves))
+        return unflatten(self.out_tree, [leaving(x) for x in self.op(*self.consts, *leaves)])
 
     def stale(self) -> bool:
         """Whether the function closed over a tracer whose trace has ended."""

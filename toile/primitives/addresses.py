@@ -64,7 +64,8 @@ class GatherDimensionNumbers(NamedTuple):
 
 
 class ScatterDimensionNumbers(NamedTuple):
-    """How the axes of the operand, the indices and the updates of `lax.scatter` correspond.
+    """How the axes of the operand, the indices and the updates of `lax.scatter` correspond to one
+    another.
 
     A scatter writes one window of the updates for each index vector. In the updates, the window's
     axes are at the positions `update_window_dims`. The other axes of the updates are the axes of

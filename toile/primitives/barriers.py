@@ -24,6 +24,7 @@ class StopGradient(Operation):
     key_use = key_uses.keeps
     forwards_operand = True
     simplified = simplification.operand
+    sparse = rules.frame_rule("linear")
 
     def infer(self, x: Aval) -> Aval:
         return x

@@ -108,7 +108,8 @@ def checks(op: Operation) -> bool:
 
 
 def unchecked(program: Program) -> Program:
-    """The Program without checks of indices, for code that also runs where it is not needed."""
+    """The Program without checks of indices, for code that also runs where its results are not
+    needed."""
     return program.memoized("unchecked", lambda: _unchecked(program))
 
 
@@ -122,12 +123,12 @@ def _unchecked(program: Program) -> Program:
         if e.op.__class__ is CheckIndex:
             env[e.outs[0]] = ins[0]
         else:
-            equations.append(Equation(_without_checks(e.op), ins, e.outs, e.source, e.scope))
+            equations.append(Equation(without_checks(e.op), ins, e.outs, e.source, e.scope))
     outputs = [env.get(o, o) for o in program.outputs]
     return Program(program.inputs, equations, outputs, program.name)
 
 
-def _without_checks(op: Operation) -> Operation:
+def without_checks(op: Operation) -> Operation:
     """The operation with `unchecked` Programs in its fields."""
     if not any(map(has_checks, op.programs())) or not dataclasses.is_dataclass(op):
         return op

@@ -203,7 +203,7 @@ class ConvertElementType(Operation):
     makes_weak = True
     divide = division.by_element
     key_use = key_uses.keeps
-    taylor = frame_rule("converted")
+    taylor = sparse = frame_rule("converted")
     simplified = simplification.converted_once
 
     def infer(self, x: Aval) -> Aval:
@@ -254,7 +254,7 @@ def _saturated(xp: Any, x: Any, dtype: Any) -> Any:
 
 @functools.cache
 def _bounds(dtype: Any) -> tuple[float, float, Any, Any]:
-    """The least and the first too large float for an integer dtype, and its extreme values."""
+    """The least float in an integer dtype's range, the first above the range, and its ends."""
     info = dtypes.iinfo(dtype)
     low, high = int(info.min), int(info.max)
     return float(low), float(high + 1), np.asarray(low).astype(dtype), np.asarray(high, dtype)

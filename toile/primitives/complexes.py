@@ -18,7 +18,7 @@ from toile.engine.operation import Axis, Dim
 from toile.engine.records import dataclass
 from toile.primitives import division
 from toile.primitives.families import Linear, bdim_at, broadcast_in_dim, full_like, neg
-from toile.primitives.rules import kernel_function, mapped_in_place
+from toile.primitives.rules import frame_rule, kernel_function, mapped_in_place
 
 
 def _like(x: Any, value: Any) -> Any:
@@ -60,6 +60,7 @@ class Complex(Linear):
 class _Part(Linear):
     by_element = True
     divide = division.by_element
+    sparse = frame_rule("linear")
 
     def infer(self, x: Aval) -> Aval:
         if dtypes.kind(x.dtype) != "c":
@@ -100,6 +101,7 @@ class Conj(Linear):
     from_real: bool = False
     by_element = True
     divide = division.by_element
+    sparse = frame_rule("linear")
 
     def infer(self, x: Aval) -> Aval:
         if dtypes.kind(x.dtype) not in "fc":

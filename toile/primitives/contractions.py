@@ -22,6 +22,7 @@ from toile.primitives import division
 from toile.primitives.arrays.contraction import contract
 from toile.primitives.elementwise import convert
 from toile.primitives.families import Bilinear, reduce_sum
+from toile.primitives.rules import frame_rule
 
 LETTERS = string.ascii_lowercase + string.ascii_uppercase
 
@@ -42,6 +43,7 @@ class DotGeneral(Bilinear):
     combines = "products"
 
     kernel_family = "contraction"
+    sparse = frame_rule("dot_general")
     can_make_nan = True
 
     @property
@@ -81,7 +83,7 @@ class DotGeneral(Bilinear):
         return dot_operation(self.lhs, self.rhs, out, self.dtype, self.precision)
 
     def _sides(self, out: str) -> list[str]:
-        """The labels of a result, divided where the operands that have them change."""
+        """The labels of a result, split into runs of labels that the same operands have."""
         found = groupby(out, lambda c: (c in self.lhs, c in self.rhs))
         return ["".join(labels) for _, labels in found]
 

@@ -22,6 +22,7 @@ from toile.engine.traits import Shape
 from toile.primitives import arrays, division
 from toile.primitives.elementwise import convert
 from toile.primitives.families import NUMERIC, Bilinear, inverse, move_axis, reshape
+from toile.primitives.rules import frame_rule
 from toile.primitives.shapes import Rev
 from toile.primitives.windows import dilated, transposed_padding
 
@@ -85,6 +86,7 @@ class ConvGeneralDilated(Bilinear):
     preferred_element_type: Any = None
 
     kernel_family = "convolution"
+    sparse = frame_rule("convolution")
     can_make_nan = True
 
     def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
@@ -196,7 +198,7 @@ class ConvGeneralDilated(Bilinear):
         return out
 
     def _to_rhs(self, ct: Any, lhs: Any, rhs: Aval) -> Any:
-        """Correlate the operand with the cotangent as its kernel, batch as features."""
+        """Correlate the operand with the cotangent as its kernel, and the batch as features."""
         x_spec, w_spec, out_spec = self.dimension_numbers
         pads = []
         for n, k, m, s, (low, _), b, d in zip(
@@ -222,7 +224,7 @@ class ConvGeneralDilated(Bilinear):
         return self._vmap_rhs(lhs, rhs, dw, axis[1])
 
     def _vmap_both(self, lhs: Any, rhs: Any, d: int, dw: int, size: int) -> tuple[Any, Any]:
-        """Each example is one more group."""
+        """Make a group, or a set of groups, of each example."""
         x_spec, w_spec, out_spec = self.dimension_numbers
         if self.batch_group_count > 1:
             op = replace(self, batch_group_count=size * self.batch_group_count)
@@ -234,7 +236,7 @@ class ConvGeneralDilated(Bilinear):
         return _split(out, out_spec[1], size), out_spec[1]
 
     def _vmap_lhs(self, lhs: Any, rhs: Any, d: int, size: int) -> tuple[Any, Any]:
-        """More batch; batch groups stay outermost."""
+        """Make the mapped axis a part of the batch; batch groups stay outermost."""
         batch, out = self.dimension_numbers.lhs_spec[0], self.dimension_numbers.out_spec[0]
         groups = self.batch_group_count
         if groups == 1:
@@ -248,7 +250,7 @@ class ConvGeneralDilated(Bilinear):
         return _split(self(lhs, rhs), out, size), out
 
     def _vmap_rhs(self, lhs: Any, rhs: Any, dw: int, size: int) -> tuple[Any, Any]:
-        """More output features; groups stay outermost."""
+        """Make the mapped axis a part of the output features; groups stay outermost."""
         axis, out_axis = self.dimension_numbers.rhs_spec[0], self.dimension_numbers.out_spec[1]
         groups = max(self.feature_group_count, self.batch_group_count)
         if groups == 1:

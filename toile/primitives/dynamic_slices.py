@@ -89,7 +89,7 @@ class DynamicSlice(Linear):
 
     kernel_family = "copy.dynamic_slice"
     key_use = key_uses.takes
-    checked = in_registers = frame_rule("dynamic_slice")
+    checked = in_registers = sparse = frame_rule("dynamic_slice")
 
     def infer(self, x: Aval, *starts: Aval) -> Aval:
         _check_starts(self, [x, *starts], x.ndim, starts)

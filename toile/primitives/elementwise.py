@@ -50,13 +50,13 @@ class Div(Elementwise):
     """The quotient.
 
     Integer quotients are rounded toward zero. An integer divided by zero is -1, or the largest
-    value of an unsigned dtype.
+    value if the dtype is unsigned.
     """
 
     accepts = NUMERIC
     is_smooth = True
     divide = division.scaled_by_element
-    taylor = frame_rule("quotient")
+    taylor = sparse = frame_rule("quotient")
     can_make_nan = True
     checked = frame_rule("division")
     is_quotient = passes_errors = keeps_relative_errors = True
@@ -112,7 +112,7 @@ class Rem(Elementwise):
 
 
 def _divide_integers(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Quotient toward zero and remainder; x/0 = -1 and x%0 = x, as hardware-neutral rules."""
+    """Quotient toward zero and remainder; x/0 = -1 and x%0 = x on all hardware."""
     zero = y == 0
     safe = xp.where(zero, xp.ones((), y.dtype), y)
     r = xp.fmod(x, safe)
@@ -193,7 +193,7 @@ class IntegerPow(Elementwise):
 
     y: int
     accepts = NUMERIC
-    taylor = frame_rule("whole_power")
+    taylor = sparse = frame_rule("whole_power")
     can_make_nan = True
     is_smooth = True
 
@@ -278,7 +278,7 @@ class Sign(Elementwise):
 
 
 class _Step(Elementwise):
-    """Piecewise constant: its derivative is zero."""
+    """A piecewise constant function, whose derivative is zero."""
 
     accepts = FLOAT
 

@@ -52,7 +52,7 @@ class Elementwise(Operation):
     # Dtype of the result: None for the operands' dtype.
     result: ClassVar[Any] = None
     lower: ClassVar[Any] = None  # None: it runs through `eager` only
-    divide, taylor = division.by_element, rules.moves_with_operands
+    divide, taylor, sparse = division.by_element, rules.moves_with_operands, frame_rule("unary")
 
     def infer(self, *avals: Aval) -> Aval:
         first = avals[0]
@@ -89,7 +89,7 @@ class Elementwise(Operation):
         return Aval(shape, dtype, weak)
 
     def partials(self, y: Any, *xs: Any) -> Sequence[Any]:
-        """dy/dx for each operand from the result: a value, a thunk, 1, -1, or None for zero."""
+        """dy/dx for each operand x, given y: a value, a thunk, 1, -1, or None for zero."""
         raise NotImplementedError(f"{self.name}: has no derivative{here()}")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -162,7 +162,7 @@ class Add(Elementwise):
 
     is_sum = is_smooth = passes_errors = True
     divide = division.sum_by_element
-    taylor = frame_rule("signed")
+    taylor, sparse = frame_rule("signed"), frame_rule("sum")
     can_make_nan = True
     simplified = simplification.without_neutral(-0.0, commutes=True)
 
@@ -187,7 +187,7 @@ class Sub(Elementwise):
     is_smooth = passes_errors = True
     accepts = NUMERIC
     divide = division.sum_by_element
-    taylor = frame_rule("signed")
+    taylor, sparse = frame_rule("signed"), frame_rule("difference")
     can_make_nan = True
     simplified = simplification.without_neutral(0.0)
 
@@ -232,7 +232,7 @@ class Mul(Elementwise):
 
     is_product = is_smooth = passes_errors = keeps_relative_errors = True
     divide = division.scaled_by_element
-    taylor = frame_rule("product")
+    taylor = sparse = frame_rule("product")
     can_make_nan = True
     simplified = simplification.without_neutral(1.0, commutes=True)
 
@@ -284,7 +284,7 @@ class Identity(Linear):
 
     is_identity = True
     divide = division.linear_by_element
-    key_use = key_uses.keeps
+    key_use, sparse = key_uses.keeps, frame_rule("linear")
 
     def infer(self, x: Aval) -> Aval:
         return x
@@ -339,7 +339,7 @@ class BroadcastInDim(Linear):
     dims: tuple[int, ...]
     moves_elements = moves_axes = True
 
-    key_use = key_uses.moves
+    key_use, sparse = key_uses.moves, frame_rule("broadcast_in_dim")
     is_free = makes_axes = True
     simplified = simplification.broadcast_once
     domain_axes, moved_axis = axis_rules.broadcast_domain, axis_rules.broadcast_axis
@@ -422,8 +422,8 @@ class Reshape(Linear):
     shape: tuple[int, ...]
     moves_elements = moves_axes = rearranges = True
 
-    kernel_family = "copy.reshape"
-    key_use = key_uses.moves
+    kernel_family, key_use = "copy.reshape", key_uses.moves
+    sparse = frame_rule("reshape")
     is_free = commutes_with_sums = True
     simplified, undoes = simplification.reshaped_once, axis_rules.undoes_reshape
     domain_axes, moved_axis = axis_rules.reshape_domain, axis_rules.reshape_axis
@@ -474,7 +474,7 @@ class Transpose(Linear):
     perm: tuple[int, ...]
     moves_elements = moves_axes = rearranges = is_always_view = True
 
-    key_use = key_uses.moves
+    key_use, sparse = key_uses.moves, frame_rule("transpose")
     is_free = commutes_with_sums = True
     simplified, undoes = simplification.transposed_once, axis_rules.undoes_transpose
     domain_axes, moved_axis = axis_rules.transpose_domain, axis_rules.transpose_axis
@@ -567,7 +567,7 @@ class ReduceSum(OverAxes, Linear):
     """The sum over `axes`, which are sorted and nonnegative and are removed; the dtype is kept."""
 
     axes: tuple[int, ...]
-    can_make_nan = sums_axes = True
+    can_make_nan, sums_axes, sparse = True, True, frame_rule("reduce_sum")
 
     def eager(self, xp: Any, x: Any) -> Any:
         dtype = x.dtype

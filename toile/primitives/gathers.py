@@ -88,7 +88,7 @@ class Gather(Linear):
 
     kernel_family = "gather"
     key_use = key_uses.takes
-    checked = in_registers = frame_rule("gather")
+    checked = in_registers = sparse = frame_rule("gather")
     by_rows, within_rows = whole_rows, one_per_row
     picks, picked_maps = picked_rows, maps_of_picked_rows
 

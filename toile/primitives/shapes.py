@@ -35,7 +35,7 @@ from toile.primitives.families import (
     scalar,
     sub,
 )
-from toile.primitives.rules import itself, mapped_in_place
+from toile.primitives.rules import frame_rule, itself, mapped_in_place
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Slice(Linear):
     moves_elements = True
     is_free = commutes_with_sums = views_part = True
     simplified = simplification.sliced_inside
+    sparse = frame_rule("slice")
 
     def infer(self, x: Aval) -> Aval:
         parts = list(zip(self.starts, self.limits, self.strides, x.shape, strict=False))
@@ -277,6 +278,7 @@ class Concatenate(Linear):
     moves_elements = True
 
     kernel_family = "copy.concatenate"
+    sparse = frame_rule("concatenate")
 
     @property
     def joined_axis(self) -> int:
@@ -330,6 +332,7 @@ class Rev(Linear):
     moves_elements = rearranges = is_always_view = True
 
     kernel_family = "copy.rev"
+    sparse = frame_rule("rev")
 
     def infer(self, x: Aval) -> Aval:
         if len(set(self.axes)) != len(self.axes) or any(not 0 <= a < x.ndim for a in self.axes):

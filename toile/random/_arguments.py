@@ -65,7 +65,7 @@ def _key_words(name, key):
     """The words of a raw key, after a check of their dtype and shape."""
     if isinstance(key, (list, tuple, str)) or key is None or not hasattr(key, "dtype"):
         raise TypeError(f"{name}: needed a random key, got {type(key).__name__} (make one with "
-                        f"toile.random.key){here()}")
+                        f"toile.random.key, and pass it first){here()}")
     count = key_words(flags.default_prng_impl)
     if key.dtype != np.uint32 or key.ndim < 1 or key.shape[-1] != count:
         raise TypeError(

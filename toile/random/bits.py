@@ -215,7 +215,8 @@ def randint(
     """
     key, shape, dtype = args.sampling("randint", key, shape, dtype, out_sharding, default=int)
     if not dtypes.issubdtype(dtype, np.integer):
-        raise TypeError(f"randint only accepts integer dtypes, got {dtype}{here()}")
+        raise TypeError(f"randint only accepts integer dtypes, got {dtype} (use uniform for "
+                        f"floats){here()}")
     info, drawn = dtypes.iinfo(dtype), dtype
     if info.bits < 32:  # narrow types are drawn in 32 bits, where the remainder is less biased
         drawn = np.dtype(np.int32)
@@ -424,7 +425,7 @@ def choice(
     if not replace and draws > population:
         raise ValueError(
             f"Cannot take a larger sample (size {draws}) than population (size {population}) "
-            "when 'replace=False'" + here())
+            "when 'replace=False' (draw fewer, or with replace=True)" + here())
     if p is None and not replace:
         picked = permutation(key, array if array.ndim else population, axis)
         picked = picked[(slice(None),) * axis + (slice(draws),)]
@@ -446,7 +447,7 @@ def _weighted(key, population, shape, replace, p, mode):
     if p.shape != (population,):
         raise ValueError(
             "p must be None or a 1D vector with the same size as a.shape[axis]. p has shape "
-            f"{p.shape} and a.shape[axis] is {population}.{here()}")
+            f"{p.shape} and a.shape[axis] is {population} (give one probability for each).{here()}")
     if replace:
         cumulative = jnp.cumsum(p)
         level = cumulative[-1] * (1 - unit(key, tuple(shape), cumulative.dtype))

@@ -166,7 +166,8 @@ def _seeded(name, seed, impl):
             "(use vmap for batching)" + here())
     seed = seed if isinstance(seed, Array) else jnp.asarray(seed)
     if not dtypes.issubdtype(seed.dtype, np.integer):
-        raise TypeError(f"{name}: PRNG key seed must be an integer; got {seed!r}{here()}")
+        raise TypeError(f"{name}: PRNG key seed must be an integer; got {describe(seed)} "
+                        f"(convert it with int){here()}")
     seed = seed + flags.random_seed_offset if flags.random_seed_offset else seed
     return random_seed(seed, impl)
 

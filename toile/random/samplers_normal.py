@@ -17,6 +17,7 @@ from toile.engine import dtypes
 from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
 from toile.engine.conversion import new_array
 from toile.engine.source import here
+from toile.numpy._helpers import at_rank
 from toile.parallel.specs import ShardingLike
 from toile.primitives.arrays import special
 from toile.primitives.arrays.threefry import unit_floats
@@ -231,7 +232,8 @@ def multivariate_normal(
     else:
         args.check_shape("normal", shape, mean.shape[:-1], cov.shape[:-2])
     noise = standard_normal(key, shape + (n,), dtype)
-    return mean + jnp.einsum("...ij,...j->...i", _square_root(cov, method), noise)
+    spread = jnp.einsum("...ij,...j->...i", _square_root(cov, method), noise)
+    return at_rank(mean, spread.ndim) + spread
 
 
 def _square_root(cov, method):

@@ -17,6 +17,7 @@ from toile import numpy as jnp
 from toile.engine.annotations import Array, ArrayLike, AxisLike, ShapeLike
 from toile.engine.source import here
 from toile.nn._promote import array, canonical_axis, inexact, is_complex, to_complex
+from toile.numpy._helpers import canonical_axes
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
 
@@ -42,8 +43,8 @@ def _along(vector, axis, ndim):
 
 def _rotation(n, axis, ndim, dtype):
     """Return `exp(-iπk / 2n)` for `k` from 0 to `n - 1`, along `axis`."""
-    k = jnp.arange(n, dtype=dtype)
-    return _along(jnp.exp(-0.5j * np.pi * k / n).astype(to_complex(dtype)), axis, ndim)
+    k = jnp.arange(n, dtype=dtype).astype(to_complex(dtype))
+    return _along(jnp.exp(-0.5j * np.pi * k / n), axis, ndim)
 
 
 def _ortho(x: Array, axis: int) -> Array:
@@ -140,9 +141,7 @@ def _axes(x, s, axes):
                              f"{len(s)}{here()}")
     if axes is None:
         axes = range(x.ndim - len(s), x.ndim) if s is not None else range(x.ndim)
-    elif not hasattr(axes, "__iter__"):
-        axes = (axes,)
-    axes = [canonical_axis(a, x.ndim) for a in axes]
+    axes = canonical_axes(axes, x.ndim)
     return axes, [None] * len(axes) if s is None else s
 
 

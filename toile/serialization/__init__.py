@@ -16,7 +16,7 @@ import numpy as np
 from toile.engine.annotations import PyTree
 from toile.engine.arrays import KeyArray
 from toile.engine.lazy import attach_table
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.trace import Array
 from toile.errors import UnreadableFileError
 from toile.serialization import array_codes as encoding
@@ -121,7 +121,7 @@ def msgpack_serialize(pytree: PyTree, in_place: bool = False) -> bytes:
         raise TypeError(
             f"msgpack_serialize: {error} (needed dicts and lists of arrays and Python values;"
             f" to_bytes takes tuples and registered types){here()}"
-        ) from error
+        ) from None
 
 
 def msgpack_restore(encoded_pytree: bytes) -> PyTree:
@@ -140,7 +140,14 @@ def msgpack_restore(encoded_pytree: bytes) -> PyTree:
     >>> serialization.msgpack_restore(serialization.to_bytes((1, {"a": 2})))
     {'0': 1, '1': {'a': 2}}
     """
-    data = memoryview(encoded_pytree).cast("B")
+    try:
+        data = memoryview(encoded_pytree).cast("B")
+    except TypeError as error:
+        raise TypeError(
+            f"{error}: needed the bytes that to_bytes returned, got {describe(encoded_pytree)} "
+            "(call from_bytes(target, data), with the contents of a file: open(path, 'rb').read())"
+            f"{here()}"
+        ) from None
     check(data)
     try:
         tree = msgpack.unpackb(
@@ -156,7 +163,7 @@ def msgpack_restore(encoded_pytree: bytes) -> PyTree:
 
 
 def _as_numpy(x: Any, path: str = "") -> Any:
-    """The tree with NumPy arrays in place of toile's, where they are entries of dicts."""
+    """The tree with NumPy arrays in place of toile's arrays that are entries of dicts."""
     if isinstance(x, KeyArray):
         raise TypeError(
             "msgpack_serialize: random keys have no NumPy form: needed numbers, got an array of"
@@ -171,7 +178,7 @@ def _as_numpy(x: Any, path: str = "") -> Any:
 
 
 def _chunk_array_leaves_in_place(x: Any) -> Any:
-    """The tree with pieces in place of large arrays, where they are entries of dicts."""
+    """The tree with pieces in place of large arrays that are entries of dicts."""
     if isinstance(x, np.ndarray):
         return encoding.chunk(x, MAX_CHUNK_SIZE) if x.nbytes > MAX_CHUNK_SIZE else x
     if type(x) is dict:

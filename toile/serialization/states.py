@@ -275,7 +275,8 @@ def _restore_list(xs: Any, state: Any) -> list[Any]:
     if len(state) != len(xs):
         raise ValueError(
             "The size of the list and the state dict do not match,"
-            f" got {len(xs)} and {len(state)} at path {current_path()}{here()}"
+            f" got {len(xs)} and {len(state)} at path {current_path()} (give a target like the "
+            f"one that was saved, or None to get the saved tree){here()}"
         )
     absent = [i for i in range(len(xs)) if str(i) not in state]
     if absent:
@@ -312,6 +313,10 @@ def _namedtuple_state(xs: Any) -> dict[str, Any]:
     return {key: to_state_dict(getattr(xs, key)) for key in xs._fields}
 
 
+def _listed(names: set[Any]) -> str:
+    return f"{{{', '.join(sorted(map(repr, names)))}}}"
+
+
 def _restore_namedtuple(xs: Any, state: Any) -> Any:
     _needs_dict(xs, state)
     state = by_field(state, xs._fields)
@@ -319,7 +324,9 @@ def _restore_namedtuple(xs: Any, state: Any) -> Any:
     if have != want:
         raise ValueError(
             "The field names of the state dict and the named tuple do not match, got"
-            f" {have} and {want} at path {current_path()}{here()}"
+            f" {_listed(have)} and {_listed(want)} at path {current_path()} (give a target like "
+            "the one that was saved, such as a state of the same optimizer, or None to get the "
+            f"saved tree){here()}"
         )
     return type(xs)(
         **{key: from_state_dict(getattr(xs, key), state[key], name=key) for key in xs._fields}

@@ -32,7 +32,7 @@ _EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 
 
 class Variable:
-    """A variable that a traced function reads, and the value that it had then.
+    """A variable that a traced function reads, and its value when the function was traced.
 
     `text` is an expression for its value, in which `{}` stands for `place`; it is empty if the
     variable changes so rarely that calls need not compare it."""

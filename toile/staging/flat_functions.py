@@ -6,6 +6,7 @@ May import the engine only.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
@@ -14,7 +15,7 @@ from typing import Any
 
 from toile.engine.errors import call_error
 from toile.engine.keypaths import keystr
-from toile.engine.source import here
+from toile.engine.source import describe, here, message
 from toile.engine.treeerrors import prefix_errors
 from toile.engine.trees import flatten, flatten_with_path, structure, unflatten
 
@@ -52,14 +53,25 @@ def index_tuple(x: Any) -> tuple[int, ...]:
     return (operator.index(x),) if is_index(x) else tuple([operator.index(n) for n in x])
 
 
-def given_argnums(argnums: int | Sequence[int], what: str) -> tuple[int, ...]:
+def given_argnums(
+    argnums: int | Sequence[int], what: str, name: str = "argnums"
+) -> tuple[int, ...]:
     """Argument numbers as they were given, all of them integers."""
     try:
         return index_tuple(argnums)
     except TypeError as e:
         raise TypeError(
-            f"{e}: {what} needed argnums as int or tuple of int, got {argnums!r}{here()}"
-        ) from e
+            f"{message(e)}: {what} needed {name} as int or tuple of int, got {describe(argnums)} "
+            f"({_advice(argnums, what)}){here()}"
+        ) from None
+
+
+def _advice(argnums: Any, what: str) -> str:
+    if isinstance(argnums, str) and what == "jit":
+        return "names of parameters are given as static_argnames or donate_argnames"
+    if getattr(argnums, "shape", None) is not None:
+        return f"pass the arguments to the result: {what}(f)(x)"
+    return "count the positional arguments from 0"
 
 
 def argnums_of(argnums: int | Sequence[int], count: int, what: str) -> tuple[int, ...]:
@@ -70,7 +82,7 @@ def argnums_of(argnums: int | Sequence[int], count: int, what: str) -> tuple[int
             raise TypeError(
                 f"differentiating with respect to argnums={argnums} requires at least {n + 1} "
                 f"positional arguments to be passed by the caller, but got only {count} positional "
-                f"arguments.{here()}"
+                f"arguments (pass them by position, not by keyword).{here()}"
             )
         if not -count <= n < count:
             raise ValueError(
@@ -97,11 +109,11 @@ def prefix_error(
 ) -> ValueError:
     """The error for a specification that is not a prefix of a tree, with each difference."""
     found = [str(make(what)) for make in prefix_errors(given, tree, is_leaf)]
-    details = "".join(f"\n  {text}" for text in found[:8])
+    details = "".join(f"\n  {' '.join(text.split())}" for text in found[:8])
     return ValueError(
         f"{what} specification must be a tree prefix of the corresponding value; got specification "
         f"{given!r} for value tree {structure(tree)}.\nMismatch details ({len(found)} found):"
-        f"{details}{here()}"
+        f"{details}\n(give it the containers of the value, or one entry for all of it){here()}"
     )
 
 
@@ -109,7 +121,29 @@ def name_of(fun: object) -> str:
     """A function's name for messages and Programs; a partial has the name of its function."""
     while isinstance(fun, functools.partial) and not hasattr(fun, "__name__"):
         fun = fun.func
-    return getattr(fun, "__name__", None) or type(fun).__name__
+    name = getattr(fun, "__name__", None)
+    return name if name and isinstance(name, str) else type(fun).__name__
+
+
+def dress(wrapper: Any, fun: Callable[..., Any]) -> Any:
+    """Give a wrapper the name, docstring and attributes of the wrapped function; return it."""
+    with contextlib.suppress(TypeError):  # a name that is not a string
+        functools.update_wrapper(wrapper, fun, updated=())
+    wrapper.__wrapped__ = fun
+    if not isinstance(getattr(fun, "__name__", None), str):
+        wrapper.__name__ = wrapper.__qualname__ = name_of(fun)
+    for name, value in _attributes_of(fun).items():
+        if not hasattr(type(wrapper), name):
+            wrapper.__dict__.setdefault(name, value)
+    return wrapper
+
+
+def _attributes_of(fun: Any) -> dict[str, Any]:
+    """The attributes that users have set on a function; a wrapper of toile has those of its own
+    function."""
+    while type(fun).__module__.startswith("toile.") and hasattr(fun, "__wrapped__"):
+        fun = fun.__wrapped__
+    return getattr(fun, "__dict__", {})
 
 
 def argument_labels(
@@ -118,7 +152,7 @@ def argument_labels(
 ) -> list[str]:
     """A label for each leaf of (args, kwargs): `x`, `params['w']`, `batch[0]`.
 
-    Keyword arguments are labeled as entries of `by_keyword` if that is given: `kwargs['x']`."""
+    If `by_keyword` is given, keyword arguments are labeled as its entries: `kwargs['x']`."""
     names: list[str] = []
     rest, known = "args", None
     try:

@@ -8,7 +8,6 @@ platforms.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import time
 import types
@@ -46,7 +45,7 @@ from toile.staging.causes import (
     warn_of_retraces,
 )
 from toile.staging.donation import donated_leaves, given_up
-from toile.staging.flat_functions import FlatFunction, argument_labels, name_of
+from toile.staging.flat_functions import FlatFunction, argument_labels, dress, name_of
 from toile.staging.options import (
     check_compiler_options,
     check_disjoint,
@@ -204,7 +203,6 @@ class PjitFunction(Generic[P, R]):
 
     def __init__(self, fun: Callable[P, R], options: dict[str, Any]):
         check_jittable(fun)
-        functools.update_wrapper(self, fun, updated=())
         self.fun = fun
         nums, names = named_arguments(fun, options, "static")
         self.static_argnums, self.static_argnames = nums, names
@@ -218,9 +216,7 @@ class PjitFunction(Generic[P, R]):
         self.cache = _cache_of(fun, key)
         self.plain = not nums and not names
         self.donates = bool(self.donate_argnums or self.donate_argnames)
-        for name, value in getattr(fun, "__dict__", {}).items():  # attributes set by the user
-            if not name.startswith("__"):
-                self.__dict__.setdefault(name, value)
+        dress(self, fun)
 
     # ---- calling
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -262,6 +258,7 @@ class PjitFunction(Generic[P, R]):
         return leaves, (in_tree, signatures, statics, config.trace_context(), state.axes)
 
     def _as_operation(self, traced: Traced, leaves: Sequence[Any]) -> Any:
+        traced.check_values()
         op = Call(traced.program, name_of(self.fun))
         return op(*traced.consts, *[operand(x) for x in leaves])
 
@@ -334,7 +331,7 @@ class PjitFunction(Generic[P, R]):
         cache, in_tree, statics = self.cache, key[0], key[2]
         placements = () if wrap is None else wrap.placements
         # A function that runs on one of several devices now may run on all of them at other times.
-        if len(leaves) > MAX_LEAVES or state.axes or placements is None or (
+        if len(leaves) > MAX_LEAVES or state.axes or traced.has_float0 or placements is None or (
             placements and slot.exchange is not None
         ):
             return None

@@ -9,7 +9,7 @@ from typing import Any
 from toile.engine.errors import JaxRuntimeError
 from toile.engine.source import here
 from toile.engine.trace import Array
-from toile.staging.flat_functions import index_tuple, name_of
+from toile.staging.flat_functions import given_argnums, name_of
 
 
 def named_arguments(
@@ -17,11 +17,11 @@ def named_arguments(
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Numbers and names of the arguments that are `what` ("static", "donate").
 
-    Each is inferred from the other where only one is given."""
+    If only the numbers or only the names are given, the others are inferred."""
     nums, names = options.get(f"{what}_argnums"), options.get(f"{what}_argnames")
     if nums is None and names is None:
         return (), ()
-    numbers = index_tuple(() if nums is None else nums)
+    numbers = () if nums is None else given_argnums(nums, "jit", f"{what}_argnums")
     given = _strings(names, what)
     parameters = _parameters(fun, what == "donate" and names is not None)
     if parameters is None:
@@ -43,7 +43,7 @@ def named_arguments(
 
 
 def _parameters(fun: Callable[..., Any], needed: bool) -> list[inspect.Parameter] | None:
-    """The parameters of a function; None if it has no signature, unless they are needed."""
+    """The parameters of a function; without a signature, None, or an error if they are needed."""
     try:
         return list(inspect.signature(fun).parameters.values())
     except (TypeError, ValueError) as e:
@@ -130,7 +130,7 @@ def check_jittable(fun: Any) -> None:
 def check_leaves(leaves: Sequence[Any]) -> None:
     """Raise an error for objects that would have to be converted to arrays in every call."""
     for x in leaves:
-        if not isinstance(x, Array) and hasattr(x, "__jax_array__"):
+        if not isinstance(x, Array) and getattr(x, "__jax_array__", None) is not None:
             raise ValueError(
                 "Triggering __jax_array__() during abstractification is no longer supported: got "
                 f"{x!r} as an argument of a jitted function (convert it with toile.numpy.array, or "

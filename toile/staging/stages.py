@@ -12,7 +12,8 @@ from toile.control.call import Call, program_flops
 from toile.engine.annotations import PyTree
 from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.avals import Aval, aval_of
-from toile.engine.conversion import as_array, raw_operand
+from toile.engine.conversion import as_array, leaving, raw_operand
+from toile.engine.dtypes import float0
 from toile.engine.keypaths import keystr
 from toile.engine.platform_registry import first_or_default, registry
 from toile.engine.program import ClosedProgram, Program, evaluate
@@ -57,7 +58,7 @@ class Traced:
 
     __slots__ = (
         "program", "consts", "raw_consts", "out_tree", "in_avals", "equations", "calls", "exits",
-        "given_up",
+        "given_up", "has_float0",
     )
 
     def __init__(self, program: Program, consts: list[Any], out_tree: Any, in_avals: list[Aval]):
@@ -67,8 +68,19 @@ class Traced:
         self.calls = 0
         self.given_up: tuple[int, ...] = ()  # donated arguments that a call deletes
         self.exits: dict[Any, Any] = {}  # made when calls repeat, by device
+        self.has_float0 = any(a.dtype == float0 for a in program.out_avals)
         concrete = all(isinstance(c, ConcreteArray) for c in consts)
         self.raw_consts = [c._data for c in consts] if concrete else None
+
+    def check_values(self) -> None:
+        """Raise if the function returned a shape and dtype, which has no value to run with."""
+        for struct in self.consts:
+            if isinstance(struct, ShapeDtypeStruct):
+                raise TypeError(
+                    "A ShapeDtypeStruct does not have a value and cannot be used as a constant in "
+                    f"a JAX function: jit needed arrays or numbers as results, got {struct} "
+                    f"(return an array, or call eval_shape instead){here()}"
+                )
 
     def stale(self) -> bool:
         """Whether the function closed over a tracer whose trace has ended."""
@@ -90,7 +102,7 @@ class Traced:
     def finished(self, leaves: Sequence[Any], outs: Any) -> Any:
         """The tree of results of a call that has ended."""
         delete_donated(leaves, self.given_up)
-        return unflatten(self.out_tree, outs)
+        return unflatten(self.out_tree, [*map(leaving, outs)] if self.has_float0 else outs)
 
 
 def operand(x: Any) -> Any:
@@ -281,6 +293,7 @@ class TracedStage:
         Returns:
             The Program, ready to be compiled.
         """
+        self.traced.check_values()
         return Lowered(self)
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -289,7 +302,7 @@ class TracedStage:
         if tree != self.in_tree:
             raise self.other_structure("traced", args, kwargs)
         given = [*self.traced.consts, *map(operand, leaves)]
-        return unflatten(self.out_tree, evaluate(self.traced.program, given))
+        return unflatten(self.out_tree, [*map(leaving, evaluate(self.traced.program, given))])
 
     def other_structure(self, what: str, args: Any, kwargs: Any) -> TypeError:
         """Create the error for arguments whose structure differs from that of the traced arguments.
@@ -536,8 +549,7 @@ class Compiled(_FromTrace):
             outs = placing.divide(traced.program, operands, owner._wanted(traced))
         if outs is None:
             outs = Call(traced.program, stage.fun_name)(*operands)
-        delete_donated(leaves, traced.given_up)
-        return owner._placed(unflatten(traced.out_tree, outs))
+        return owner._placed(traced.finished(leaves, outs))
 
     def _check_types(self, leaves: Sequence[Any]) -> None:
         """Raise an error for tracers, and for arguments of other shapes or dtypes."""

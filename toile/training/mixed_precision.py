@@ -7,7 +7,6 @@ gradients are converted back to `param_dtype`. float16 also needs a scaled loss
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +16,9 @@ from toile import api, lax, struct, tree
 from toile import linen as nn
 from toile import numpy as jnp
 from toile.engine.annotations import ArrayLike, DTypeLike, PyTree
+from toile.engine.records import dataclass
 from toile.engine.source import here
+from toile.engine.suggestions import did_you_mean
 from toile.optim import paths
 from toile.optim.classic.dynamic_scale import scaled_value_and_grad
 from toile.training.dynamic_scale import DynamicScale, DynamicScaleResult, all_finite
@@ -36,7 +37,14 @@ _FIELDS = {
 
 def _dtype(name: Any) -> np.dtype:
     text = name.strip() if isinstance(name, str) else name
-    found = jnp.dtype(_SHORT.get(text, text) if isinstance(text, str) else text)
+    try:
+        found = jnp.dtype(_SHORT.get(text, text) if isinstance(text, str) else text)
+    except TypeError as error:
+        near = did_you_mean(str(text), ("float16", "bfloat16", "float32", "float64"))
+        raise TypeError(
+            f"{error}: Policy needed floating dtypes such as 'bfloat16' and 'float32', got "
+            f"{text!r}{near}{here()}"
+        ) from None
     if not jnp.issubdtype(found, jnp.floating):
         raise ValueError(f"Policy: needed a floating dtype, got {found}{here()}")
     return found
@@ -50,7 +58,7 @@ def _cast(x: Any, dtype: Any) -> Any:
     return tree.map(lambda v: jnp.asarray(v, dtype) if _is_floating(v) else v, x)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Policy:
     """Dtypes of parameters, computation and results in half-precision training.
 
@@ -83,7 +91,8 @@ class Policy:
     def __post_init__(self) -> None:
         given = _dtype(self.param_dtype)
         if self.compute_dtype is None and self.output_dtype is None and given.itemsize < 4:
-            # Updates would be lost in half-precision parameters: these need all three dtypes.
+            # Updates would be lost in half-precision parameters, so `param_dtype` alone cannot
+            # select them.
             object.__setattr__(self, "param_dtype", np.dtype("float32"))
             object.__setattr__(self, "compute_dtype", given)
         for name in ("compute_dtype", "output_dtype"):
@@ -189,7 +198,7 @@ class Policy:
         return _cast(next_fun(*args, **kwargs), outside)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Applied:
     """An apply function that follows a policy; `jit` treats equal ones as the same function."""
 

@@ -65,8 +65,8 @@ class TrainState(struct.PyTreeNode):
     params: PyTree = struct.field(pytree_node=True)
     tx: optim.GradientTransformation = struct.field(pytree_node=False)
     opt_state: PyTree = struct.field(pytree_node=True)
-    # What `create` was given, in a form that can be compared. Subclasses may add fields without
-    # defaults, hence keyword only.
+    # The argument `trainable` of `create`, in a form that can be compared. Subclasses may add
+    # fields without defaults, hence keyword only.
     trainable: PyTree = struct.field(pytree_node=False, default=None, kw_only=True, repr=False)
 
     def _repr_html_(self) -> str:
@@ -132,6 +132,11 @@ class TrainState(struct.PyTreeNode):
         Raises:
             ValueError: no parameter is trainable.
         """
+        optim.base.check_transformation(tx)
+        if not kwargs.keys() <= cls.__dataclass_fields__.keys():
+            name = next(iter(kwargs.keys() - cls.__dataclass_fields__.keys()))
+            fix = f" (declare it: class MyState(train_state.TrainState): {name}: Any)"
+            raise TypeError(struct.unknown_fields(cls, kwargs, fix) + here())
         in_use = _optimized(params)
         if trainable is not None:
             trainable = _comparable(trainable, in_use)

@@ -161,8 +161,9 @@ def record_linear(fun: Callable[..., Sequence[Any]],
 
 
 def tape_to_program(tape: Tape, outputs: Sequence[Any]) -> tuple[Program, list[Any]]:
-    """The Program of a tape, (residuals..., inputs...) -> outputs, and the residuals' values.
+    """Return the Program of a tape and the values of its residuals.
 
+    The Program has the form (residuals..., inputs...) -> outputs.
     Entries that the outputs do not need are dropped. Outputs must be on the tape."""
     env: dict[int, Var] = {x.slot: Var(x.aval) for x in tape.inputs}
     inputs = [env[x.slot] for x in tape.inputs]
@@ -231,10 +232,12 @@ class Split:
 def split_program(program: Program, linear: Sequence[bool],
                   instantiated: Sequence[bool] | None = None,
                   saved: Sequence[bool] | None = None) -> Split:
-    """Split a Program; outputs where `instantiated` is True count as linear even if they are known.
+    """Split a Program into a known part and a linear part.
 
-    Inputs where `saved` is True are always saved, never forwarded as residuals, because the carry
-    of a scan changes in each step, and each branch of a cond has its own residuals."""
+    Outputs for which `instantiated` is True count as linear even if they are known. An input for
+    which `saved` is True always becomes a residual of its own; the original input is not used in
+    its place, because the carry of a scan changes in each step, and because each branch of a cond
+    has its own residuals."""
     forced = tuple(instantiated) if instantiated is not None else (False,) * len(program.outputs)
     passing = tuple(saved) if saved is not None else (False,) * len(linear)
     key = ("split", tuple(linear), forced, passing)

@@ -33,7 +33,7 @@ class PlanError(AssertionError):
 
 
 class Content:
-    """A value in memory: an input, a constant, or what one kernel or several together write.
+    """A value in memory: an input, a constant, or a value that one or more kernels write.
 
     `sources` are the values that it was computed from; a kernel's scratch value is replaced by its
     own sources. `parts` are the variables stored into it so far, if it has parts."""

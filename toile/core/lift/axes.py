@@ -9,7 +9,7 @@ from toile import dtypes, random
 from toile.core.filters import CollectionFilter
 from toile.engine import trees
 from toile.engine.records import dataclass
-from toile.engine.source import here
+from toile.engine.source import describe, here
 
 T = TypeVar("T")
 
@@ -58,6 +58,12 @@ Axes = tuple[tuple[Any, ...], tuple[Any, ...]]  # filters and, in the same order
 
 def in_and_out(variable_axes: Mapping[CollectionFilter, Any]) -> tuple[Axes, Axes]:
     """The filters and axes of the inputs, and those of the outputs."""
+    if not isinstance(variable_axes, Mapping):
+        raise AttributeError(
+            f"{type(variable_axes).__name__!r} object has no attribute 'items': needed a dict of "
+            f"axes for variable_axes, got {describe(variable_axes)} (write variable_axes="
+            f"{{'params': 0}}){here()}"
+        )
     ins = [(k, _axis(v)) for k, v in variable_axes.items() if not isinstance(v, Out)]
     outs = [(k, _axis(v)) for k, v in variable_axes.items() if not isinstance(v, In)]
     return unzipped(ins), unzipped(outs)
@@ -65,6 +71,17 @@ def in_and_out(variable_axes: Mapping[CollectionFilter, Any]) -> tuple[Axes, Axe
 
 def _axis(v: Any) -> Any:
     return v.axis if isinstance(v, In | Out) else v
+
+
+def streams(split_rngs: Any) -> Any:
+    """The pairs of `split_rngs`: for each stream of keys, whether it is split."""
+    if not isinstance(split_rngs, Mapping):
+        raise AttributeError(
+            f"{type(split_rngs).__name__!r} object has no attribute 'items': needed a dict for "
+            f"split_rngs, got {describe(split_rngs)} (write split_rngs={{'params': "
+            f"{bool(split_rngs)}}}){here()}"
+        )
+    return split_rngs.items()
 
 
 def unzipped(pairs: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -95,7 +112,7 @@ def sizes(axes: Any, xs: Any, shared: Any) -> set[int]:
 
 
 def one_size(found: set[int], given: int | None, what: str, option: str) -> int:
-    """The size of the mapped axis, on which all arrays must agree."""
+    """The size of the mapped axis, which must be the same in all arrays."""
     if len(found) > 1:
         raise ValueError(f"Inconsistent {what}: {found}{here()}")
     if given is not None:

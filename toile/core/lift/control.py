@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from toile import lax, random
 from toile.core.filters import CollectionFilter, PRNGSequenceFilter
-from toile.core.lift.axes import tree_map_rngs, unzipped
+from toile.core.lift.axes import streams, tree_map_rngs, unzipped
 from toile.core.lift.packing import Packed, lifted
 from toile.core.scope import Scope
 from toile.engine.annotations import ArrayLike, PyTree
@@ -51,7 +51,7 @@ def while_loop(
     Returns:
         The last carry.
     """
-    rng_groups, splits = unzipped(split_rngs.items())
+    rng_groups, splits = unzipped(streams(split_rngs))
 
     def inner(packed: Packed) -> Any:
         carried, shared = packed.variables

@@ -16,12 +16,14 @@ from toile.core.lift.axes import (
     one_size,
     sizes,
     split_streams,
+    streams,
     unzipped,
     with_axes,
 )
 from toile.core.lift.packing import Packed, lifted
 from toile.core.lift.staging import remat
 from toile.engine.annotations import PyTree
+from toile.engine.source import describe, here
 
 
 def vmap(
@@ -62,7 +64,7 @@ def vmap(
         A function with the arguments of `fn`.
     """
     (in_groups, var_in), (out_groups, var_out) = in_and_out(variable_axes)
-    rng_groups, splits = unzipped(split_rngs.items())
+    rng_groups, splits = unzipped(streams(split_rngs))
     rng_axes = tuple(0 if split else None for split in splits)
 
     def inner(packed: Packed, *args: Any) -> Any:
@@ -138,7 +140,7 @@ def scan(
     """
     (in_groups, var_in), (out_groups, var_out) = in_and_out(variable_axes)
     assert all(isinstance(axis, int) for axis in (*var_in, *var_out))
-    rng_groups, splits = unzipped([*split_rngs.items(), (DenyList("params"), True)])
+    rng_groups, splits = unzipped([*streams(split_rngs), (DenyList("params"), True)])
     rng_axes = tuple(0 if split else axes_scan.broadcast for split in splits)
 
     def inner(packed: Packed, init: Any, *args: Any) -> Any:
@@ -150,9 +152,16 @@ def scan(
             variables = (shared, carried, *scanned)
             if data_transform is not None:
                 variables, rngs = data_transform(variables, rngs)
-            (c, y), (shared_out, carried_out, *scanned_out) = packed.run(
+            pair, (shared_out, carried_out, *scanned_out) = packed.run(
                 fn, variables, rngs, c, *args
             )
+            try:
+                c, y = pair
+            except (TypeError, ValueError) as error:
+                raise type(error)(
+                    f"{error}: scan: needed a function that returns the pair (carry, y), got "
+                    f"{describe(pair)} (return carry, None if there are no outputs){here()}"
+                ) from None
             shared = packed.completed(shared, shared_out)
             carried = packed.completed(carried, carried_out)
             return shared, (carried, c), (y, tuple(scanned_out))

@@ -41,7 +41,7 @@ def _copied(x: Any) -> Any:
 def _grouped(
     xs: Mapping[str, Any], filters: Sequence[Filter]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The entries of `xs` by the first filter that matches each, and the unmatched names."""
+    """The entries of `xs`, grouped by the first filter that matches, and the unmatched names."""
     groups: list[dict[str, Any]] = [{} for _ in filters]
     left = []
     for name, value in xs.items():
@@ -85,7 +85,7 @@ def flat_counts(counters: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> dict
     found: dict[Any, int] = {}
     for key, value in counters.items():
         if isinstance(value, dict):
-            found[(*path, key, None)] = 0  # a child, which may have no stream
+            found[(*path, key, None)] = 0  # a child, even one without streams
             found.update(flat_counts(value, (*path, key)))
         else:
             found[(*path, key)] = value
@@ -105,6 +105,10 @@ def _rewind(counters: dict[Any, Any], before: Mapping[Any, Any]) -> None:
 
 class Packed:
     """Scopes that are passed through a transform."""
+
+    def in_errors(self) -> str:
+        """Nothing: users do not pass scopes."""
+        return ""
 
     def __init__(
         self,
@@ -180,10 +184,11 @@ class Packed:
         return y, self.repack(scopes)
 
     def steady(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """The body of a loop, which draws the same keys in each turn, as if it was traced once.
+        """The body of a loop, changed so that it draws the same keys in every iteration, as if it
+        had been traced only once.
 
-        Keys that differ from turn to turn are split before the loop. Without `disable_jit`, the
-        body is traced, and there is nothing to do."""
+        Keys that must differ between iterations are split before the loop. Without `disable_jit`,
+        the body is traced, and there is nothing to do."""
         if not flags.disable_jit:
             return fn
         counts: list[Any] = []
@@ -200,7 +205,7 @@ class Packed:
         return turn
 
     def _debug_path(self, scope: Scope) -> tuple[str, ...]:
-        """The path with the name of the transform around its last name."""
+        """The path, in which the name of the transform encloses the last name."""
         path = scope.debug_path
         if not self.name:
             return path

@@ -25,15 +25,21 @@ __all__ = ["batch_norm", "group_norm", "layer_norm"]
 
 Axes = int | Sequence[int]
 
-# dtypes whose means are taken as they are; narrower ones are widened for the sum by `mean`.
+# Means of these dtypes are computed without conversion; `mean` widens narrower dtypes for the sum.
 _WIDE = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
 
 
 def canonical_axes(rank: int, axes: Axes) -> tuple[int, ...]:
     """Axes as sorted, nonnegative numbers without duplicates."""
     if not isinstance(axes, Iterable):
-        return (rank + axes if axes < 0 else axes,)
-    return tuple(sorted({rank + axis if axis < 0 else axis for axis in axes}))
+        axes = (axes,)
+    found = tuple(sorted({rank + axis if axis < 0 else axis for axis in axes}))
+    if found and found[-1] >= rank:
+        raise IndexError(
+            f"tuple index out of range: needed axes in {-rank} ... {rank - 1} for an input of rank "
+            f"{rank}, got axis {found[-1]} (count axes from 0, or from the last with -1){here()}"
+        )
+    return found
 
 
 def _abs_sq(x: Any) -> Any:
@@ -97,7 +103,7 @@ def normalized(
     mean, var = stats
     shape = x.shape
     mul, axes = lax.rsqrt(var + epsilon), kept
-    if scale is not None and kept != features:  # multiply with as few axes as possible
+    if scale is not None and kept != features:  # multiply before there are many axes
         axes = tuple(sorted({*kept, *features}))
         common = tuple(shape[axis] for axis in axes)
         mul = _broadcast(mul, common, tuple(map(axes.index, kept)))
@@ -110,7 +116,7 @@ def normalized(
 
 
 def _broadcast(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """`x` broadcast to `shape`, where its axes become `axes`."""
+    """`x` broadcast to `shape`; its axes become the axes `axes` of the result."""
     return x if len(axes) == len(shape) else lax.broadcast_in_dim(x, shape, axes)
 
 

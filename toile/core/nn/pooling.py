@@ -51,6 +51,12 @@ def pool(
     >>> nn.pool(jnp.arange(6.0).reshape(1, 6, 1), 0.0, lax.add, (2,), (2,), "VALID").ravel()
     Array([1., 5., 9.], dtype=float32)
     """
+    if isinstance(window_shape, int) or strides and isinstance(strides, int):
+        raise TypeError(
+            "pool: needed a size for each spatial axis, got the window "
+            f"{window_shape} and strides {strides} for an input of shape {inputs.shape} (write "
+            f"window_shape=(2, 2), strides=(2, 2) for images){here()}"
+        )
     window = tuple(window_shape)
     strides = tuple(strides) if strides else (1,) * len(window)
     _check("as many strides as window axes", len(strides) == len(window), strides, window)
@@ -71,7 +77,9 @@ def pool(
 
 def _check(needed: str, holds: bool, got: Any, window: tuple[int, ...]) -> None:
     if not holds:
-        raise AssertionError(f"pool: needed {needed}, got {got} with the window {window}{here()}")
+        raise AssertionError(f"pool: needed {needed}, got {got} with the window {window} "
+                             "(inputs are (batch, *space, features), and the window has the "
+                             f"spatial axes only){here()}")
 
 
 def avg_pool(

@@ -34,8 +34,8 @@ class Grouping(NamedTuple):
     """How many terms a word holds, and how tiles call the instruction that multiplies words.
 
     If `flips`, the instruction reads the terms of A with the other signedness. Their top bits are
-    flipped, which adds 128 to signed terms and subtracts it from unsigned ones. Read with the other
-    signedness, 0x80 is this difference, so products with TOP_BITS are subtracted again."""
+    flipped, which adds 128 to signed terms and subtracts it from unsigned ones. To remove this
+    offset, the products of B with TOP_BITS, words of 0x80 bytes, are subtracted from the result."""
 
     terms: int
     name: str

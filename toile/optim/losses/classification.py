@@ -11,7 +11,8 @@ from typing import Any
 import toile.numpy as jnp
 from toile import nn
 from toile.api import custom_jvp
-from toile.engine.source import here
+from toile.engine.errors import ShapeError
+from toile.engine.source import describe, here, message
 from toile.numpy.selection import take_along_axis_telling
 from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import Axes, check_broadcast, check_dtype, check_floating
@@ -121,7 +122,17 @@ def softmax_cross_entropy(
     check_floating("softmax_cross_entropy", logits=logits)
     check_broadcast("softmax_cross_entropy", logits=logits, labels=labels)
     where = _with_classes(where, logits, axis)
-    return -(labels * nn.log_softmax(logits, axis, where)).sum(axis, where=where)
+    scores = nn.log_softmax(logits, axis, where)
+    try:
+        return -(labels * scores).sum(axis, where=where)
+    except ValueError as error:
+        if jnp.ndim(labels) != scores.ndim - 1:
+            raise
+        raise ShapeError(
+            f"{message(error)} softmax_cross_entropy: needed labels of shape {scores.shape}, got "
+            f"{describe(labels)} (for integer labels use softmax_cross_entropy_with_integer_labels,"
+            f" or nn.one_hot(labels, {scores.shape[-1]})){here()}"
+        ) from None
 
 
 def _with_classes(where: Any, logits: Any, axis: Any) -> Any:
@@ -172,6 +183,12 @@ def softmax_cross_entropy_with_integer_labels(
     else:
         raise ValueError(
             f"{name}: needed an axis of type int or tuple of int, got {type(axis)}{here()}"
+        )
+    if jnp.ndim(labels) >= logits.ndim:
+        raise ValueError(
+            f"{name}: needed labels with one axis less than the logits {describe(logits)}, got "
+            f"{describe(labels)} (for one-hot labels use softmax_cross_entropy; remove an axis of "
+            f"size 1 with labels.squeeze(-1)){here()}"
         )
     places = jnp.expand_dims(labels, axis)
     if where is None:

@@ -59,6 +59,11 @@ def polynomial_schedule(
     >>> [round(float(schedule(step)), 4) for step in (0, 5, 20)]
     [1.0, 0.25, 0.0]
     """
+    if isinstance(transition_steps, str):
+        raise TypeError(
+            f"needed a number of transition_steps, got {transition_steps!r} (convert it with int)"
+            f"{here()}"
+        )
     if transition_steps <= 0:
         return constant_schedule(init_value)
     begin = max(transition_begin, 0)

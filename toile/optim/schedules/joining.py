@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import toile.numpy as jnp
+from toile.engine.source import here
 from toile.optim.base import ArrayLike, Schedule
 from toile.optim.schedules.decay import (
     cosine_decay_schedule,
@@ -36,6 +37,12 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     >>> [round(float(schedule(step)), 4) for step in (99, 100, 105)]
     [1.0, 1.0, 0.5]
     """
+    if len(boundaries) != len(schedules) - 1:
+        raise ValueError(
+            f"join_schedules: needed a boundary between each two schedules, got {len(schedules)} "
+            f"schedules and the boundaries {list(boundaries)} (pass len(schedules) - 1 of them)"
+            f"{here()}"
+        )
 
     def joined(step: Any) -> Any:
         value = schedules[0](step)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import toile.numpy as jnp
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.optim.base import ArrayLike, Schedule
 
 __all__ = [
@@ -46,6 +46,13 @@ def piecewise_constant_schedule(
     >>> [float(schedule(step)) for step in (9, 10, 20)]
     [1.0, 0.5, 0.25]
     """
+    if boundaries_and_scales is not None and not isinstance(boundaries_and_scales, Mapping):
+        given = describe(boundaries_and_scales)
+        raise AttributeError(
+            f"{type(boundaries_and_scales).__name__!r} object has no attribute 'values': "
+            "piecewise_constant_schedule needed a dict that maps steps to factors, got "
+            f"{given} (write {{100: 0.5, 200: 0.1}}){here()}"
+        )
     scales = dict(boundaries_and_scales or {})
     _check_scales("piecewise_constant_schedule", scales)
 

@@ -227,7 +227,7 @@ class _Chains:
     def _block(
         self, links: Sequence[_Link], at: int, rates: Sequence[Fraction]
     ) -> tuple[int, _Link]:
-        """How many items of the product a block has, and the product's link, maybe divided anew."""
+        """How many items of the product a block has, and its link, which may be divided again."""
         lead = links[at]
         rows = lead.rows
         each = sum({b: rate * s.step for x, rate in zip(links, rates, strict=True)

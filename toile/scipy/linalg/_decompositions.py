@@ -564,7 +564,7 @@ def _polar_matrix(a, side, method, eps, max_iterations):
     if method == "svd":
         u, s, vh = lax.linalg.svd(a, full_matrices=False)
         s = s.astype(u.dtype)
-        h = (_H(vh) * s) @ vh if side == "right" else (u * s) @ _H(u)
+        h = (_H(vh) * s[None]) @ vh if side == "right" else (u * s[None]) @ _H(u)
         return u @ vh, h
     if method != "qdwh":
         raise ValueError(f"Unknown polar decomposition method {method}.{here()}")

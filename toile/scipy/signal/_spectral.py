@@ -20,6 +20,7 @@ from toile import numpy as jnp
 from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import array, canonical_axis, inexact, to_complex
+from toile.numpy._helpers import at_rank
 
 
 def detrend(data: ArrayLike, axis: int = -1, type: Literal["linear", "constant"] = "linear",
@@ -144,7 +145,7 @@ def _segments(x, win, detrend_func, nperseg, noverlap, nfft, onesided):
     parts = detrend_func(x[..., starts[:, None] + np.arange(nperseg)[None, :]])
     if jnp.iscomplexobj(win):
         parts = parts.astype(to_complex(parts.dtype))
-    parts = win * parts
+    parts = at_rank(win, parts.ndim) * parts
     return jnp.fft.rfft(parts.real, n=nfft) if onesided else jnp.fft.fft(parts, n=nfft)
 
 
@@ -367,7 +368,7 @@ def csd(x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0,
         raise ValueError(f'average must be "median" or "mean", got {average}{here()}')
     bias = jnp.asarray(_median_bias(p.shape[-1]), p.dtype)
     if jnp.iscomplexobj(p):
-        p = jnp.median(p.real, axis=-1) + 1j * jnp.median(p.imag, axis=-1)
+        p = lax.complex(jnp.median(p.real, axis=-1), jnp.median(p.imag, axis=-1))
     else:
         p = jnp.median(p, axis=-1)
     return frequencies, p / bias
@@ -515,7 +516,7 @@ def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
         if win.shape[0] != nperseg:
             raise ValueError(f"window must have length of {nperseg}{here()}")
     frames = frames * jnp.sum(win)
-    x = _overlap_add(frames * win, step)
+    x = _overlap_add(frames * at_rank(win, frames.ndim), step)
     squared = jnp.broadcast_to(win * win, (frames.shape[-2], nperseg))
     norm = _overlap_add(squared, step)
     if boundary:

@@ -112,7 +112,7 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     init = (zero, jnp.full(z.shape, 1e-16, z.dtype), zero)
     (_, _, total), values = lax.scan(step, init, jnp.arange(n_iter + 1, dtype=z.dtype),
                                      reverse=True)
-    return values[: v + 1] / (total - values[0])  # J_0 + 2 Σ J_2k = 1 fixes the factor
+    return values[: v + 1] / (total - values[0])[None]  # J_0 + 2 Σ J_2k = 1 fixes the factor
 
 
 def _legendre_rows(l_max, x):
@@ -120,6 +120,7 @@ def _legendre_rows(l_max, x):
     m = np.arange(l_max + 1, dtype=np.float64)
     sine = jnp.sqrt(1.0 - x * x)
     diagonal = jnp.full(x.shape, 0.5 / np.sqrt(np.pi), x.dtype)
+    column = lambda values: values.astype(x.dtype).reshape(-1, *[1] * x.ndim)
     rows, before, last = [], None, None
     for degree in range(l_max + 1):
         row = jnp.zeros((l_max + 1, *x.shape), x.dtype)
@@ -127,11 +128,11 @@ def _legendre_rows(l_max, x):
             inside = m < degree
             gap = np.where(inside, degree**2 - m**2, 1.0)
             a = np.where(inside, np.sqrt((4.0 * degree**2 - 1.0) / gap), 0.0)
-            row = a.astype(x.dtype)[:, None] * (x * last)
+            row = column(a) * (x[None] * last)
             if degree > 1:
                 ratio = (2.0 * degree + 1) * np.maximum((degree - 1.0) ** 2 - m**2, 0.0)
                 b = np.where(inside, np.sqrt(ratio / ((2.0 * degree - 3) * gap)), 0.0)
-                row = row - b.astype(x.dtype)[:, None] * before
+                row = row - column(b) * before
             diagonal = diagonal * (-np.sqrt(1.0 + 0.5 / degree)) * sine
         row = row.at[degree].set(diagonal.astype(x.dtype))
         rows.append(row)

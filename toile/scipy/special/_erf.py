@@ -16,10 +16,11 @@ from toile.api import custom_jvp
 from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex, real_inexact, to_complex
+from toile.numpy._helpers import at_rank
 from toile.scipy.special import _tables
 from toile.scipy.special._evaluate import const, float_array, poly, quotient
 
-_SQRT_PI = np.sqrt(np.pi)
+_SQRT_PI = float(np.sqrt(np.pi))
 
 
 def erf(x: ArrayLike) -> Array:
@@ -412,9 +413,11 @@ def _owens_quadrature(h, a):
     """Compute Owen's T function for `0 ≤ a ≤ 1` by quadrature.
 
     The sum is `a Σ wᵢ exp(-h²(1 + a²rᵢ)/2) / (1 + a²rᵢ)`."""
-    r = jnp.square(a)[..., None] * np.array(_tables.OWENS_NODES, dtype=a.dtype)
+    nodes, weights = (at_rank(np.array(t, dtype=a.dtype), a.ndim + 1)
+                      for t in (_tables.OWENS_NODES, _tables.OWENS_WEIGHTS))
+    r = jnp.square(a)[..., None] * nodes
     values = jnp.exp(-0.5 * jnp.square(h)[..., None] * (1.0 + r)) / (1.0 + r)
-    return a * jnp.sum(values * np.array(_tables.OWENS_WEIGHTS, dtype=a.dtype), axis=-1)
+    return a * jnp.sum(values * weights, axis=-1)
 
 
 @custom_jvp

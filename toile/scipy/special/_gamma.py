@@ -17,6 +17,7 @@ from toile.api import custom_jvp, jvp
 from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact, inexact_broadcast, is_complex, is_integer, real_inexact
+from toile.numpy._helpers import at_rank
 from toile.scipy.special._tables import LANCZOS, ZETA
 
 
@@ -110,9 +111,10 @@ def _principal_loggamma(z):
     for k, c in enumerate(LANCZOS[1:], start=1):
         total = total + c / (w + k)
     t = w + 7.5
-    right = 0.5 * np.log(2 * np.pi) + (w + 0.5) * jnp.log(t) - t + jnp.log(total)
+    right = float(0.5 * np.log(2 * np.pi)) + (w + 0.5) * jnp.log(t) - t + jnp.log(total)
     safe = jnp.where(left, z, jnp.full_like(z, 0.5))
-    reflected = np.log(np.pi) - jnp.log(jnp.sin(np.pi * safe)) - right  # Γ(z)Γ(1-z) = π/sin πz
+    # Γ(z) Γ(1-z) = π / sin πz
+    reflected = float(np.log(np.pi)) - jnp.log(jnp.sin(np.pi * safe)) - right
     return jnp.where(left, reflected, right).astype(z.dtype)
 
 
@@ -126,12 +128,12 @@ def _complex_loggamma(z):
 
     def body(state):
         k, total = state
-        factor = jnp.where(k < n, safe + k, jnp.ones_like(safe))
+        factor = jnp.where(k < n, safe + k.astype(safe.dtype), jnp.ones_like(safe))
         return k + 1, total + jnp.log(factor)
 
     init = (jnp.zeros((), n.dtype), jnp.zeros_like(safe))
     _, total = lax.while_loop(lambda state: jnp.any(state[0] < n), body, init)
-    return jnp.where(bad, _nan(z), _principal_loggamma(safe + n) - total)
+    return jnp.where(bad, _nan(z), _principal_loggamma(safe + n.astype(z.dtype)) - total)
 
 
 # Coefficients of the difference of Stirling corrections, log Γ(b) - log Γ(a + b) for large b.
@@ -278,7 +280,8 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
     a, size = inexact("multigammaln", a, d)
     constant = 0.25 * size * (size - 1) * np.log(np.pi)
     steps = jnp.arange(d, dtype=size.dtype) / 2
-    return jnp.sum(gammaln(jnp.expand_dims(a, -1) - steps), axis=-1) + constant
+    shifted = jnp.expand_dims(a, -1) - at_rank(steps, a.ndim + 1)
+    return jnp.sum(gammaln(shifted), axis=-1) + constant
 
 
 def digamma(x: ArrayLike) -> Array:

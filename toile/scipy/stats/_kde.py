@@ -142,7 +142,7 @@ class gaussian_kde:
         Raises:
             ValueError: the points and the samples have different numbers of dimensions.
         """
-        return jnp.sum(self.weights * jnp.exp(self._log_kernels(points)), axis=-1)
+        return jnp.sum(self.weights[None] * jnp.exp(self._log_kernels(points)), axis=-1)
 
     __call__ = evaluate
 
@@ -168,7 +168,7 @@ class gaussian_kde:
         Returns:
             A vector of `m` logarithms.
         """
-        return logsumexp(jnp.log(self.weights) + self._log_kernels(x), axis=-1)
+        return logsumexp(jnp.log(self.weights)[None] + self._log_kernels(x), axis=-1)
 
     def _log_kernels(self, points):
         """Compute the logarithm of the kernel of each sample (last axis) at each point."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from toile import io
+from toile.engine.source import here
 from toile.training.checkpoints import names as naming
 
 try:
@@ -105,7 +106,7 @@ class PendingFile:
                 self.discard()
                 raise
             self.inode = status.st_ino
-            if status.st_nlink:  # else it was taken for one that was left behind
+            if status.st_nlink:  # otherwise, another saver took it for a file left behind
                 return
             self._file.close()
 
@@ -123,7 +124,7 @@ class PendingFile:
         """Rename the file in one step, replacing any existing file."""
         if self._plain and os.name != "nt":
             self._file.flush()
-            io.rename(self.path, path, overwrite=True)  # the lock is held until it has its name
+            io.rename(self.path, path, overwrite=True)  # keep the lock until the file has its name
             self._file.close()
         else:
             self._file.close()
@@ -173,6 +174,11 @@ def make_folder(folder: str) -> None:
     above = folder
     while above and not io.isdir(above):
         made.append(above)
+        if is_there(above):
+            raise FileExistsError(
+                f"File exists: needed a folder for checkpoints, got the file {above!r} (choose "
+                f"another folder, or remove the file){here()}"
+            )
         above = os.path.dirname(above)
     if made:
         io.makedirs(folder)

@@ -13,7 +13,7 @@ from typing import Any
 from toile import errors, io, monitoring, serialization
 from toile.api.devices import process_count, process_index
 from toile.engine.annotations import PyTree
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.trace import Array
 from toile.experimental.multihost_utils import sync_global_devices
 from toile.serialization import stream_encoder
@@ -38,7 +38,7 @@ class _Save:
     overwrite: bool
     keep_every_n_steps: int | None
     checksums: bool
-    show: bool  # a bar, if there is much to write
+    show: bool  # whether to show a progress bar, if there is much to write
 
     @property
     def path(self) -> str:
@@ -97,6 +97,11 @@ def save_checkpoint(
     {'w': array([0., 1., 2.], dtype=float32)}
     """
     _refuse_orbax("save_checkpoint", orbax_checkpointer)
+    if not isinstance(ckpt_dir, (str, os.PathLike)):
+        raise TypeError(
+            "save_checkpoint: expected str, bytes or os.PathLike object for the folder, got "
+            f"{describe(ckpt_dir)} (call save_checkpoint(folder, target, step)){here()}"
+        )
     step = naming.checked_step(step, "save_checkpoint")
     monitoring.record_event("/jax/flax/checkpoint/save")
     start = time.time()
