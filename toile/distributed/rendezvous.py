@@ -105,15 +105,18 @@ class Meeting:
         arguments = [self.folder, self.shared, launch.rank, launch.size, local, limit]
         self.process: Any = subprocess.Popen(
             [sys.executable, "-I", "-S", watcher.__file__, *map(str, arguments)],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
         )
 
     def tell(self, command: str) -> None:
-        """Send the watcher its command, if any; wait until it exits, unless it must keep
-        watching."""
+        """Send the watcher its command, if any. Wait until it exits; if it is to watch the
+        processes, wait only until it does, so that it sees which process ends first."""
         try:
             self.process.stdin.write(command.encode())
             self.process.stdin.close()
+            if command.startswith("watch"):
+                self.process.stdout.readline()
+            self.process.stdout.close()
         except OSError:
             pass
         if not command.startswith("watch"):

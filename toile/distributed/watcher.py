@@ -9,6 +9,7 @@ only the standard library. When all processes have joined, a command arrives on 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -223,6 +224,8 @@ def watch(folder: str, ranks: dict[int, int], elsewhere: bool = False) -> None:
     kills the processes on this machine."""
     pids = {rank: pid for pid, rank in ranks.items()}
     deaths = Deaths(ranks, folder)
+    with contextlib.suppress(OSError):  # the process that waits for this line may have ended
+        os.write(1, b"watching\n")
     host = os.uname().nodename
     end = None
     while deaths.ranks:
