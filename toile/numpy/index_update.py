@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from types import EllipsisType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -352,13 +352,15 @@ class IndexUpdateRef:
         """
         return f"{describe(self.array)} at [{describe(self.index)}]"
 
-    def __getattr__(self, name: str) -> Any:
-        text = f"{type(self).__name__!r} object has no attribute {name!r}"
-        if name.startswith("_"):
-            raise AttributeError(text, name=name, obj=self)
-        use = _OTHER_NAMES.get(name)
-        hint = f" (use x.at[idx].{use}(y))" if use else did_you_mean(name, _METHODS)
-        raise AttributeError(f"{text}{hint or f' (needed one of {_METHODS})'}{here()}")
+    if not TYPE_CHECKING:  # checkers refuse names that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name.startswith("_"):
+                raise AttributeError(text, name=name, obj=self)
+            use = _OTHER_NAMES.get(name)
+            hint = f" (use x.at[idx].{use}(y))" if use else did_you_mean(name, _METHODS)
+            raise AttributeError(f"{text}{hint or f' (needed one of {_METHODS})'}{here()}")
 
     def _apply(self, op, values, indices_are_sorted, unique_indices, mode, wrap_negative_indices):
         if mode is None and wrap_negative_indices:
