@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 import toile
+import toile.numpy as jnp
 from tests.against_jax import Case, compare, resolve
 from tests.golden.recorded import CORNERS, attempt
 from tests.numpy import compare as expressions
+from toile import lax
 
 V = np.float32([1, 2, 3])
 I = np.int32([1, 2])
@@ -504,3 +506,19 @@ def test_primitives_of_equations():
     assert {lax.sin_p, lax.reduce_sum_p, lax.mul_p, lax.exp_p} <= set(found)
     assert lax.sin_p.bind(0.0) == lax.sin_p.impl(0.0) == 0
     assert lax.reduce_sum_p.bind(V, axes=(0,)) == 6
+
+
+def test_results_that_all_branches_return_unchanged_are_not_mapped():
+    def f(p, v, c):
+        return lax.cond(p > 0, lambda v, c: (v + 1, c), lambda v, c: (v * 2, c), v, c)
+
+    p, v = jnp.arange(3.0) - 1, jnp.arange(3.0)
+    changed, same = toile.vmap(f, in_axes=(0, 0, None), out_axes=(0, None))(p, v, 7.0)
+    assert changed.tolist() == [0.0, 2.0, 3.0] and same == 7.0
+    with pytest.raises(ValueError, match="output was batched"):
+        toile.vmap(f, in_axes=(0, 0, None), out_axes=(None, None))(p, v, 7.0)
+
+
+def test_labels_of_einsum_may_be_digits():
+    x, y = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    np.testing.assert_array_equal(jnp.einsum("a1,1b->ab", x, y), x @ y)
