@@ -142,7 +142,7 @@ state = TrainState.create(apply_fn=model.apply, params=params, tx=optim.adam(rat
 #
 # A metric is a small tree of arrays that accumulates values over batches. `last="pad"` pads the
 # last batch, so that all batches have the same shape and the evaluation step is compiled only once.
-# It also adds a `mask`, which keeps the padding out of the averages.
+# The loader also adds a `mask`, which excludes the padding from the averages.
 
 # %%
 from toile.training.metrics import Accuracy, Average, Collection

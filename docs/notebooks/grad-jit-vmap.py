@@ -192,7 +192,7 @@ losses.shape
 # %% [markdown]
 # `vmap` does not run a loop: each operation inside the function works on the whole axis at once.
 #
-# ## Together
+# ## Combining transformations
 #
 # Transformations can be combined in any order. `vmap(grad(...))` computes a gradient *for each
 # measurement*, which shows how strongly that measurement pulls on the parameters. The three failed
@@ -242,7 +242,7 @@ rounded({name: p[best] for name, p in fits.items()})
 assert abs(fits["w"][best] - 3.0) < 0.05 and abs(fits["a"][best] - 2.0) < 0.1
 
 # %% [markdown]
-# Guesses near 3 lead to the solution, and the others end in poor local minima. That is why it is
+# Guesses near 3 lead to the solution, and the others end in poor local minima. It is therefore
 # worthwhile to try many guesses.
 #
 # ## What to read next

@@ -3,9 +3,9 @@
 # %% [markdown]
 # # toile for the impatient
 #
-# This page takes about ten minutes and goes from NumPy to compiled training on several devices. If
-# you know JAX, you can skip to [from Flax to toile](from-flax.md): almost all names on this page
-# are the same as in JAX.
+# This page takes about ten minutes to read. It introduces arrays, derivatives, compilation,
+# batching, several devices, random keys, modules and training. If you know JAX, you can skip to
+# [from Flax to toile](from-flax.md): almost all names on this page are the same as in JAX.
 
 # %% [markdown]
 # ## Arrays
@@ -267,10 +267,10 @@ v = jnp.array([3, 0, 5, 7])
 toile.jit(lambda v: jnp.nonzero(v, size=4, fill_value=-1)[0])(v)
 
 # %% [markdown]
-# **Out-of-range indices cause a warning, not an error**, if they are in an array. As in JAX, reading
-# at an invalid index uses the nearest valid index instead, and writing to an invalid index does
-# nothing. Inside `with toile.checks("index"):`, such an index raises an error. A Python integer that
-# is out of range always raises an error.
+# **Out-of-range indices cause a warning, not an error**, if they are in an array. As in JAX,
+# reading at an invalid index uses the nearest valid index instead, and writing to an invalid index
+# does nothing. Inside `with toile.checks("index"):`, such an index raises an error. A Python
+# integer that is out of range always raises an error.
 
 # %%
 print(v[jnp.array([0, 99])], v.at[jnp.array([0, 99])].set(1))

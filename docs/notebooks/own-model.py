@@ -17,7 +17,7 @@ import numpy as np
 
 
 def spirals(count, seed):
-    """Points [count, 2] and the number of the spiral that each belongs to."""
+    """Return points [count, 2], and for each point the number of its spiral."""
     rng = np.random.default_rng(seed)
     label = rng.integers(0, 2, count)
     angle = rng.uniform(0.5, 2 * np.pi, count)
@@ -28,7 +28,7 @@ def spirals(count, seed):
 
 
 def draw(x, label, size=21):
-    """Points as text: o and + for the two classes."""
+    """Print points as text, with o and + for the two classes."""
     canvas = [[" "] * (2 * size) for _ in range(size)]
     for (across, up), which in zip(x, label):
         row, column = (int((v / 1.7 + 1) / 2 * (size - 1) + 0.5) for v in (-up, across))
@@ -193,7 +193,7 @@ draw(grid, logits.argmax(axis=-1))
 # ## Continue from a checkpoint
 #
 # `restore_checkpoint` reads a checkpoint into a state of the same structure. Here, we pass a new
-# state, and the result contains the numbers from the checkpoint instead of the state's own.
+# state; the result has the same structure, but contains the numbers from the checkpoint.
 
 # %%
 print("checkpoints of the epochs", checkpoints.available_steps(folder))

@@ -3,12 +3,13 @@
 # %% [markdown]
 # # Sequences: recurrent networks with scan
 #
-# Measurements over time, text and music are sequences: one element comes after another, and the
-# earlier elements matter. A recurrent network reads a sequence step by step and keeps a summary of
-# what it has read. This page explains `scan`, the loop behind such networks, and then trains a
-# network that forecasts waves. The waves are generated, so everything runs in a few seconds.
+# Measurements over time, text and music are sequences: their elements are in a fixed order, and
+# each element depends on the elements before it. A recurrent network reads a sequence step by step
+# and keeps a summary of what it has read. This page explains `scan`, the loop behind such networks,
+# and then trains a network that forecasts waves. The waves are generated, so everything runs in a
+# few seconds.
 #
-# ## A loop that remembers
+# ## A loop that carries a value
 #
 # A moving average is a small recurrent computation. It carries one number from step to step; each
 # step updates this number and returns it:
@@ -48,7 +49,7 @@ np.testing.assert_allclose(with_python(signal), with_scan(signal), rtol=1e-5)
 # `lax.scan(step, start, xs)` calls `step` for each element of `xs`, passes the carried value from
 # each step to the next, and stacks the outputs of the steps. Why not use a Python loop? Under
 # `jit`, a Python loop is *unrolled*: 200 steps become 200 copies of the step. With `scan`, the
-# program contains the step only once, inside a single operation, however long the sequence is:
+# program contains the step only once, inside a single operation, for sequences of any length:
 
 # %%
 for function in (with_python, with_scan):
@@ -88,7 +89,7 @@ print(f"best factor {best:.2f}, slope of the error there {toile.grad(error)(best
 #
 # Each example is a wave of 30 to 60 values with its own frequency, phase and amplitude. All rows of
 # an array have the same length, so zeros are appended to shorter waves (*padding*), and `length`
-# says how many values are real.
+# contains the number of real values in each wave.
 
 
 # %%
@@ -201,7 +202,7 @@ assert reached < 0.01
 # %%
 @toile.jit
 def forecast(params, beginning):
-    """Thirty values that follow a beginning."""
+    """Return thirty values that continue the beginning of a wave."""
     def one(carry, value):
         return model.apply(params, carry, value, method="one_step")
 
