@@ -97,8 +97,8 @@ toile.tree.map(jnp.shape, params)
 
 # %% [markdown]
 # `init` draws random parameters, and `apply` runs the model with the parameters that you pass.
-# Before training, the network considers all ten classes about equally likely, so the loss is close
-# to `log(10) = 2.3`.
+# Before training, the network assigns roughly the same probability to all ten classes, so the loss
+# is close to `log(10) = 2.3`.
 
 # %%
 from toile import optim
@@ -116,7 +116,7 @@ print(logits.shape, f"loss {cross_entropy(logits, batch['label']).mean():.3f}")
 #
 # A `TrainState` contains the parameters, the optimizer state and a step counter in one tree. The
 # training step is a pure function of the state and a batch: it differentiates the loss, updates the
-# parameters with the optimizer, and returns the new state. `jit` compiles the whole step as one
+# parameters with the optimizer, and returns the new state. `jit` compiles the whole step into one
 # program.
 
 # %%
@@ -202,7 +202,7 @@ print(f"label {held_out['label'][worst]}, predicted {predicted[worst]} "
 # %% [markdown]
 # ## Save a checkpoint
 #
-# A checkpoint contains the whole state, so training can continue as if it had never stopped.
+# A checkpoint contains the whole state, so training can continue as if it had not been interrupted.
 # Checkpoints are in Flax's file format.
 
 # %%

@@ -89,8 +89,8 @@ print(rounded(params))
 plot
 
 # %% [markdown]
-# The frequency is already close to 3.0; the amplitude and the damping need more steps. `grad` can
-# do more than this:
+# The frequency is already close to 3.0; the amplitude and the damping need more steps. Here are
+# other ways to use `grad`:
 #
 # - `toile.grad(f, argnums=1)` differentiates with respect to the second argument.
 # - `toile.grad(f, has_aux=True)` is for functions that return `(loss, something_else)`.
@@ -131,10 +131,10 @@ print(f"plain {plain * 1e3:.2f} ms, compiled {compiled * 1e3:.3f} ms")
 assert compiled < plain
 
 # %% [markdown]
-# How does `jit` look inside a Python function? In the first call, it passes *tracers* instead of
-# arrays. A tracer has a shape and a dtype, but no numbers, and it records the operations that are
-# applied to it. The recording is compiled, and later calls run the compiled program without running
-# your Python code. A `print` shows the difference:
+# How does `jit` find out which operations a Python function performs? In the first call, it passes
+# *tracers* instead of arrays. A tracer has a shape and a dtype, but no numbers, and it records the
+# operations that are applied to it. The recorded operations are compiled, and later calls run the
+# compiled program without running your Python code. A `print` shows the difference:
 
 
 # %%
@@ -176,9 +176,9 @@ print(toile.jit(lambda x: jnp.where(x > 0, x, 0.0))(-2.0))
 # ## vmap: from one to many
 #
 # It is easier to write a function for one measurement than for eighty. `toile.vmap` turns a
-# function for one measurement into a function for many by adding an axis. For each argument,
-# `in_axes` specifies which axis contains the measurements, and `None` means that the argument is
-# the same for all measurements.
+# function for one measurement into a function for many measurements by adding an axis. For each
+# argument, `in_axes` specifies the axis along which the measurements are stored, and `None` means
+# that the argument is the same for all measurements.
 
 
 # %%
@@ -209,9 +209,9 @@ print("measurements that pull hardest:", suspicious)
 assert suspicious == [10, 33, 60]
 
 # %% [markdown]
-# We leave these three out and fit the curve again, this time from many initial guesses at once. The
-# fit from one guess is a loop, and `lax.fori_loop` keeps this loop inside the compiled program.
-# `vmap` runs it for 40 guesses of the frequency at the same time.
+# We leave these three measurements out and fit the curve again, this time from many initial guesses
+# at once. The fit from one guess is a loop, and `lax.fori_loop` makes this loop part of the
+# compiled program. `vmap` runs it for 40 guesses of the frequency at the same time.
 
 # %%
 from toile import lax

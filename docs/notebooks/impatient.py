@@ -27,8 +27,8 @@ print(y.shape, y.dtype)
 np.asarray(y)  # converts to NumPy; toile's functions also accept NumPy arrays
 
 # %% [markdown]
-# Arrays are immutable. `at` returns a changed copy. Inside `jit`, the compiler avoids the copy if
-# the old array is not used again.
+# Arrays are immutable. Methods such as `x.at[...].set` return a changed copy. Inside `jit`, the
+# compiler avoids the copy if the old array is not used again.
 
 # %%
 try:
@@ -103,7 +103,7 @@ print(f"loss {loss(params, x, y):.3f}")
 
 # %% [markdown]
 # If you call the function with different shapes, dtypes or tree structures, it is traced again.
-# `why()` tells you what was different each time:
+# `why()` lists the differences that caused each new trace:
 
 # %%
 step(params, x[:32], y[:32], 0.3)
@@ -276,8 +276,8 @@ toile.jit(lambda v: jnp.nonzero(v, size=4, fill_value=-1)[0])(v)
 print(v[jnp.array([0, 99])], v.at[jnp.array([0, 99])].set(1))
 
 # %% [markdown]
-# **64-bit numbers must be enabled.** Call `toile.config.update("jax_enable_x64", True)` to enable
-# them for the whole program, or enable them in a `with` block:
+# **64-bit numbers are disabled by default.** Call `toile.config.update("jax_enable_x64", True)` to
+# enable them for the whole program, or enable them in a `with` block:
 
 # %%
 with toile.enable_x64():

@@ -4,8 +4,8 @@
 # # A model of your own, from module to checkpoint
 #
 # On this page, we write a layer, build a network from it, train the network, save checkpoints, and
-# continue training from one of them as if training had never stopped. The data is generated, so
-# everything runs in a few seconds.
+# continue training from one of the checkpoints as if training had not been interrupted. The data is
+# generated, so everything runs in a few seconds.
 #
 # ## Data: two spirals
 #
@@ -82,8 +82,8 @@ layer.apply(variables, jnp.array([[1.0, 2.0]])).shape
 # ## A network
 #
 # Modules can contain modules. `nn.Dropout` sets randomly chosen elements of its input to zero, but
-# only during training. It therefore needs to know whether the model is being trained, and it needs
-# random numbers. The caller passes both.
+# only during training. The caller of the model therefore specifies whether the model is being
+# trained, and passes a random key for dropout.
 
 
 # %%
@@ -220,8 +220,8 @@ assert all(toile.tree.leaves(same))
 # %% [markdown]
 # ## Use the network
 #
-# For predictions, the parameters are enough. We use `serialization` to write them to a file,
-# without the optimizer's state. Any program that defines the module can read this file:
+# For predictions, we need only the parameters, not the optimizer's state. We use `serialization` to
+# write the parameters to a file. Any program that defines the module can read this file:
 
 # %%
 from pathlib import Path

@@ -65,9 +65,9 @@ for i, (x, average) in enumerate(zip(signal, toile.jit(with_scan)(signal))):
 plot
 
 # %% [markdown]
-# A scan can be differentiated and mapped like any other function. Here, the factor 0.9 becomes an
-# argument, `vmap` tries twenty factors at once, and we see for which factor the moving average is
-# closest to the noise-free signal:
+# A scan can be differentiated and mapped like any other function. Here, we replace the factor 0.9
+# by an argument, use `vmap` to compute the error for twenty factors at once, and find the factor
+# for which the moving average is closest to the noise-free signal:
 
 
 # %%
@@ -245,8 +245,8 @@ assert errors["network"] < errors["last value repeated"] / 2
 # %% [markdown]
 # ## What to read next
 #
-# - `nn.RNN(..., return_carry=True)` with `seq_lengths=` returns the value carried after the last
-#   real element of each sequence. A sequence classifier needs this value. `nn.Bidirectional` reads
+# - `nn.RNN(..., return_carry=True)` with `seq_lengths=` also returns the carried value after the
+#   last real element of each sequence, which a sequence classifier needs. `nn.Bidirectional` reads
 #   sequences in both directions.
 # - [Transformations](transformations.md#loops-and-branches) describes the other loops, such as
 #   `while_loop` and `fori_loop`.
