@@ -236,12 +236,12 @@ def markdown(reports: list[Report]) -> str:
         "# Coverage of JAX's names",
         "",
         "This page compares the public names of toile with those of jax "
-        f"{version}. `python -m tools.api_coverage --markdown FILE` writes it.",
+        f"{version}. `python -m tools.api_coverage --markdown FILE` generates this page.",
         "A name is public if it has no leading underscore and is neither a module nor a primitive",
         "object (`lax.add_p`). Signatures are compared by the names, order, kinds and defaults of",
         "their parameters.",
         "",
-        "| namespace | names | present | with another signature | missing |",
+        "| namespace | names | present | with a different signature | missing |",
         "|---|---:|---:|---:|---:|",
     ]
     for r in reports:

@@ -15,7 +15,7 @@ from tools import charts
 
 HEAD = """# Benchmarks
 
-Each section shows one file under `benchmarks/results`, which the command below the heading wrote.
+Each section shows one file under `benchmarks/results`, and the command that wrote this file.
 Shorter bars are better. Each row has its own scale, because times range from microseconds to
 seconds. The table below the charts contains all numbers. `make bench` runs the benchmarks on your
 machine.
@@ -26,14 +26,14 @@ it is below 1, toile is faster. In the tables, ratios that miss their goal are b
 
 | row | what is measured |
 | --- | --- |
-| `train MODEL` | one training step; the sizes that differ from the defaults follow the name |
+| `train MODEL` | one training step; sizes that are not the defaults follow the name |
 | `softmax`, `layer norm`, `gelu`, `cross-entropy` | one operation with its gradient |
 | `adam` | one update of the optimizer |
 | `scan grad` | the gradient of a `scan` with 10,000 iterations |
 | `call N leaves` | the overhead of calling a jitted function with `N` arrays |
 | `tiny grad` | the gradient of a tiny network |
 | `eager` | one operation outside `jit` |
-| `start MODEL` | import to first step, with an empty (`cold`) or full (`warm`) disk cache |
+| `start MODEL` | from import to first step, with an empty (`cold`) or full (`warm`) disk cache |
 | `new batch MODEL` | the first call with a new batch size |
 """
 TITLES = {
@@ -149,9 +149,9 @@ def operations(found: Mapping[str, Any]) -> Iterator[str]:
     groups: dict[str, list[float]] = {}
     for key, ratio, *_ in found["cells"]:
         groups.setdefault(key.split(" | ")[0], []).append(ratio)
-    yield ("Each square is a public function, its gradient, or its gradient for each example of a "
-           "batch, at one size and in one dtype. The color shows the time of the faster of JAX and "
-           "PyTorch divided by toile's time; above 1, toile is faster.")
+    yield ("Each square represents a public function, its gradient, or its gradient for each "
+           "example of a batch, at one size and in one dtype. The color shows the time of the "
+           "faster of JAX and PyTorch divided by toile's time; above 1, toile is faster.")
     yield ""
     yield charts.grades()
     yield ""
