@@ -1,1 +1,3 @@
-"""Benchmarks against peers, interleaved in one run; results are kept beside them."""
+"""Benchmarks that compare toile with other libraries in one interleaved run.
+
+The results are in the folder `results`."""

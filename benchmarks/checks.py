@@ -1,7 +1,8 @@
-"""What `toile.checks("nan")` adds to a training step: `python -m benchmarks.checks batch=2,seq=32`.
+"""The time that `toile.checks("nan")` adds to a training step.
 
-Steps with and without the check alternate. Processor time is compared, because other programs
-disturb it less than they disturb the clock.
+`python -m benchmarks.checks batch=2,seq=32` prints this time for a transformer. Steps with and
+without the check alternate. Processor times are compared, because other programs affect them less
+than elapsed times.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ROUNDS = 20
 
 
 def measured(name: str, sizes: dict[str, int], rounds: int = ROUNDS) -> float:
-    """The processor time of a step with the check, divided by the time without it."""
+    """Return the processor time of a step with the check, divided by the time without it."""
     step, state, batch = build(library("toile"), name, **sizes)
     compiled = toile.jit(step, donate_argnums=0)
 

@@ -1,7 +1,8 @@
-"""Child processes, one per framework, and what the rest of the machine did meanwhile.
+"""Child processes, one per framework, and the load that other processes put on the machine.
 
-A child sleeps until it is asked for a window, so that frameworks take turns on the same machine.
-`Load` tells how much of the CPU all other processes used between two moments.
+A child sleeps until it receives a command to measure a window (a group of timed calls), so that the
+frameworks take turns on the same machine. `Load` measures how much of the CPU all other processes
+use in a block of code.
 """
 
 from __future__ import annotations
@@ -19,21 +20,24 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 900.0
-KNOWN = os.path.exists("/proc/self/stat")  # whether the load can be told
-SETTLING_S = 0.02  # in which the threads of the child that was asked last stop spinning
+KNOWN = os.path.exists("/proc/self/stat")  # whether the load can be measured
+SETTLING_S = 0.02  # time for the threads of the last child to stop spinning
 
 
 @functools.cache
 def bytecode() -> tempfile.TemporaryDirectory[str]:
-    """Where children keep the bytecode of what they import, of every package alike: some machines
-    have packages without it, which Python would compile again in every process."""
+    """The folder in which children store the bytecode of all modules that they import.
+
+    On some machines, installed packages have no bytecode, and Python would compile them again in
+    every process."""
     return tempfile.TemporaryDirectory(prefix="toile-bench-bytecode-")
 
 
 def environment(
     threads: int, folder: str, framework: str, cache: str, platform: str, code: Path = ROOT
 ) -> dict[str, str]:
-    """The variables that give a child its threads, its platform and its folder of compiled code."""
+    """The environment variables that set a child's threads, platform and folder for compiled
+    code."""
     n = str(threads)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
     found = {**os.environ, **dict.fromkeys(names, n)}
@@ -44,12 +48,12 @@ def environment(
     found["TOILE_CACHE_DIR"] = folder
     found["JAX_PLATFORMS"] = "cpu" if platform == "cpu" else "cuda,cpu"
     found["TOILE_PLATFORM"] = found["BENCHMARK_PLATFORM"] = platform
-    if cache:  # only the start is measured
+    if cache:  # only the startup is measured
         found["BENCHMARK_START"] = "1"
     if platform == "cpu":
         found["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}"
     else:
-        found["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the others need memory too
+        found["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # leave memory for the other processes
     if framework == "jax" and cache == "warm":
         found["JAX_COMPILATION_CACHE_DIR"] = folder
         found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -58,15 +62,17 @@ def environment(
 
 
 def without_files(found: Any) -> Any:
-    """Results without the paths of the packages that were measured, which only this machine has."""
+    """Results without the paths of the measured packages, which exist only on this machine."""
     if isinstance(found, dict):
         return {k: without_files(v) for k, v in found.items() if k != "file"}
     return [without_files(v) for v in found] if isinstance(found, (list, tuple)) else found
 
 
 class Child:
-    """A process of `benchmarks.cpu_child`: of a framework, or of a toile in another folder (`code`)
-    that goes by another name."""
+    """A process that runs `benchmarks.cpu_child` for a framework.
+
+    `code` can be a folder with another version of toile, and `name` the name for it in the
+    results."""
 
     def __init__(
         self, framework: str, threads: int, folder: str | None = None, cache: str = "",
@@ -82,7 +88,8 @@ class Child:
         )  # fmt: skip
 
     def ask(self, **command: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer; a child that fails answers `error`."""
+        """Send a command and wait for the answer, which contains `error` if the child has
+        failed."""
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin and stdout
         try:
@@ -96,7 +103,7 @@ class Child:
         return json.loads(line) if line else {"error": f"ended with {self.process.wait()}"}
 
     def build(self, kind: str, spec: str) -> dict[str, Any]:
-        """Have the case made."""
+        """Make the child build a case."""
         return self.ask(build=kind, spec=spec)
 
     def close(self) -> None:
@@ -113,10 +120,10 @@ class Child:
 
 
 def cpu_seconds(without: set[int]) -> float:
-    """CPU time that all other processes and their ended children have used, and stolen time.
+    """The CPU time used by all other processes and their finished children, plus stolen time.
 
-    When a process ends its time moves to its parent's account of children: the sum over processes
-    never loses any. Stolen time is what neighbours took from this virtual machine."""
+    When a process ends, its time is added to the time of its parent's children, so no time is lost
+    from the sum. Stolen time is the time that other virtual machines took from this one."""
     tick = os.sysconf("SC_CLK_TCK")
     total = 0
     for name in os.listdir("/proc"):
@@ -126,15 +133,17 @@ def cpu_seconds(without: set[int]) -> float:
             with open(f"/proc/{name}/stat") as file:
                 fields = file.read().rpartition(")")[2].split()
         except OSError:
-            continue  # it has just ended
-        total += sum(int(x) for x in fields[11:15])  # user, system, and those of ended children
+            continue  # the process has just ended
+        total += sum(int(x) for x in fields[11:15])  # user and system time, also of ended children
     with open("/proc/stat") as file:
         total += int(file.readline().split()[8])
     return total / tick
 
 
 class Load:
-    """What part of the machine others used while the block ran: `share`, None without /proc."""
+    """Measures the load in a block: `share` is the fraction of the CPU that other processes used.
+
+    `share` is None on systems without /proc."""
 
     def __init__(self, child: Child):
         self.without = {os.getpid(), child.process.pid}

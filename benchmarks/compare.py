@@ -1,12 +1,15 @@
-"""Two checkouts of toile, in turns on the same machine: what has become slower?
+"""Compare the speed of two checkouts of toile, which take turns on the same machine.
 
-`python -m benchmarks.compare --old ../before --rows cpu` measures each row of `benchmarks.cpu`
-(`--rows gpu`: of `benchmarks.gpu`; `--rows gpu-training`: its training rows) with the toile of
-`--old` and with this one, by the same benchmark code, in rounds old, new, new, old and so on. The
-ratio new/old of a row is the median over rounds. Rows above 1.03 are measured again, in three pairs
-of new processes, and the second ratio counts. A file under benchmarks/results keeps all rounds with
-the machine's name; `--keep` goes on with the rows that it has not, so that `--minutes` cuts a table
-into pieces.
+`python -m benchmarks.compare --old ../before --rows cpu` measures each row of `benchmarks.cpu` with
+the toile in `--old` and with the toile in this checkout. `--rows gpu` selects the rows of
+`benchmarks.gpu`, and `--rows gpu-training` only the training rows among them. Both sides run the
+same benchmark code, in the order old, new, new, old and so on. The ratio new/old of a row is the
+median over the rounds. A row with a ratio above 1.03 is measured again in three pairs of new
+processes, and the second ratio replaces the first.
+
+All rounds are saved, with the machine's name, in a file under benchmarks/results. With `--keep`,
+only rows that are not in that file are measured; together with `--minutes`, this splits a table
+into several runs.
 """
 
 from __future__ import annotations
@@ -33,12 +36,12 @@ from benchmarks.cpu_rows import Row, column
 from benchmarks.cpu_rows import rows as cpu_rows
 
 SIDES = ("old", "new")
-LIMIT = 1.03  # what a row may take of its time before
-PAIRS = 3  # of processes that measure a row again: memory lies elsewhere in each
+LIMIT = 1.03  # maximum ratio new/old of a row
+PAIRS = 3  # pairs of processes that measure a row again; memory addresses differ in each
 
 
 def rows_of(table: str) -> list[Row]:
-    """The rows of a table, toile's windows only."""
+    """The rows of a table, measured only with toile."""
     every = cpu_rows() if table == "cpu" else (
         r for r in gpu.rows() if table == "gpu" or r.title.startswith("train "))
     return [dataclasses.replace(r, frameworks=SIDES, goals=()) for r in every
@@ -47,7 +50,7 @@ def rows_of(table: str) -> list[Row]:
 
 @contextlib.contextmanager
 def checkouts(old: Path) -> Iterator[dict[str, tuple[str, Path]]]:
-    """For each side the framework and a folder with its toile and with this benchmark code."""
+    """For each side, the framework and a folder with that side's toile and this benchmark code."""
     with tempfile.TemporaryDirectory(prefix="toile-bench-") as top:
         found = {}
         for side, source in zip(SIDES, (old, ROOT), strict=True):
@@ -60,7 +63,7 @@ def checkouts(old: Path) -> Iterator[dict[str, tuple[str, Path]]]:
 
 
 def commit(folder: Path) -> str:
-    """What git says of a checkout; a folder within another one is none."""
+    """The commit of a checkout; "unknown" for a folder that is not the root of a git repository."""
     if not (folder / ".git").exists():
         return "unknown"
     try:
@@ -75,7 +78,9 @@ def commit(folder: Path) -> str:
 
 
 def rounds_of(row: Row, args: argparse.Namespace, count: int, facts: dict[str, Any]) -> list[Any]:
-    """Rounds of one pair of processes (of a start: of many), until so many were quiet."""
+    """Measure rounds until `count` of them are quiet (little other load), or time runs out.
+
+    All rounds run in one pair of processes, except that each start needs new processes."""
     kept: list[Any] = []
     quiet, began = 0, None
     with closing((cpu.fresh if row.cache else cpu.live)(row, list(SIDES), args, facts)) as found:
@@ -83,7 +88,7 @@ def rounds_of(row: Row, args: argparse.Namespace, count: int, facts: dict[str, A
             one["clean"] = args.any_load or cpu.clean(one)
             kept.append(one)
             quiet += one["clean"]
-            began = began or time.perf_counter()  # processes start and compile before
+            began = began or time.perf_counter()  # not counting the time to start and to compile
             if quiet >= count or time.perf_counter() - began > args.limit:
                 break
     for side in SIDES:
@@ -93,14 +98,14 @@ def rounds_of(row: Row, args: argparse.Namespace, count: int, facts: dict[str, A
 
 
 def ratios(row: Row, rounds: Sequence[Any]) -> list[float]:
-    """new/old of each quiet round; of a row with several windows, of the first."""
+    """The ratio new/old in each quiet round, for the first window of the row."""
     old, new = (column(side, row.windows[0]) for side in SIDES)
     seconds = [r["seconds"] for r in rounds if r["clean"]]
     return [s[new] / s[old] for s in seconds if old in s and new in s]
 
 
 def summary(row: Row, rounds: Sequence[Any]) -> dict[str, Any]:
-    """The ratio of a row, where half of the rounds lie, and the medians of both sides."""
+    """The ratio of a row, the quartiles of the rounds' ratios, and the medians of both sides."""
     found = ratios(row, rounds)
     if not found:
         return {"ratio": None, "spread": None, "median": {}}
@@ -113,7 +118,7 @@ def summary(row: Row, rounds: Sequence[Any]) -> dict[str, Any]:
 
 
 def measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
-    """A row: once, and again if it looks slower."""
+    """Measure a row once, and again if it appears to be slower."""
     facts: dict[str, Any] = {}
     rounds = rounds_of(row, args, args.rounds, facts)
     result = {"when": time.strftime("%Y-%m-%d %H:%M"), **summary(row, rounds), "rounds": rounds}
@@ -124,12 +129,12 @@ def measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def is_slower(result: dict[str, Any]) -> bool:
-    """Whether a row takes more than it may."""
+    """Whether the ratio of a row exceeds the limit."""
     return result["ratio"] is not None and result["ratio"] > LIMIT
 
 
 def line(title: str, result: dict[str, Any]) -> str:
-    """A row of the printed table."""
+    """The line for a row in the printed table."""
     if result["ratio"] is None:
         errors = {s: f["error"] for s, f in result["facts"].items() if "error" in f}
         said = ", ".join(f"{s}: {e}" for s, e in errors.items()) or (
@@ -146,19 +151,19 @@ def line(title: str, result: dict[str, Any]) -> str:
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """What is asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--old", type=Path, required=True, help="a checkout of toile")
     parser.add_argument("--rows", choices=("cpu", "gpu", "gpu-training"), default="cpu")
     parser.add_argument("--only", default="", help="rows whose titles contain one of these: a,b,c")
-    parser.add_argument("--rounds", type=int, default=8, help="quiet ones, of each row")
+    parser.add_argument("--rounds", type=int, default=8, help="quiet rounds of each row")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--window", type=float, default=0.25, help="seconds of each timing")
     parser.add_argument("--limit", type=float, default=25, help="seconds for a row's rounds")
-    parser.add_argument("--minutes", type=float, default=1e9, help="no row begins after these")
-    parser.add_argument("--any-load", action="store_true", help="count rounds of a busy machine")
-    parser.add_argument("--keep", action="store_true", help="measure rows the file has not only")
-    parser.add_argument("--json", type=Path, help="the file, other than under benchmarks/results")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no row after this time")
+    parser.add_argument("--any-load", action="store_true", help="use rounds of a busy machine too")
+    parser.add_argument("--keep", action="store_true", help="measure only missing rows")
+    parser.add_argument("--json", type=Path, help="results file, outside benchmarks/results")
     args = parser.parse_args(given)
     args.old = args.old.resolve()
     if not (args.old / "toile" / "__init__.py").exists():
@@ -171,7 +176,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Measure, print the table, keep the file; the status says whether a row is slower."""
+    """Measure, print the table and write the file; return 1 if a row is slower or not measured."""
     args = arguments(given)
     name = (gpu if args.platform == "gpu" else cpu).machine()
     file = args.json or ROOT / "benchmarks" / "results" / f"compare-{args.rows}-{name}.json"
@@ -202,7 +207,7 @@ def main(given: Sequence[str] | None = None) -> int:
 def measure_all(
     wanted: Sequence[Row], args: argparse.Namespace, about: dict[str, Any], file: Path
 ) -> None:
-    """Measure rows one by one, keeping the file up to date."""
+    """Measure rows one by one, and write the file after each."""
     began = time.perf_counter()
     with checkouts(args.old) as args.checkouts:
         for row in wanted:

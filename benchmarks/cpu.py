@@ -1,9 +1,10 @@
-"""Compiled speed on the CPU: toile, jax with flax, and torch, in turns on the same machine.
+"""Compiled speed on the CPU: toile, jax with flax, and torch take turns on the same machine.
 
-Training steps, single operations with their errors, scans, call overhead, the wait for the first
-step, new batch sizes and peak memory. `python -m benchmarks.cpu`; `--list` names the rows, `--only`
-chooses some, `--json FILE` keeps all rounds with the machine's name. A round during which other
-processes used more than 5% of the CPU is kept in the file and not counted.
+`python -m benchmarks.cpu` measures training steps, single operations and their errors, scans, call
+overhead, the time until the first step, new batch sizes, and peak memory. `--list` lists the rows,
+`--only` selects some of them, and `--json FILE` writes all rounds and the machine's name to a file.
+A round in which other processes used more than 5% of the CPU is written to the file but is not
+included in the medians.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from benchmarks.children import KNOWN, ROOT, Child, Load, without_files
 from benchmarks.cpu_report import judge, line, summarize
 from benchmarks.cpu_rows import FRAMEWORKS, Row, column, rows
 
-MOST_SHARE = 0.05  # of the machine, that others may use in a round that counts
+MOST_SHARE = 0.05  # of the CPU that other processes may use in a round
 Round = dict[str, Any]
 
 
 def measure(row: Row, children: dict[str, Child], number: int, target: float) -> Round:
-    """One window of each framework, one after the other; rounds begin with different ones."""
+    """Measure a window of each framework in turn; each round begins with another framework."""
     found: Round = {"seconds": {}, "others": {}, "answers": {}}
     names = [f for f in row.frameworks if f in children]
     for window in row.windows:
@@ -54,21 +55,21 @@ def record(found: Round, name: str, answer: dict[str, Any], load: Load) -> None:
 
 
 def clean(found: Round) -> bool:
-    """Whether the machine was ours."""
+    """Whether other processes used little of the CPU in this round."""
     return all(share is not None and share <= MOST_SHARE for share in found["others"].values())
 
 
 def child_of(name: str, args: Any, folder: str | None = None, cache: str = "") -> Child:
-    """The process of a framework, or of one of the checkouts that are compared."""
+    """Start the process for a framework, or for one of the checkouts that are compared."""
     framework, code = getattr(args, "checkouts", {}).get(name, (name, ROOT))
     return Child(framework, args.threads, folder, cache, args.platform, code, name)
 
 
 def live(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> Iterator[Round]:
-    """Rounds in which children that keep their case run windows in turn."""
+    """Measure rounds in child processes that build their case once and then take turns."""
     with ExitStack() as stack:
         children = {f: stack.enter_context(closing(child_of(f, args))) for f in frameworks}
-        with ThreadPoolExecutor(len(frameworks) or 1) as pool:  # all compile at the same time
+        with ThreadPoolExecutor(len(frameworks) or 1) as pool:  # compile in parallel
             built = pool.map(lambda child: child.build(row.kind, row.spec), children.values())
             facts.update(zip(frameworks, built, strict=True))
         children = {f: c for f, c in children.items() if "error" not in facts[f]}
@@ -77,7 +78,7 @@ def live(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> I
         if not children:
             return
         if not row.arguments:
-            measure(row, children, 0, args.window)  # finds how many calls fill a window
+            measure(row, children, 0, args.window)  # determines the number of calls in a window
         for number in range(len(row.arguments) or 10_000):
             found = measure(row, children, number, args.window)
             for name, child in children.items():
@@ -86,10 +87,10 @@ def live(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> I
 
 
 def start(row: Row, framework: str, args: Any, folder: str | None, found: Round) -> dict[str, Any]:
-    """A new process, from its first import to its first step."""
+    """Measure a new process from its first import to its first step."""
     cache = "warm" if folder else row.cache
     with closing(child_of(framework, args, folder, cache)) as child:
-        child.ask(ready=1)  # the interpreter is up
+        child.ask(ready=1)  # the interpreter has started
         with Load(child) as load:
             answer = child.build(row.kind, row.spec)
         if "error" not in answer:
@@ -100,8 +101,11 @@ def start(row: Row, framework: str, args: Any, folder: str | None, found: Round)
 
 
 def fresh(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> Iterator[Round]:
-    """Rounds of new processes, after one of each framework that is not counted: it leaves Python's
-    bytecode, and fills a warm cache (with `--fill` the first round of the row before did)."""
+    """Measure rounds that start a new process for each framework.
+
+    Before the first round, each framework starts once without being measured. This start creates
+    Python's bytecode and fills a warm cache. (With `--fill`, the first round of the previous row
+    has filled the cache.)"""
     with tempfile.TemporaryDirectory(prefix="toile-bench-") as top:
         warm, shared = row.cache == "warm", os.path.join(args.filled, row.spec)
         folders = {f: os.path.join(shared if args.fill else top, f) for f in frameworks}
@@ -121,7 +125,7 @@ def fresh(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> 
 
 
 def run(row: Row, args: Any) -> dict[str, Any]:
-    """All rounds of a row and what they say."""
+    """Measure all rounds of a row and evaluate them."""
     frameworks = [f for f in row.frameworks if f in args.frameworks]
     facts: dict[str, Any] = {}
     kept: list[Round] = []
@@ -151,7 +155,7 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of whatever is measured."""
+    """The versions of Python and of the measured packages."""
     found = {"python": platform.python_version()}
     for name in ("toile", "numpy", "llvmlite", "jax", "jaxlib", "flax", "torch"):
         try:
@@ -168,23 +172,23 @@ def versions() -> dict[str, str]:
 
 
 def arguments(description: str | None = __doc__, platform: str = "cpu") -> argparse.Namespace:
-    """The command line; if `platform` is "", it chooses the platform."""
+    """Parse the command line; if `platform` is "", an option selects the platform."""
     parser = argparse.ArgumentParser(description=description)
     if platform:
         parser.set_defaults(platform=platform)
     else:
         parser.add_argument("--platform", choices=("cpu", "gpu"), default="cpu")
-    parser.add_argument("--rounds", type=int, default=10, help="that count, of each row")
+    parser.add_argument("--rounds", type=int, default=10, help="number of quiet rounds of each row")
     parser.add_argument("--only", default="", help="rows whose titles contain one of these: a,b,c")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--window", type=float, default=0.5, help="seconds of each timing")
     parser.add_argument("--limit", type=float, default=300, help="seconds for a row's rounds")
     parser.add_argument("--frameworks", default=",".join(FRAMEWORKS))
-    parser.add_argument("--any-load", action="store_true", help="count rounds of a busy machine")
+    parser.add_argument("--any-load", action="store_true", help="use rounds of a busy machine too")
     parser.add_argument("--json", help="write all rounds to this file")
-    parser.add_argument("--keep", action="store_true", help="other rows of that file stay in it")
+    parser.add_argument("--keep", action="store_true", help="keep the other rows of that file")
     parser.add_argument("--fill", action="store_true",
-                        help="cold starts fill the caches of warm ones (jax's costs it some)")
+                        help="let cold starts fill the caches for warm starts (slower for jax)")
     parser.add_argument("--list", action="store_true", help="show the titles of the rows")
     args = parser.parse_args()
     packages = {"jax": ("jax", "flax"), "torch": ("torch",), "toile": ("toile",)}
@@ -197,12 +201,12 @@ def arguments(description: str | None = __doc__, platform: str = "cpu") -> argpa
 
 
 def main() -> None:
-    """Measure, print the table, keep the file."""
+    """Measure, print the table and write the file."""
     measure_rows(rows(), arguments(), machine(), "benchmarks.cpu")
 
 
 def measure_rows(all_rows: Iterable[Row], args: Any, name: str, command: str) -> None:
-    """Measure the rows that are wanted."""
+    """Measure the requested rows."""
     wanted = [r for r in all_rows if any(part in r.title for part in args.only.split(","))]
     if args.list:
         print("\n".join(r.title for r in wanted))
@@ -222,7 +226,7 @@ def measure_rows(all_rows: Iterable[Row], args: Any, name: str, command: str) ->
 
 
 def _measure_each(wanted: Iterable[Row], args: Any, about: dict[str, Any]) -> None:
-    """Measure rows one by one, keeping the file up to date."""
+    """Measure rows one by one, and write the file after each."""
     for row in wanted:
         result = {"when": time.strftime("%Y-%m-%d %H:%M"), **run(row, args)}
         about["rows"][row.title] = result

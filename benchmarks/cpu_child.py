@@ -1,9 +1,10 @@
-"""A process that holds one case of one framework and runs windows of timing when asked.
+"""A process that builds one case with one framework and measures windows on command.
 
-Commands and answers are lines of JSON: `{"build": kind, "spec": ...}`, then `{"window": name,
-"argument": ...}` as often as wanted, `{"memory": 1}`; `{"ready": 1}` waits for the interpreter.
-Nothing but the standard library is loaded before `build`: the time from there to the first step is
-what a user waits for.
+A window is a group of calls that are timed together. Commands and answers are lines of JSON: first
+`{"build": kind, "spec": ...}`, then any number of `{"window": name, "argument": ...}` and
+`{"memory": 1}`. The answer to `{"ready": 1}` shows that the interpreter has started. Before
+`build`, only the standard library is loaded, so the time from there to the first step is the time
+that a user waits.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOST_CALLS = 20_000
 
 
 class Case(NamedTuple):
-    """Windows by name, and what is known after building; `more` finds what takes longer."""
+    """Windows by name, and facts known after building; `more` determines facts that take longer."""
 
     windows: dict[str, Callable[[Any], dict[str, Any]]]
     facts: dict[str, Any]
@@ -28,7 +29,9 @@ class Case(NamedTuple):
 
 
 def timed(once: Callable[[], Any], wait: Callable[[Any], Any]) -> Callable[[float], dict[str, Any]]:
-    """A window: calls for about so many seconds, as many each time, waiting for the last only."""
+    """Create a window: a fixed number of calls that take about `target` seconds together.
+
+    Only the last call is waited for."""
     calls: list[int] = []
 
     def several(n: int) -> float:
@@ -42,7 +45,7 @@ def timed(once: Callable[[], Any], wait: Callable[[Any], Any]) -> Callable[[floa
         if not calls:
             one = min(several(1) for _ in range(2))
             n = min(MOST_CALLS, max(1, int(target / one)))
-            if n > 4:  # one call alone includes waking up
+            if n > 4:  # a single call includes the time to wake up
                 n = min(MOST_CALLS, max(1, int(target * (n // 4) / several(n // 4))))
             calls.append(n)
             several(max(1, n // 4))
@@ -56,7 +59,7 @@ def timed(once: Callable[[], Any], wait: Callable[[Any], Any]) -> Callable[[floa
 
 
 def build(framework: str, kind: str, spec: str, threads: int) -> Case:
-    """The case, in whichever framework."""
+    """Build the case with the given framework."""
     if framework == "torch":
         import torch
 
@@ -70,7 +73,7 @@ def build(framework: str, kind: str, spec: str, threads: int) -> Case:
 def answer(
     framework: str, threads: int, held: list[Case], command: dict[str, Any]
 ) -> dict[str, Any]:
-    """Do what a command says."""
+    """Execute a command."""
     if "build" in command:
         started = time.perf_counter()
         case = build(framework, command["build"], command["spec"], threads)
@@ -88,7 +91,7 @@ def answer(
 
 
 def peak_megabytes(framework: str) -> float:
-    """The most memory this process had: of the host, or of the GPU where that is measured."""
+    """The peak memory of this process: on the GPU if the benchmark runs there, else on the host."""
     if os.environ.get("BENCHMARK_PLATFORM") != "gpu":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if framework == "torch":
@@ -105,23 +108,23 @@ def peak_megabytes(framework: str) -> float:
 
 
 def main(framework: str, threads: int) -> None:
-    """Answer commands until there are no more."""
+    """Answer commands until the input ends."""
     on_cpu = os.environ.get("BENCHMARK_PLATFORM") != "gpu"
-    if on_cpu and hasattr(os, "sched_setaffinity"):  # libraries count the CPUs they may use
+    if on_cpu and hasattr(os, "sched_setaffinity"):  # libraries use all CPUs that they may use
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints goes elsewhere
+    os.dup2(2, 1)  # redirect the output of libraries
     held: list[Case] = []
     for line in sys.stdin:
         try:
             found = answer(framework, threads, held, json.loads(line))
-        except Exception as error:  # reported: the other frameworks go on
+        except Exception as error:  # reported, so that the other frameworks continue
             found = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
         answers.write(json.dumps(found) + "\n")
         answers.flush()
 
 
 if __name__ == "__main__":
-    from benchmarks import cpu_child  # the name under which cases know this module
+    from benchmarks import cpu_child  # the name under which cases import this module
 
     cpu_child.main(sys.argv[1], int(sys.argv[2]))

@@ -1,7 +1,7 @@
-"""What `benchmarks.cpu` measures, spelled by JAX's names: for toile, and for jax with flax.
+"""The cases of `benchmarks.cpu` for toile and for jax with flax, written with JAX's names.
 
-Each function here builds a `Case` inside a child process: functions that run one window of timing,
-and facts known once it is built.
+Each function here builds a `Case` in a child process. A case has functions that measure one window,
+and facts that are known once it is built.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from benchmarks import fused_operations, gpu_memory, operation_cells, workloads,
 from benchmarks.cpu_child import Case, timed
 from benchmarks.cpu_rows import parse
 
-SIDE = 3  # of the state of a scan
-LEAF = 64  # floats in each leaf of the calls that only cost overhead
-WIDTH, BATCH = 16, 8  # of the tiny network
+SIDE = 3  # side of the state of a scan
+LEAF = 64  # floats in each leaf of the calls that measure overhead
+WIDTH, BATCH = 16, 8  # sizes of the tiny network
 
 
 def train(name: str, spec: str) -> Case:
-    """Training steps of a workload, its state donated; the check is its first three losses."""
+    """Training steps of a workload with a donated state; the check is the first three losses."""
     started = time.perf_counter()
     lib = workloads.library(name)
     measured = os.environ.get("BENCHMARK_PLATFORM") == "gpu" and "BENCHMARK_START" not in os.environ
     if name == "toile" and measured:
-        gpu_memory.watch()  # which imports CuPy, so it is not for starts
+        gpu_memory.watch()  # imports CuPy, so it is not used when the startup is measured
     imported = time.perf_counter()
     workload, sizes = parse(spec)
     step, state, batch = workloads.build(lib, workload, **sizes)
@@ -55,7 +55,8 @@ def train(name: str, spec: str) -> Case:
 
 
 def program(name: str, spec: str) -> Case:
-    """Steps of a program of `benchmarks.zoo`, its state donated; the check is its first results."""
+    """Steps of a program of `benchmarks.zoo` with a donated state; the check is its first
+    results."""
     started = time.perf_counter()
     measured = os.environ.get("BENCHMARK_PLATFORM") == "gpu" and "BENCHMARK_START" not in os.environ
     if name == "toile" and measured:
@@ -86,7 +87,7 @@ def program(name: str, spec: str) -> Case:
 
 
 def _total(result: Any) -> float:
-    """The sum of the sizes of a program's results."""
+    """The sum of the absolute values of a program's results."""
     return float(np.abs(np.asarray(result).astype("f8")).sum())
 
 
@@ -118,7 +119,7 @@ def operation(name: str, spec: str) -> Case:
 
 
 def scan(name: str, spec: str) -> Case:
-    """A scan over a small matrix, `spec` = body,steps: forward alone, and the gradient."""
+    """A scan over a small matrix, with `spec` = body,steps: the forward pass, and the gradient."""
     lib = workloads.library(name)
     jax, jnp = lib.jax, lib.jnp
     body, steps = spec.split(",")
@@ -142,7 +143,7 @@ SCAN_TYPES = {"covariance": "f8", "tanh": "f4"}
 
 
 def scan_inputs(body: str, steps: int) -> list[np.ndarray]:
-    """The first state, a weight under which it neither dies nor grows, and an input per step."""
+    """The first state, a weight for which the state stays bounded, and an input for each step."""
     random = np.random.RandomState(0)
     rotation, _ = np.linalg.qr(random.standard_normal((SIDE, SIDE)))
     weight = {"covariance": 0.99, "tanh": 1.2}[body] * rotation
@@ -151,14 +152,14 @@ def scan_inputs(body: str, steps: int) -> list[np.ndarray]:
 
 
 def scan_body(xp: Any, body: str, weight: Any, state: Any, x: Any) -> Any:
-    """One step: of a covariance carried along a linear system, or of a recurrent network."""
+    """One step: the covariance of a linear system, or a recurrent network."""
     if body == "covariance":
         return weight @ state @ weight.T + x
     return xp.tanh(state @ weight + x)
 
 
 def call(name: str, spec: str) -> Case:
-    """A jitted call with so many leaves in and as many fresh outputs, next to no work."""
+    """A jitted call that does little work, with `spec` leaves as input and as many new outputs."""
     lib = workloads.library(name)
     leaves = [lib.jnp.full((LEAF,), i, "float32") for i in range(int(spec))]
     function = lib.jax.jit(lambda xs: [x + 1 for x in xs])
@@ -166,7 +167,7 @@ def call(name: str, spec: str) -> Case:
 
 
 def tiny_inputs() -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The parameters of the tiny network and a batch."""
+    """The parameters of the tiny network, and a batch."""
     random = np.random.RandomState(0)
     normal = lambda *s: (random.standard_normal(s) / 4).astype("f4")
     params = {"w1": normal(WIDTH, WIDTH), "b1": normal(WIDTH), "w2": normal(WIDTH, WIDTH)}
@@ -180,7 +181,7 @@ def tiny_loss(xp: Any, params: dict[str, Any], x: Any) -> Any:
 
 
 def tiny(name: str, spec: str) -> Case:
-    """The gradient of a network so small that the call is most of its cost."""
+    """The gradient of a network so small that the call overhead dominates."""
     lib = workloads.library(name)
     jax, jnp = lib.jax, lib.jnp
     params, x = jax.tree_util.tree_map(jnp.asarray, tiny_inputs())
@@ -191,7 +192,7 @@ def tiny(name: str, spec: str) -> Case:
 
 
 def resize(name: str, spec: str) -> Case:
-    """What the first call at another batch size costs over a later one, and kernels compiled."""
+    """The extra time of the first call at a new batch size, and the number of compiled kernels."""
     lib = workloads.library(name)
     workload, sizes = parse(spec)
     step, state, batch = workloads.build(lib, workload, **sizes)
@@ -204,7 +205,7 @@ def resize(name: str, spec: str) -> Case:
         float(loss)
         return time.perf_counter() - started
 
-    warnings.simplefilter("ignore")  # that it retraces is the point
+    warnings.simplefilter("ignore")  # retracing is intended here
 
     def window(size: int) -> dict[str, Any]:
         batch = workloads.WORKLOADS[workload](lib, **{**sizes, "batch": size}).batch
@@ -221,17 +222,17 @@ def resize(name: str, spec: str) -> Case:
 
 
 def kernels() -> int:
-    """Kernels that toile has compiled in this process; 0 for others."""
+    """The number of kernels that toile has compiled in this process; 0 for other frameworks."""
     native = sys.modules.get("toile.targets.llvm.native")
     return native.compiled() if native is not None else 0
 
 
 MOVED = {"softmax": 4, "layer norm": 4, "gelu tanh": 4, "gelu erf": 4, "cross-entropy": 2,
-         "adam": 7}  # arrays that an operation and its gradient must read or write
+         "adam": 7}  # number of arrays that an operation and its gradient must read or write
 
 
 def bandwidth(name: str, spec: str) -> Case:
-    """An operation forward and backward on a GPU, and a copy that moves as many bytes."""
+    """An operation forward and backward on a GPU, and a copy of as many bytes."""
     import cupy
 
     lib = workloads.library(name)
@@ -241,7 +242,7 @@ def bandwidth(name: str, spec: str) -> Case:
     times = int(text) // few
     tiled = lambda a: jnp.tile(a, (times, *[1] * (a.ndim - 1)))
     raw = fused_operations.inputs(title, few)
-    by_row = lambda a: a.ndim == 2 or a.dtype.kind == "i"  # and not by column
+    by_row = lambda a: a.ndim == 2 or a.dtype.kind == "i"  # not by column
     arrays = [tiled(jnp.asarray(a)) if by_row(a) else jnp.asarray(a) for a in raw]
     half = MOVED[title] * arrays[0].nbytes // 2
     function = fused_operations.jaxlike(lib, title)
@@ -264,11 +265,11 @@ def bandwidth(name: str, spec: str) -> Case:
     return Case(windows, {"gigabytes": 2 * half / 1e9})
 
 
-ALLOWED = 3e-6  # seconds that an operation outside of jit may take more than CuPy's
+ALLOWED = 3e-6  # seconds by which an operation outside jit may be slower than CuPy's
 
 
 def eager(name: str, spec: str) -> Case:
-    """An operation outside of jit on 64 x 64 numbers, and CuPy's with what is allowed on top."""
+    """An operation outside jit on 64 x 64 numbers, and CuPy's time plus the allowance."""
     import cupy
 
     lib = workloads.library(name)

@@ -1,7 +1,7 @@
-"""From rounds to medians, ratios and goals met or missed.
+"""Compute medians and ratios from rounds, and whether goals are met.
 
-A ratio is the median over rounds of toile's time by its peer's in the same round: what a machine
-that slows down for a while leaves intact.
+A ratio is the median, over all rounds, of toile's time divided by another library's time in the
+same round. A temporary slowdown of the machine hardly changes this median.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 from benchmarks.cpu_rows import ERROR_FACTOR, MEAN_SPEEDUP, Row, column
 
 PEERS = ("jax", "torch")
-LOSS_TOLERANCES = (1e-4, 1e-3, 1e-2)  # of the first, second and third: differences grow
-NARROW = 2.0**-8 / LOSS_TOLERANCES[0]  # how much more in bfloat16: a unit in its last place
-ROUNDING = 2.0**-24  # an error below half a unit in the last place of the largest value
+LOSS_TOLERANCES = (1e-4, 1e-3, 1e-2)  # for the first, second and third loss; differences grow
+NARROW = 2.0**-8 / LOSS_TOLERANCES[0]  # factor for bfloat16: one unit in the last place
+ROUNDING = 2.0**-24  # error of rounding: half a unit in the last place of 1
 
 
 def ratio(rounds: Sequence[dict[str, Any]], a: str, b: str) -> float | None:
-    """The median over the rounds that have both."""
+    """The median of a/b over the rounds that contain both."""
     seconds = [r["seconds"] for r in rounds]
     found = [s[a] / s[b] for s in seconds if a in s and b in s]
     return statistics.median(found) if found else None
 
 
 def goal(what: str, value: float | None, limit: float) -> dict[str, Any]:
-    """One line about one requirement; what could not be measured is missed."""
+    """A goal and whether it is met; a goal that could not be measured is not met."""
     return {"what": what, "value": value, "limit": limit, "met": _met(value, limit)}
 
 
@@ -56,7 +56,7 @@ def judge(row: Row, rounds: Sequence[dict[str, Any]], facts: dict[str, Any]) -> 
 def _facts(
     row: Row, rounds: Sequence[dict[str, Any]], facts: dict[str, Any], best: str
 ) -> Iterator[dict[str, Any]]:
-    """Goals about results, memory and kernels."""
+    """The goals for results, memory and kernels."""
     ours, jax = facts.get("toile", {}), facts.get("jax", {})
     if "check" in ours and "check" in jax:
         pairs = zip(ours["check"], jax["check"], LOSS_TOLERANCES[: row.losses], strict=False)
@@ -75,10 +75,10 @@ def _facts(
 
 
 def line(row: Row, result: dict[str, Any], busy: bool) -> Iterator[str]:
-    """A row of the table, and the errors of those that failed."""
+    """The lines for a row of the table, and the errors of frameworks that failed."""
     times = (f"{c} {1e3 * t:.4g}" for c, t in result["median"].items())
     yield f"{row.title:32} {' | '.join(times)}  ({result['counted']} rounds)"
-    if busy and result["cpu"]:  # time on the CPU suffers less from others than time on the clock
+    if busy and result["cpu"]:  # other load affects CPU time less than elapsed time
         times = (f"{c} {1e3 * t:.4g}" for c, t in result["cpu"].items())
         yield f"{'    CPU time':32} {' | '.join(times)}"
     for each in result["goals"]:
@@ -91,7 +91,7 @@ def line(row: Row, result: dict[str, Any], busy: bool) -> Iterator[str]:
 
 
 def summarize(rows: dict[str, Any]) -> dict[str, Any]:
-    """The geometric mean of the training rows, and which goals are missed."""
+    """The geometric mean of the training rows, and the goals that are missed."""
     ratios = [r["goals"][0]["value"] for title, r in rows.items() if title.startswith("train ")]
     known = [x for x in ratios if x is not None]
     missed = [

@@ -1,7 +1,7 @@
-"""The rows of `benchmarks.cpu` and what each must reach, without any framework loaded.
+"""The rows of `benchmarks.cpu` and their goals. This module imports no framework.
 
-A row is built once per framework and measured in turns. A goal compares toile with a peer (`jax`,
-or `best`: the faster of jax and torch) or with another column of toile's own.
+A row is built once per framework, and the frameworks take turns. A goal compares toile with another
+library (`jax`, or `best` for the faster of jax and torch) or with another column of toile.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ TRAINING = ("mlp", "cnn", "transformer", "lstm", "gnn", "resnet50:batch=4,size=1
 OPERATIONS = ("softmax", "layer norm", "gelu tanh", "gelu erf", "adam", "cross-entropy")
 ELEMENTS = {"1M": 1 << 20, "10M": 10 << 20}
 FIRST_STEPS = {"cnn": 0.6, "lstm": 0.33, "transformer:layers=12": 0.33}
-RESIZED = {"mlp": 16, "cnn": 16, "transformer": 4, "lstm": 16}  # the unit that sizes are made of
-MULTIPLES = (3, 4, 1, 5, 6, 7, 8, 9, 10, 11, 12)  # of that unit, after 2: each size is new
+RESIZED = {"mlp": 16, "cnn": 16, "transformer": 4, "lstm": 16}  # the unit of the batch sizes
+MULTIPLES = (3, 4, 1, 5, 6, 7, 8, 9, 10, 11, 12)  # of that unit, after 2; each size is new
 MEAN_SPEEDUP, ERROR_FACTOR = 1.4, 2.0
 DEFAULTS = {"mlp": 128, "cnn": 128, "resnet50": 8, "transformer": 8, "lstm": 32}
 
 
 class Goal(NamedTuple):
-    """The column `toile` may be at most `limit` times the column `against`."""
+    """A goal: the column `toile` is at most `limit` times the column `against`."""
 
     against: str
     limit: float
@@ -38,11 +38,11 @@ class Row:
     spec: str
     goals: tuple[Goal, ...]
     frameworks: tuple[str, ...] = FRAMEWORKS
-    windows: tuple[str, ...] = ("",)  # of the case; a column is `framework` or `framework window`
-    cache: str = ""  # cold or warm: a new process for each round, timed to its first step
-    memory: float = 0.0  # what peak memory may be of jax's; 0: anything
-    losses: int = 3  # how many are compared with jax's
-    arguments: tuple[int, ...] = ()  # of the rounds, where each has its own
+    windows: tuple[str, ...] = ("",)  # windows of the case; columns are called `framework window`
+    cache: str = ""  # cold or warm: a new process per round, timed until its first step
+    memory: float = 0.0  # maximum peak memory relative to jax's; 0 for no limit
+    losses: int = 3  # number of losses that are compared with jax's
+    arguments: tuple[int, ...] = ()  # an argument for each round; empty if all are equal
 
 
 def column(framework: str, window: str) -> str:
@@ -61,7 +61,8 @@ def parse(spec: str) -> tuple[str, dict[str, Any]]:
 
 
 def scaled(spec: str, factor: float) -> str:
-    """The same workload with its batch (of a graph: nodes and edges) multiplied."""
+    """The same workload with its batch size (for a graph: nodes and edges) multiplied by
+    `factor`."""
     name, sizes = parse(spec)
     usual = {"nodes": 4096, "edges": 32768} if name == "gnn" else {"batch": DEFAULTS[name]}
     sizes.update({k: math.ceil(factor * sizes.get(k, v)) for k, v in usual.items()})
@@ -72,7 +73,7 @@ def rows() -> Iterator[Row]:
     """Every row, in the order of the table."""
     for spec in TRAINING:
         best = (Goal("best", 1.0),)
-        # resnet50 on few images diverges at this rate: rounding decides its second loss already.
+        # At this rate, resnet50 diverges on few images: even its second loss depends on rounding.
         losses = 1 if spec.startswith("resnet50") else 3
         yield Row(f"train {spec}", "train", spec, best, memory=1.0, losses=losses)
         for factor in (0.5, 2):
@@ -82,7 +83,8 @@ def rows() -> Iterator[Row]:
         for label, elements in ELEMENTS.items():
             goals = (Goal("best", 1 / 1.2),)
             yield Row(f"{name} {label}", "operation", f"{name},{elements}", goals)
-    # XLA runs the products of the first body's gradient one call each, those of the second fused.
+    # In the gradient of the first body, XLA calls a function for each product; it fuses those of
+    # the second body.
     own, both = (Goal("toile forward", 6.0),), ("", "forward")
     goals = (*own, Goal("jax", 0.1))
     yield Row("scan grad covariance f64", "scan", "covariance,10000", goals, windows=both)
@@ -93,7 +95,7 @@ def rows() -> Iterator[Row]:
     for spec, limit in FIRST_STEPS.items():
         goals = (Goal("jax", limit),)
         yield Row(f"start {spec} cold", "train", spec, goals, cache="cold")
-        peers = ("toile", "jax")  # torch keeps nothing on disk
+        peers = ("toile", "jax")  # torch has no cache on disk
         yield Row(f"start {spec} warm", "train", spec, goals, peers, cache="warm")
     for name, unit in RESIZED.items():
         yield Row(

@@ -1,7 +1,7 @@
-"""What `benchmarks.cpu` measures, in PyTorch, eager as its users run it.
+"""The cases of `benchmarks.cpu` in PyTorch, run eagerly, as most PyTorch users do.
 
-The models are those of `benchmarks.workloads` with PyTorch's own initial parameters, so that
-losses are not compared; images lie channels last where that is PyTorch's faster layout.
+The models are those of `benchmarks.workloads`, but with PyTorch's own initial parameters, so losses
+are not compared. Images are stored channels-last where PyTorch is faster with this layout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.cpu_child import Case, timed
 from benchmarks.cpu_rows import parse
 
 DEVICE = "cuda" if os.environ.get("BENCHMARK_PLATFORM") == "gpu" else "cpu"
-if DEVICE == "cuda":  # as jax has it by default
+if DEVICE == "cuda":  # jax's default
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
 
@@ -146,7 +146,7 @@ def lstm(batch: int = 32, seq: int = 64, hidden: int = 256, vocab: int = 2048) -
 
 
 def gnn(nodes: int = 4096, edges: int = 32768, d: int = 128, layers: int = 3) -> Built:
-    """Sums over neighbours on a fixed random graph."""
+    """Sums over the neighbors in a fixed random graph."""
     source, target = torch.randint(0, nodes, (2, edges))
 
     class GNN(nn.Module):
@@ -202,7 +202,7 @@ def train(_: str, spec: str) -> Case:
 
 
 def _gradients(name: str, raw: list[np.ndarray]) -> Callable[[], tuple[torch.Tensor, ...]]:
-    """An operation forward and backward, to be called."""
+    """A function that runs an operation forward and backward."""
     x, *rest = (torch.from_numpy(a) for a in raw)
     x.requires_grad_()
     if name == "cross-entropy":
@@ -253,7 +253,7 @@ def operation(_: str, spec: str) -> Case:
 
 
 def scan(_: str, spec: str) -> Case:
-    """A loop over a small matrix, forward alone and its gradient."""
+    """A loop over a small matrix: the forward pass, and the gradient."""
     body, steps = spec.split(",")
     arrays = cpu_jaxlike.scan_inputs(body, int(steps))
     start, weight, xs = (torch.from_numpy(a) for a in arrays)
@@ -275,7 +275,7 @@ def scan(_: str, spec: str) -> Case:
 
 
 def call(_: str, spec: str) -> Case:
-    """So many small additions, each its own call."""
+    """The given number of small additions, each a separate call."""
     leaves = [torch.full((cpu_jaxlike.LEAF,), float(i)) for i in range(int(spec))]
     return Case({"": timed(lambda: [x + 1 for x in leaves], lambda result: result)}, {})
 

@@ -1,8 +1,8 @@
 """Eager speed: one small add, the gradient of a small MLP, and Adam over 48 tensors.
 
-Each round times every library once, in turn, so that a busy machine slows them all; the table shows
-the median over rounds and the ratios. Run `python -m benchmarks.eager`; `--json FILE` keeps the
-numbers with the machine's name.
+Each round measures every library once, in turn, so other load on the machine slows all of them. The
+table shows the median over the rounds, and the ratios. Run `python -m benchmarks.eager`; `--json
+FILE` writes the numbers and the machine's name to a file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WIDTH, LAYERS, BATCH, TENSORS = 64, 4, 32, 48
 
 
 def add_cases() -> dict[str, Callable[[], Any]]:
-    """8x8 x + y."""
+    """The sum of two 8 x 8 arrays."""
     import jax.numpy as jnp
     import torch
 
@@ -48,7 +48,7 @@ def _loss(xp: Any, params: Any, x: Any) -> Any:
 
 
 def mlp_cases() -> dict[str, Callable[[], Any]]:
-    """Gradient of a 4-layer, 64-wide MLP."""
+    """The gradient of an MLP with four layers of width 64."""
     import jax
     import jax.numpy as jnp
     import torch
@@ -81,7 +81,7 @@ def _adam(xp: Any, params: Any, grads: Any, mu: Any, nu: Any, t: int) -> Any:
 
 
 def adam_cases() -> dict[str, Callable[[], Any]]:
-    """Adam over 48 tensors of 8x8, written out."""
+    """A step of Adam, written out, over 48 tensors of 8 x 8."""
     import jax
     import jax.numpy as jnp
     import torch

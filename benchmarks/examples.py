@@ -1,8 +1,8 @@
-"""A training step of each example, with the default recipe, and the same in Flax and Optax on jax.
+"""A training step of two examples with their default recipes, and the same with Flax and Optax.
 
-The steps of toile are the examples' own; the two start from the same shapes and see the same
-batch. There are no goals yet: this is the compiler's baseline. `python -m benchmarks.examples`;
-`--json FILE` keeps the numbers with the machine's name.
+toile runs the train step of the example itself. Both sides have parameters of the same shapes and
+use the same batch. There are no goals. Run `python -m benchmarks.examples`; `--json FILE` writes
+the numbers and the machine's name to a file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from examples.seq2seq.configs import default as seq2seq_config
 
 
 def toile_step(step: Any, state: Any, batch: Any) -> Callable[[], None]:
-    """An example's own step, which keeps its state as a loop does."""
+    """The example's own step as a function that keeps the state, as a training loop does."""
     import toile
 
     batch = toile.device_put(batch)

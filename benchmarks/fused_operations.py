@@ -1,8 +1,8 @@
-"""Single operations forward and backward: inputs, exact results, and how JAX's names spell them.
+"""Single operations, forward and backward: inputs, exact results, and code with JAX's names.
 
-`inputs(name, elements)` is the same for every library and `exact(name, arrays)` is computed in
-float64 by NumPy, so that each library's error can be stated. `jaxlike(lib, name)` is the function
-to jit: all outputs of the forward pass, then all gradients.
+`inputs(name, elements)` returns the same arrays for every library. `exact(name, arrays)` computes
+the results in float64 with NumPy, to determine each library's error. `jaxlike(lib, name)` returns
+the function to jit, which returns all outputs of the forward pass and then all gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAMES = ("softmax", "layer norm", "gelu tanh", "gelu erf", "adam", "cross-entrop
 
 
 def inputs(name: str, elements: int) -> list[np.ndarray]:
-    """The arrays that an operation takes; the first has so many elements, in rows of 1,024."""
+    """The arguments of an operation; the first array has `elements` elements, in rows of 1,024."""
     random = np.random.RandomState(0)
     shape = (max(1, elements // COLUMNS), COLUMNS)
     normal = lambda *s: random.standard_normal(s).astype("f4")
@@ -81,7 +81,7 @@ def exact(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def errors(name: str, arrays: Sequence[np.ndarray], got: Sequence[Any]) -> list[float]:
-    """For each output the largest error, as a part of its largest exact value."""
+    """The largest error of each output, as a fraction of the output's largest exact value."""
     found = []
     for want, have in zip(exact(name, arrays), got, strict=True):
         difference = np.abs(np.asarray(have).astype("f8") - want).max()
@@ -90,7 +90,7 @@ def errors(name: str, arrays: Sequence[np.ndarray], got: Sequence[Any]) -> list[
 
 
 def jaxlike(lib: Any, name: str) -> Callable[..., tuple[Any, ...]]:
-    """The operation and its gradients by JAX's names, to be jitted."""
+    """A function to jit that computes the operation and its gradients with JAX's names."""
     jax, jnp, nn = lib.jax, lib.jnp, lib.nn
 
     def layer_norm(x: Any, scale: Any, bias: Any, ct: Any) -> tuple[Any, ...]:
@@ -105,7 +105,7 @@ def jaxlike(lib: Any, name: str) -> Callable[..., tuple[Any, ...]]:
     def adam(p: Any, g: Any, mu: Any, nu: Any, step: Any) -> tuple[Any, ...]:
         t = (step + 1).astype(jnp.float32)
         mu, nu = B1 * mu + (1 - B1) * g, B2 * nu + (1 - B2) * g * g
-        # 1 - b^t: as it stands it would lose most of its digits, b being rounded to float32
+        # Computes 1 - b^t accurately; subtracting from 1 in float32 would lose most of the digits.
         c1, c2 = (-jnp.expm1(t * math.log(b)) for b in (B1, B2))
         p = p - RATE * (mu / c1) / (jnp.sqrt(nu / c2) + ADAM_EPSILON)
         return p, mu, nu

@@ -1,10 +1,10 @@
-"""Compiled speed on an NVIDIA GPU: toile, jax with flax, and torch, in turns on the same device.
+"""Compiled speed on an NVIDIA GPU: toile, jax with flax, and torch take turns on one device.
 
-Training steps, the bandwidth of memory-bound operations against that of a copy in the same run,
-operations outside of jit against CuPy's, the wait for the first step, peak memory.
-`python -m benchmarks.gpu`; flags as for `benchmarks.cpu`.
-torch runs eagerly with TF32; what torch.compile reached (it takes minutes to compile) is a constant
-here, measured once on the machine named beside it.
+`python -m benchmarks.gpu` measures training steps, the bandwidth of memory-bound operations
+(compared with a copy in the same run), operations outside jit (compared with CuPy's), the time
+until the first step, and peak memory. The options are those of `benchmarks.cpu`. torch runs eagerly
+with TF32. Because torch.compile takes minutes to compile, its times are constants in this file,
+measured once on the machine named beside them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from benchmarks.cpu import arguments, measure_rows
 from benchmarks.cpu_rows import Goal, Row
 
 TRANSFORMER = "transformer:d=1024,layers=12,heads=16,dtype=bfloat16"
-# Workload, what it may take of the best of the peers, or of jax alone; torch.compile's ms (H200).
+# The workload, the library to compare with ("best" is the faster one), the maximum ratio of
+# toile's time to that library's, and the time with torch.compile in ms (H200).
 TRAINING = (
     (f"{TRANSFORMER},batch=32,seq=512", "best", 0.90, 47.0),
     (f"{TRANSFORMER},batch=8,seq=2048", "best", 0.90, 52.2),
@@ -29,7 +30,7 @@ TRAINING = (
 OPERATIONS = ("softmax", "layer norm", "gelu tanh", "gelu erf", "cross-entropy")
 ELEMENTS = {"64MiB": 1 << 24, "1GiB": 1 << 28}
 EAGER = ("add", "add 1.5", "exp", "sum", "matmul")
-BANDWIDTH, ADAM_BANDWIDTH = 0.80, 0.85  # of a copy's
+BANDWIDTH, ADAM_BANDWIDTH = 0.80, 0.85  # minimum, relative to a copy
 FIRST_STEPS = {"cold": 0.33, "warm": 0.25}
 
 
@@ -68,7 +69,7 @@ def machine() -> str:
 
 
 def main() -> None:
-    """Measure, print the table, keep the file."""
+    """Measure, print the table and write the file."""
     args = arguments(__doc__, "gpu")
     measure_rows(rows(), args, machine(), "benchmarks.gpu")
 

@@ -1,6 +1,7 @@
-"""The most memory of a GPU that toile had in use at one time, as CuPy's pool gave it out.
+"""The peak GPU memory that toile has used, measured in CuPy's memory pool.
 
-jax tells its own peak; CuPy's pool tells what it holds, which includes what is free again.
+jax reports its own peak. CuPy's pool reports only the memory that it holds, which includes memory
+that has been freed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ _watches: list[Any] = []
 
 
 def watch() -> None:
-    """Count what this thread allocates from now on."""
+    """Count the memory that this thread allocates from now on."""
     import cupy
 
     class Watch(cupy.cuda.MemoryHook):
@@ -30,7 +31,7 @@ def watch() -> None:
 
 
 def peak_bytes() -> int:
-    """The peak since `watch`, with what other threads have now."""
+    """The peak of this thread since `watch` was called, plus what other threads use now."""
     import cupy
 
     pool = cupy.get_default_memory_pool()

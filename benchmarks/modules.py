@@ -1,6 +1,7 @@
-"""What modules cost: calls of an MLP against its array operations, and tracing against flax.
+"""The overhead of modules in calls (compared with plain array operations) and in tracing.
 
-`python -m benchmarks.modules`; `--json FILE` keeps the numbers with the machine's name.
+Run `python -m benchmarks.modules`; `--json FILE` writes the numbers and the machine's name to a
+file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LAYERS, WIDTH, BATCH = 24, 64, 32
 
 
 def mlp_cases() -> timing.Cases:
-    """A 24-layer MLP of width 64, eager: through modules, and its array operations alone."""
+    """A 24-layer MLP of width 64, run eagerly with modules, and as plain array operations."""
     import toile
     import toile.linen as nn
     import toile.numpy as jnp
@@ -72,7 +73,7 @@ def transformer(lib: Any, layers: int = 12, width: int = 256, heads: int = 4) ->
 
 
 def _train_step(lib: Any, model: Any) -> Callable[..., Any]:
-    """Loss, gradient and Adam, written out by tree maps."""
+    """The loss, its gradient, and a step of Adam written with tree maps."""
     jax, jnp = lib.jax, lib.jnp
 
     def loss(params: Any, tokens: Any) -> Any:
@@ -105,7 +106,7 @@ def tracing_cases() -> dict[str, timing.Cases]:
 
 
 def _trace(jax: Any, function: Callable[..., Any], *args: Any) -> Any:
-    """A new function each time: tracing is what is timed, not a cache."""
+    """Trace a new function in each call, so that the trace is not found in a cache."""
     return jax.make_jaxpr(lambda *a: function(*a))(*args)
 
 

@@ -1,9 +1,10 @@
-"""The operations that `benchmarks.operations` measures: public functions and the arrays they get.
+"""The operations that `benchmarks.operations` measures: public functions and their arguments.
 
-A `Cell` is a function written with JAX's names, which gets a library first (`L.jnp`, `L.lax`,
-`L.nn`, ...), and the kinds of its arguments. A kind is a word: "x" is an array of normal numbers,
-"positive" one of positive numbers, "matrix" a well-conditioned square matrix, and so on (`made`).
-The same arrays go to every library. PyTorch's function is given where there is an obvious equal.
+A `Cell` contains a function written with JAX's names and the kinds of its arguments. The first
+argument of the function is a library (with `L.jnp`, `L.lax`, `L.nn`, ...). A kind is a word: "x"
+stands for an array of normally distributed numbers, "positive" for an array of positive numbers,
+"matrix" for a well-conditioned square matrix, and so on (see `made`). Every library receives the
+same arrays. If PyTorch has an equivalent function, the cell contains it.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ DTYPES = {"f": "float32", "h": "bfloat16", "i": "int32", "c": "complex64", "b": 
 class Cell:
     """A function to measure.
 
-    `dtypes` are letters (`DTYPES`); `modes` are "forward", "gradient" and "per example", which is
-    the gradient for each of a batch of examples; `shrink` divides the sizes of slow functions."""
+    `dtypes` contains the letters of dtypes (see `DTYPES`). `modes` can contain "forward",
+    "gradient" and "per example", the gradient for each example of a batch. `shrink` is a divisor
+    for the sizes, used for slow functions."""
 
     name: str
     fun: Function
@@ -43,7 +45,7 @@ FORWARD = ("forward",)
 
 
 def library(name: str) -> Any:
-    """The modules of toile, or of jax with flax and optax, by the same names."""
+    """The modules of toile, or those of jax, flax and optax, under the same names."""
     load = importlib.import_module
     ours = name == "toile"
     return types.SimpleNamespace(
@@ -67,7 +69,8 @@ def _square(n: int) -> int:
 
 
 def made(kind: str, n: int, dtype: str, batch: int, seed: int) -> np.ndarray:
-    """An argument of about `n` elements; with a batch, that many of them of `n / batch` each."""
+    """An argument of about `n` elements; with a batch, `batch` arguments of `n / batch`
+    elements."""
     rng = np.random.default_rng([seed, n])
     lead = (batch,) if batch else ()
     each = n // batch if batch else n
@@ -121,7 +124,7 @@ def made(kind: str, n: int, dtype: str, batch: int, seed: int) -> np.ndarray:
 
 
 def _attribute(path: str) -> Function:
-    """A function of a library by its path, such as "jnp.exp"."""
+    """A function of a library, given by its path, such as "jnp.exp"."""
     module, name = path.split(".", 1)
 
     def call(L: Any, *args: Any) -> Any:
@@ -139,7 +142,7 @@ def _named(
     modes: tuple[str, ...] = ("forward", "gradient", "per example"), torch: str = "",
     shrink: int = 1,
 ) -> Iterator[Cell]:
-    """Cells of functions with the same kinds of arguments; `torch` names those PyTorch has too."""
+    """Cells for functions with the same kinds of arguments; PyTorch also has those in `torch`."""
     also = set(torch.split())
     for name in names.split():
         yield Cell(f"{module}.{name}", _attribute(f"{module}.{name}"), args, dtypes, modes,

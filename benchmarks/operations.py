@@ -1,14 +1,16 @@
 """A map of operations: every function of `operation_cells` in toile, JAX and PyTorch.
 
+Each cell of the map is a function, its gradient, or its gradient for each example of a batch, with
+one size and one dtype. The libraries take turns in one process. The ratio of a cell is the time of
+the faster other library divided by toile's time, so 2 means that toile is twice as fast; it is the
+median over several rounds.
+
 `python -m benchmarks.operations --device cpu --minutes 9 --out map.jsonl` measures as many cells as
-fit into nine minutes and appends a line for each; the same command continues where it stopped.
-On a GPU, where compiling takes longer than measuring, several processes divide the map with `--part
-0/8` to `--part 7/8`, a file for each, and `--lock turn` makes them measure one at a time.
-`--table map.jsonl` prints how many cells are below which ratio, and the slowest; with `--json FILE`
-it also writes the results file, from which the documentation draws the map. A cell is a
-function forward, its gradient, or its gradient for each example of a batch, at one size and in one
-dtype. The libraries take turns in one process, and the ratio of each round counts: the time of the
-better peer divided by toile's, so 2 means twice as fast.
+possible in nine minutes and appends a line for each. The same command continues where it stopped.
+On a GPU, compiling takes longer than measuring. Therefore, several processes can divide the map
+with `--part 0/8` to `--part 7/8`, each with its own file, and `--lock turn` makes them measure one
+at a time. `--table map.jsonl` prints the distribution of the ratios and the slowest cells. With
+`--json FILE`, it also writes the results file, from which the documentation draws the map.
 """
 
 from __future__ import annotations
@@ -32,15 +34,15 @@ from benchmarks.cpu import versions
 from benchmarks.operation_cells import DTYPES, GROUPS, library, made
 from benchmarks.timing import cpu_name
 
-BATCH = 8  # examples of a gradient for each example
+BATCH = 8  # batch size for gradients per example
 SIZES = {"cpu": {"small": 1 << 12, "large": 1 << 20}, "gpu": {"small": 1 << 12, "large": 1 << 24}}
 WINDOW_S, ROUNDS = 0.01, 5
 SLOW_S = 2.0  # a call that takes longer is measured once
-PATIENCE_S = 120.0  # for one cell, with the compilations of all libraries
+PATIENCE_S = 120.0  # seconds for one cell, including compilation in all libraries
 
 
 class Measurement(NamedTuple):
-    """One cell in one mode, at one size, in one dtype."""
+    """A measurement of a function in one mode, with one size and one dtype."""
 
     group: str
     cell: Any
@@ -68,8 +70,8 @@ def measurements() -> Iterator[Measurement]:
 
 
 def _scalar(L: Any, value: Any) -> Any:
-    """Half the sum of the squares of a result: cotangents are not constants, which a compiler could
-    fold."""
+    """Half the sum of the squares of a result, so that cotangents are not constants, which a
+    compiler could fold."""
     jnp = L.jnp
     total = 0.0
     for leaf in L.jax.tree_util.tree_leaves(value):
@@ -80,7 +82,7 @@ def _scalar(L: Any, value: Any) -> Any:
 
 
 def function(L: Any, m: Measurement, args: list[Any]) -> Callable[..., Any]:
-    """The function of a measurement."""
+    """The function that a measurement calls."""
     fun, floats = m.cell.fun, [i for i, a in enumerate(args) if L.jnp.issubdtype(
         a.dtype, L.jnp.floating)]
 
@@ -95,13 +97,13 @@ def function(L: Any, m: Measurement, args: list[Any]) -> Callable[..., Any]:
 
 
 def compiled(L: Any, m: Measurement, args: list[Any]) -> Callable[[], Any]:
-    """A call of the jitted function of a measurement."""
+    """A function that calls the jitted function of a measurement."""
     jitted = L.jax.jit(function(L, m, args))
     return lambda: jitted(*args)
 
 
 def in_torch(torch: Any, m: Measurement, args: list[Any]) -> Callable[[], Any]:
-    """A call of PyTorch's function, eager as its users call it."""
+    """A function that calls PyTorch's function eagerly, as most PyTorch users do."""
     fun = m.cell.torch
     if m.mode == "forward":
         return lambda: fun(torch, *args)
@@ -116,7 +118,7 @@ def in_torch(torch: Any, m: Measurement, args: list[Any]) -> Callable[[], Any]:
 
 
 def arguments(m: Measurement, device: str) -> list[Any]:
-    """The NumPy arrays that a measurement is made with."""
+    """The arguments of a measurement, as NumPy arrays."""
     n = max(64, SIZES[device][m.size] // m.cell.shrink)
     batch = BATCH if m.mode == "per example" else 0
     return [made(kind, n, m.dtype, batch, i) for i, kind in enumerate(m.cell.args)]
@@ -140,7 +142,7 @@ class Peers:
             self.torch = None
 
     def calls(self, m: Measurement) -> dict[str, Callable[[], Any]]:
-        """A function for each library that calls it once."""
+        """For each library, a function that runs the measurement once."""
         arrays, found = arguments(m, self.device), {}
         for name, L in self.libraries.items():
             args = [L.jax.device_put(a, L.jax.devices()[0]) for a in arrays]
@@ -177,7 +179,7 @@ def turn(lock: Path | None) -> Iterator[None]:
 
 
 def measured(peers: Peers, m: Measurement, lock: Path | None = None) -> dict[str, Any]:
-    """The medians of a measurement in microseconds, and the ratio to the better peer."""
+    """Measure the median times in microseconds, and the ratio to the faster other library."""
     line: dict[str, Any] = {"key": m.key}
     calls = {}
     for name, call in peers.calls(m).items():
@@ -200,7 +202,7 @@ def measured(peers: Peers, m: Measurement, lock: Path | None = None) -> dict[str
 
 
 def _times(peers: Peers, calls: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
-    """Seconds per call of each library, one number for each round."""
+    """The seconds per call with each library, one number for each round."""
     counts, times = {}, {name: list[float]() for name in calls}
     for name, call in calls.items():
         started = time.perf_counter()
@@ -221,13 +223,13 @@ def _times(peers: Peers, calls: dict[str, Callable[[], Any]]) -> dict[str, list[
 
 
 def read(path: Path, first: int = 0) -> dict[str, dict[str, Any]]:
-    """The lines of a map from the `first` on, by their keys; of repeated ones the last."""
+    """The lines of a map from line `first` on, by key; the last line of each key is used."""
     lines = path.read_text().splitlines()[first:] if path.exists() else []
     return {line["key"]: line for line in map(json.loads, lines) if "key" in line}
 
 
 def table(found: dict[str, dict[str, Any]], slowest: int) -> str:
-    """How the cells are distributed, by group, and the slowest of them."""
+    """The distribution of the ratios by group, and the slowest cells."""
     done = {k: x for k, x in found.items() if "ratio" in x}
     rows = [f"{'':16}{'cells':>7}{'median':>8}{'>= 0.8':>8}{'< 0.5':>7}"]
     groups = sorted({k.split(" | ")[0] for k in done})
@@ -246,13 +248,13 @@ def table(found: dict[str, dict[str, Any]], slowest: int) -> str:
 
 
 def run_facts() -> dict[str, Any]:
-    """Where and with what this process measures: every run writes it into its map."""
+    """The machine and the versions of this process; every run writes them into its map."""
     return {"machine": platform.machine(), "cpu": cpu_name(), "cores": os.cpu_count(),
             "versions": versions()}
 
 
 def runs_of(path: Path) -> list[dict[str, Any]]:
-    """The facts of all runs that a map was measured in."""
+    """The machines and versions of all runs that contributed to a map."""
     lines = map(json.loads, path.read_text().splitlines())
     return [line["run"] for line in lines if "run" in line]
 
@@ -260,9 +262,10 @@ def runs_of(path: Path) -> list[dict[str, Any]]:
 def results(
     found: dict[str, dict[str, Any]], device: str, runs: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The results file: the machine, the versions, and [cell, ratio, peer, two times in us].
+    """The contents of the results file: the machine, the versions and the cells.
 
-    All commits that cells were measured at are named."""
+    A cell is a list: its key, the ratio, the faster other library, and both times in microseconds.
+    The commits of all runs are listed."""
     facts = runs[-1]
     commits = dict.fromkeys(str(run["versions"].get("commit")) for run in runs)
     cells = [[k, x["ratio"], x["peer"], x["toile us"], x[x["peer"] + " us"]]
@@ -272,13 +275,14 @@ def results(
 
 
 def _now(out: Path) -> Path:
-    """The file with the cell that is being measured."""
+    """The file that contains the key of the cell that is being measured."""
     return out.with_suffix(".now")
 
 
 def watch(out: Path, minutes: float) -> None:
-    """Measure in a process that is ended and started again when a cell takes too long: some calls
-    of some libraries never return. Such a cell gets a line that says so."""
+    """Measure in a child process, which is restarted if a cell takes too long.
+
+    Some calls in some libraries never return. For such a cell, an error is written to the map."""
     ends = time.monotonic() + 60 * minutes
     before = len(out.read_text().splitlines()) if out.exists() else 0
     code = 0
@@ -308,7 +312,7 @@ def watch(out: Path, minutes: float) -> None:
 
 
 def main() -> None:
-    """Measure what is missing from a map, or print it."""
+    """Measure the cells that are missing from a map, or print a map."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--minutes", type=float, default=9.0)
@@ -321,7 +325,8 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="print a map")
     parser.add_argument("--slowest", type=int, default=60)
     parser.add_argument("--json", type=Path, help="with --table: write the results file")
-    # The process that measures: how many lines the file had before, which --only measures again.
+    # For the child process: the number of lines in the file before the run. With --only, cells in
+    # these lines are measured again.
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.table:

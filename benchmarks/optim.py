@@ -1,8 +1,8 @@
 """One step of Adam over many tensors: toile.optim, optax on jax, and torch's fused Adam.
 
-48 tensors of a 12-layer transformer of width 64, and 1,000 tensors of 64 numbers each, eager and
-jitted, the libraries taking turns. There are no goals yet: this is the compiler's baseline.
-`python -m benchmarks.optim`; `--json FILE` keeps the numbers with the machine's name.
+The tensors are the 48 tensors of a 12-layer transformer of width 64, and 1,000 tensors of 64
+numbers each. Steps run eagerly and jitted, and the libraries take turns. There are no goals. Run
+`python -m benchmarks.optim`; `--json FILE` writes the numbers and the machine's name to a file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ SHAPES = {
 
 
 def arrays(shapes: list[tuple[int, ...]], seed: int) -> dict[str, np.ndarray]:
-    """A tensor of each shape."""
+    """One random tensor for each shape."""
     random = np.random.RandomState(seed)
     return {f"w{i}": random.normal(size=s).astype("f4") for i, s in enumerate(shapes)}
 
 
 def step_of(engine: str, optim: str, shapes: list[tuple[int, ...]], jitted: bool) -> Callable:
-    """A step that keeps parameters and state, as a training loop does."""
+    """A step as a function that keeps parameters and state, as a training loop does."""
     jax, opt = importlib.import_module(engine), importlib.import_module(optim)
     jnp = importlib.import_module(f"{engine}.numpy")
     params, grads = (jax.tree.map(jnp.asarray, arrays(shapes, seed)) for seed in (0, 1))
@@ -50,7 +50,7 @@ def step_of(engine: str, optim: str, shapes: list[tuple[int, ...]], jitted: bool
 
 
 def torch_step(shapes: list[tuple[int, ...]]) -> Callable:
-    """The same by torch's fused Adam, in place."""
+    """The same step with torch's fused Adam, which works in place."""
     import torch
 
     values, slopes = (arrays(shapes, seed).values() for seed in (0, 1))

@@ -1,12 +1,15 @@
-"""A convolutional network trained on 1 and on 2 CPU devices, and what calling devices costs.
+"""Training a convolutional network on 1 and on 2 CPU devices, and the overhead of calls.
 
-Throughput: the same batch on one single-threaded device, and divided over two devices of a thread
-each; `two/one` is a ratio of times for the same work, so 0.625 is 1.6 times the throughput.
-Overhead: `training.replicated` on one device against plain `jit`. Calls: `pmap` of a function that
-does next to nothing, with and without a sum over devices. Where a GPU is the default device
-(`TOILE_PLATFORM=cpu` has it otherwise), the overhead is measured there, and nothing else.
-`python -m benchmarks.parallel`; `--json FILE` keeps the numbers with the machine's name. Run it on
-a machine that does nothing else.
+Three things are measured:
+
+- Throughput: the same batch on one single-threaded device, and divided between two such devices.
+  `two/one` is a ratio of times for the same work, so 0.625 means 1.6 times the throughput.
+- Overhead: `training.replicated` on one device, compared with `jit`.
+- Calls: `pmap` of a function that does very little, with and without a sum over the devices.
+
+If a GPU is the default device, only the overhead is measured, on the GPU; set `TOILE_PLATFORM=cpu`
+to use the CPU. Run `python -m benchmarks.parallel` on an otherwise idle machine; `--json FILE`
+writes the numbers and the machine's name to a file.
 """
 
 from __future__ import annotations
@@ -58,7 +61,9 @@ def train_step(state: Any, batch: Any) -> Any:
 def training_with(
     step: Callable[..., Any], threads: int, placed: bool = False
 ) -> Callable[[], None]:
-    """A step that keeps its state, as a training loop does; `placed`: so is the batch."""
+    """A step as a function that keeps its state, as a training loop does.
+
+    If `placed` is True, the batch is put on the device beforehand."""
     random = np.random.default_rng(0)
     batch = {"image": random.normal(size=(BATCH, 28, 28, 1)).astype(np.float32),
              "label": random.integers(0, 10, BATCH).astype(np.int32)}

@@ -1,8 +1,9 @@
 """Training and inference programs of many kinds: toile, jax with flax and optax, and torch.
 
-The programs are in `benchmarks/zoo`. `python -m benchmarks.programs` measures them on the CPU,
-`--platform gpu` on an NVIDIA GPU; the other flags are those of `benchmarks.cpu`. Every program has
-a row for its step, with the peak memory, and one for the wait for its first step in a new process.
+The programs are in `benchmarks/zoo`. `python -m benchmarks.programs` measures them on the CPU, or
+on an NVIDIA GPU with `--platform gpu`; the other options are those of `benchmarks.cpu`. Every
+program has a row for its step and the peak memory, and a row for the time until its first step in a
+new process.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from benchmarks import cpu, gpu
 from benchmarks.cpu_rows import Goal, Row
 from benchmarks.zoo import names
 
-MEMORY = 1.05  # of jax's
-FIRST_STEP = 0.5  # of jax's
+MEMORY = 1.05 # maximum, relative to jax
+FIRST_STEP = 0.5 # maximum, relative to jax
 
 
 def rows(platform: str) -> Iterator[Row]:
@@ -27,7 +28,7 @@ def rows(platform: str) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Measure, print the table, keep the file."""
+    """Measure, print the table and write the file."""
     args = cpu.arguments(__doc__, platform="")
     machine = cpu.machine() if args.platform == "cpu" else gpu.machine()
     cpu.measure_rows(rows(args.platform), args, machine, "benchmarks.programs")

@@ -1,9 +1,10 @@
-"""What an all-reduce costs here, and what a data-parallel step would take on 8, 64, 1024 devices.
+"""Measure the cost of an all-reduce, and predict data-parallel steps on 8, 64 and 1024 devices.
 
-Measured: the sum over 2 devices of one process and over 2 processes (mpirun), for sizes from 4
-bytes to 16 MB; the price of one message; the step of the network of examples/mnist on one device.
-From these and from a network that is stated, not measured, the step's time on many machines follows
-by the formulas of `predict`. `python -m benchmarks.scaling --json FILE` keeps everything.
+The following times are measured: the sum over 2 devices of one process and over 2 processes
+(started by mpirun), for sizes from 4 bytes to 16 MB; one message; and a training step of the
+network of examples/mnist on one device. From these times and from assumed properties of the
+computer network, `predict` computes the time of a step on many machines. `python -m
+benchmarks.scaling --json FILE` writes all numbers to a file.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """What lies between machines: seconds until a message arrives, and bytes per second."""
+    """A connection between machines: its latency in seconds, and its bandwidth in bytes per
+    second."""
 
     latency: float
     bandwidth: float
@@ -55,13 +57,14 @@ class Network:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """A train step: its seconds on one device, and the bytes of its gradients."""
+    """A training step: its time on one device in seconds, and the size of its gradients in
+    bytes."""
 
     seconds: float
     gradient: int
 
 
-# Stated: usual figures for the kinds of network, at 80% of the bandwidth on the label.
+# Assumed: typical latencies of each kind of network, and 80% of its nominal bandwidth.
 NETWORKS = {
     "10 Gb/s Ethernet": Network(50e-6, 1.0e9),
     "100 Gb/s Ethernet": Network(20e-6, 10e9),
@@ -70,7 +73,7 @@ NETWORKS = {
 
 
 def alone(fun: Callable[[], Any], seconds: float = 4.0) -> float:
-    """The least processor time of a call of one thread: what it takes with a core to itself."""
+    """The minimum processor time of a call in one thread, which is its time on an idle core."""
     fun()
     found, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end or len(found) < 5:
@@ -81,23 +84,23 @@ def alone(fun: Callable[[], Any], seconds: float = 4.0) -> float:
 
 
 def sums() -> dict[int, float]:
-    """Seconds of an all-reduce by size: a mapped sum, less a mapped function without one."""
+    """The seconds of an all-reduce by size: a mapped sum, minus a mapped function without a sum."""
     count = toile.local_device_count()
     add = toile.pmap(lambda x: x + 1, "i")
     total = toile.pmap(lambda x: lax.psum(x, "i"), "i")
     found = {}
     for size in SIZES:
         x = np.ones((count, size // 4), np.float32)
-        placed = add(x)  # in parts, as gradients are
+        placed = add(x)  # divided among the devices, as gradients are
         without = least(lambda p=placed: add(p), size)
         found[size] = max(least(lambda p=placed: total(p), size) - without, 0.0)
     return found
 
 
 def least(fun: Callable[[], Any], size: int) -> float:
-    """The least time of a call, of a number of calls that is the same on all processes.
+    """The minimum time of a call; the number of calls is the same in all processes.
 
-    Other work on the machine only adds to it."""
+    Other load on the machine can only increase the time of a call."""
     rounds = 1000 if size <= 1 << 14 else 200 if size <= 1 << 20 else 40
     times = []
     for _ in range(rounds):
@@ -108,7 +111,7 @@ def least(fun: Callable[[], Any], size: int) -> float:
 
 
 def per_message(count: int = 64) -> float:
-    """Seconds of this process for one message that it sends and one that it gets."""
+    """The seconds that this process needs to send one message and receive one message."""
     world = processes.joined()
     other, tag = 1 - world.rank, 9
     values = [np.zeros(1, np.int64) for _ in range(2 * count)]
@@ -127,7 +130,7 @@ def per_message(count: int = 64) -> float:
 
 
 def child() -> None:
-    """The part that runs under mpirun; the first process prints what it found."""
+    """Run the part for processes started by mpirun; the first process prints the results."""
     toile.distributed.initialize(initialization_timeout=60)
     found = {"sums": sums(), "message": per_message()}
     if toile.process_index() == 0:
@@ -135,7 +138,7 @@ def child() -> None:
 
 
 def over_processes() -> dict[str, Any] | None:
-    """The measurements between two processes of this machine; None where there is no mpirun."""
+    """The measurements between two processes on this machine; None if mpirun is not installed."""
     beside = Path(sys.executable).parent / "mpiexec"
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
     if launcher is None:
@@ -149,14 +152,14 @@ def over_processes() -> dict[str, Any] | None:
 
 
 def fitted(times: dict[int, float]) -> Line:
-    """The line through the cost of the smallest and of the largest size."""
+    """A line through the costs of the smallest and the largest sizes."""
     sizes = sorted(times)
     start = min(times[n] for n in sizes[:2])
     return Line(start, max(times[sizes[-1]] - start, 0.0) / sizes[-1])
 
 
 def measured_work() -> Work:
-    """The step of the MNIST network, 128 images, on one single-threaded device."""
+    """The training step of the MNIST network with 128 images, on one single-threaded device."""
     step = training.replicated(parallel.train_step, devices=toile.local_devices()[:1])
     once = parallel.training_with(step, 1)
     model = parallel.CNN()
@@ -168,14 +171,17 @@ def predict(
     work: Work, devices: int, local: Line, between: Line, message: float, network: Network,
     per_machine: int = PER_MACHINE,
 ) -> float:
-    """Seconds of a step whose devices have equal batches (so the work per device is the same).
+    """The predicted seconds of a step in which every device has a batch of the same size.
 
-    Compute and communication follow each other. Within a machine, k devices sum their gradients:
-    the cost measured for 2, its bytes times k/2, as if memory were the limit. Between P machines,
-    each sends the others a part of 1/P and gets theirs, then the sums go the same way: twice
-    (P-1) messages of the measured price, one latency, and (P-1)/P of the bytes, each at the
-    network's price or at what it costs two processes here, whichever is more. Devices are taken to
-    be equally fast and the network to carry all machines at full rate."""
+    The model assumes that communication does not overlap with computation, that all devices are
+    equally fast, and that the network serves all machines at its full rate. Within a machine, k
+    devices sum their gradients. The cost is that measured for 2 devices, with the cost per byte
+    multiplied by k/2, as if memory bandwidth were the limit.
+
+    Between P machines, each machine sends a part of size 1/P to each of the others and receives
+    their parts; the sums are then sent in the same way. Each of these two exchanges costs P-1
+    messages at the measured time, one latency, and (P-1)/P of the bytes. The time per byte is that
+    of the network or that measured between two processes, whichever is larger."""
     within = min(devices, per_machine)
     machines = -(-devices // per_machine)
     total = work.seconds
@@ -191,7 +197,7 @@ def predict(
 def table(
     work: Work, local: Line, between: Line, message: float
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Step times and efficiencies by network and number of devices."""
+    """The step times and efficiencies by network and number of devices."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name, network in NETWORKS.items():
         found[name] = {}
@@ -213,7 +219,7 @@ def show(title: str, work: Work, found: dict[str, Any]) -> None:
 
 
 def rows(results: dict[str, Any], costs: dict[int, float]) -> dict[str, Any]:
-    """All times in seconds, for the page of benchmarks."""
+    """All times in seconds, for the benchmark page of the documentation."""
     found: dict[str, Any] = {}
     for size, seconds in results["over_threads"].items():
         found[f"sum of {size} bytes"] = {
@@ -227,21 +233,21 @@ def rows(results: dict[str, Any], costs: dict[int, float]) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Where this was measured."""
+    """Facts about the machine."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return {"machine": platform.machine(), "cpu": cpu_name(), "cores": os.cpu_count(),
             "python": platform.python_version(), "load": load}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, predict, print, and keep the numbers."""
+    """Measure, predict, print and save the numbers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", help="write the numbers to this file")
-    parser.add_argument("--child", action="store_true", help="for mpirun, which this file calls")
+    parser.add_argument("--child", action="store_true", help="for internal use with mpirun")
     parser.add_argument("--gradient-megabytes", type=float, default=102.4,
-                        help="of another network (that of 25.6 million parameters)")
+                        help="gradient size of another network (default: 25.6 million parameters)")
     parser.add_argument("--step-milliseconds", type=float, default=500.0,
-                        help="of another network, on one device")
+                        help="step time of another network on one device")
     options = parser.parse_args(arguments)
     if options.child:
         child()
@@ -250,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     toile.config.update("jax_num_cpu_devices", 2)
     results["over_threads"] = sums()
     found = results["over_processes"] = over_processes()
-    # Without mpirun only the network counts, and a message is taken to cost 5 us.
+    # Without mpirun, only the network's cost is used, and a message is assumed to take 5 us.
     costs = {int(k): v for k, v in found["sums"].items()} if found else {}
     local, between = fitted(results["over_threads"]), fitted(costs) if costs else Line(0.0, 0.0)
     message = found["message"] if found else 5e-6

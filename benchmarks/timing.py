@@ -1,7 +1,7 @@
 """Interleaved timing of several libraries, with goals for their ratios.
 
-Each round times every case once, in turn, so that a busy machine slows them all; the ratio of each
-round is what such a machine leaves intact, and its median is what counts.
+Each round measures every case once, so other load on the machine slows all cases in the round and
+hardly changes their ratio. The result is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 Cases = dict[str, Callable[[], Any]]
-Goals = dict[str, list[tuple[str, str, float]]]  # by title: (a, b, most that a/b may be)
+Goals = dict[str, list[tuple[str, str, float]]]  # by title: (a, b, maximum of a/b)
 
 
 def measure(cases: Cases, rounds: int, target: float) -> dict[str, list]:
-    """Seconds per call for each case and round, libraries taking turns within a round."""
+    """Measure the seconds per call for each case and round; the cases take turns."""
     counts = {}
     for name, fun in cases.items():
         fun()
@@ -54,7 +54,8 @@ def main(
     description: str | None, suites: Callable[[], dict[str, Cases]], goals: Goals,
     about: dict[str, str] | None = None,
 ) -> None:
-    """Run a benchmark file's suites from the command line; `about` goes into the file."""
+    """Run a benchmark file's suites from the command line; `about` is written to the results
+    file."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--target", type=float, default=0.03, help="seconds per case and round")

@@ -1,8 +1,8 @@
-"""Gradients of while loops against gradients of scans with the same body, on the CPU.
+"""Gradients of while loops compared with gradients of scans with the same body, on the CPU.
 
     python -m benchmarks.while_gradients
 
-prints, for each body and number of iterations, both times in microseconds and their ratio.
+prints both times in microseconds and their ratio, for each body and number of iterations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Step = Callable[[Any, Any], Any]
 
 
 def bodies() -> dict[str, tuple[Step, Any, Any, tuple[int, ...]]]:
-    """Bodies `step(x, w)`, their operands, and how many iterations to run."""
+    """The bodies `step(x, w)`, their operands, and the numbers of iterations."""
     rng = np.random.default_rng(0)
     matrix = lambda n: jnp.asarray(rng.normal(size=(n, n)) / n**0.5, "float32")
     product: Step = lambda x, w: jnp.tanh(x @ w)
@@ -36,7 +36,7 @@ def bodies() -> dict[str, tuple[Step, Any, Any, tuple[int, ...]]]:
 
 
 def of_while(step: Step) -> Callable[..., Any]:
-    """The gradient of `n` steps, where `n` is traced."""
+    """The gradient of a while loop of `n` steps, where `n` is traced."""
     def f(x: Any, w: Any, n: Any) -> Any:
         body = lambda c: (c[0] + 1, step(c[1], w))
         return lax.while_loop(lambda c: c[0] < n, body, (0, x))[1].sum()

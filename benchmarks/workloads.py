@@ -1,8 +1,8 @@
-"""Training steps written once against the names of JAX and Flax.
+"""Training steps written once, with the names of JAX and Flax, for toile and for JAX.
 
-`library("toile")` and `library("jax")` give the namespaces that carry those names; `build(lib,
-"mlp", batch=64)` makes a step, its first state and a batch. Both libraries see the same data, the
-same keys and therefore the same initial parameters: their losses agree from the first step.
+`library("toile")` and `library("jax")` return the namespaces with these names, and `build(lib,
+"mlp", batch=64)` returns a step, its initial state and a batch. Both libraries use the same data,
+the same keys and therefore the same initial parameters, so their losses agree from the first step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 
 def library(name: str) -> Any:
-    """`jax`, `jnp` and `nn` of toile, or of jax and flax."""
+    """A namespace with `jax`, `jnp` and `nn`, from toile or from jax and flax."""
     load = importlib.import_module
     modules = "flax.linen" if name == "jax" else f"{name}.linen"
     return types.SimpleNamespace(jax=load(name), jnp=load(f"{name}.numpy"), nn=load(modules))
@@ -31,7 +31,7 @@ class Optimizer(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """A linen model, what it is trained on and how."""
+    """A model, the batch it is trained on, and the optimizer."""
 
     model: Any
     batch: tuple[Any, Any]
@@ -40,7 +40,7 @@ class Workload(NamedTuple):
 
 
 def cross_entropy(lib: Any, logits: Any, labels: Any) -> Any:
-    """The mean over examples, from logits."""
+    """The mean cross-entropy over examples, computed from logits."""
     logp = lib.jax.nn.log_softmax(logits.astype(lib.jnp.float32))
     return -lib.jnp.take_along_axis(logp, labels[..., None], axis=-1).mean()
 
@@ -198,7 +198,7 @@ def lstm(
 
 
 def gnn(lib: Any, nodes: int = 4096, edges: int = 32768, d: int = 128, layers: int = 3) -> Workload:
-    """Sums over neighbours on a fixed random graph."""
+    """Sums over the neighbors in a fixed random graph."""
     nn, jnp, jax = lib.nn, lib.jnp, lib.jax
     random = np.random.RandomState(0)
     source, target = (jnp.asarray(random.randint(0, nodes, edges)) for _ in range(2))
@@ -222,7 +222,7 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
 
 
 def build(lib: Any, name: str, **sizes: Any) -> tuple[Callable[..., Any], Any, Any]:
-    """(step, state, batch) of a workload: `state, loss = step(state, batch)`, not yet jitted."""
+    """Return (step, state, batch) for a workload; `step(state, batch)` is not jitted."""
     model, batch, optimizer, statistics = WORKLOADS[name](lib, **sizes)
     jax = lib.jax
     variables = jax.jit(model.init)(jax.random.PRNGKey(0), batch[0])

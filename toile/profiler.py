@@ -2,7 +2,7 @@
 
 Between `start_trace` and `stop_trace`, every annotation is recorded as a span with its thread,
 start and duration. chrome://tracing and ui.perfetto.dev can display the resulting file. When no
-profile is being recorded, annotations cost almost nothing.
+profile is being recorded, annotations have almost no overhead.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The option `jax_traceback_filtering` chooses what happens to toile's own frames in tracebacks: by
 default they are removed (`toile.engine.tracebacks`), and "off" keeps them. `api_boundary` applies
-the same option to a function of yours, no matter what raises the error. `hide_flax_in_tracebacks`
+the same option to one of your functions, no matter what raises the error. `hide_flax_in_tracebacks`
 and `show_flax_in_tracebacks` choose whether the frames of module code are removed too; the option
 `flax_filter_frames` sets the default.
 """

@@ -1,8 +1,8 @@
-"""Programs that `benchmarks.programs` measures, training and inference, as users write them.
+"""Training and inference programs that `benchmarks.programs` measures, as users write them.
 
-Each file of this folder has a tuple `PROGRAMS`. A program is written once against the names of JAX,
-Flax and Optax, which it gets as the attributes of a namespace (`operation_cells.library`), and once
-in PyTorch where that has a natural equivalent.
+Each file in this folder has a tuple `PROGRAMS`. A program is written once with the names of JAX,
+Flax and Optax, which are attributes of a namespace (`operation_cells.library`). It is also written
+in PyTorch if there is a natural equivalent.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ FILES = ("vision", "language", "structures", "science", "fields")
 
 
 class Made(NamedTuple):
-    """A step, the first state and a batch: `step(state, *batch)` gives the next state and a result.
+    """A step, the initial state and a batch; `step(state, *batch)` returns a new state and a
+    result.
 
-    The step is pure and not yet jitted; its caller may donate the state."""
+    The step is pure and not jitted; the caller may donate the state."""
 
     step: Callable[..., tuple[Any, Any]]
     state: Any
@@ -27,8 +28,9 @@ class Made(NamedTuple):
 class Program(NamedTuple):
     """A program and the sizes at which it runs.
 
-    `make(L, **size)` makes it from the namespace of a library; `torch(torch, device, **size)` gives
-    a function that runs one step in PyTorch, or is None. `sizes` has "tiny", "cpu" and "gpu"."""
+    `make(L, **size)` creates the program from the namespace of a library. `torch(torch, device,
+    **size)` returns a function that runs one step in PyTorch; `torch` is None if there is no
+    PyTorch version. `sizes` contains the sizes "tiny", "cpu" and "gpu"."""
 
     name: str
     make: Callable[..., Made]

@@ -1,4 +1,4 @@
-"""Programs on grids: differential equations in space, written with shifted arrays."""
+"""Programs on grids: partial differential equations, written with shifted arrays."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from benchmarks.zoo import Made, Program
 
 
 def _spots(size: int) -> list[np.ndarray]:
-    """Two substances on a square, with a few spots of the second one."""
+    """The concentrations of two substances on a square, with a few spots of the second
+    substance."""
     random = np.random.default_rng(0)
     second = (random.random((size, size)) < 0.1).astype(np.float32)
     return [1 - 0.5 * second, 0.5 * second]
 
 
 def reaction_diffusion(L: Any, size: int, steps: int) -> Made:
-    """Fit the rates of a reaction in two dimensions: gradients through rolled arrays."""
+    """Fit the rates of a reaction in two dimensions, with gradients through rolled arrays."""
     jax, jnp = L.jax, L.jnp
 
     def spread(u: Any) -> Any:

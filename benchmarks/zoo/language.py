@@ -1,7 +1,7 @@
 """Programs on text: encoders, decoders, mixtures of experts, translation, generation, recurrences.
 
-The tokens are random. Networks that generate have random parameters as well: their steps cost what
-those of trained networks cost, but hardly ever is the end token the likeliest one.
+The tokens are random. Networks that generate text have random parameters too. Their steps take as
+long as those of trained networks, but they hardly ever generate the end token.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.zoo import Made, Program
 
 PADDING, END, MASK = 0, 1, 2
-FIRST = 3  # the first token that stands for a word
+FIRST = 3  # the first token that represents a word
 
 
 def _tokens(L: Any, *shape: int, vocab: int) -> Any:
@@ -24,7 +24,7 @@ def _tokens(L: Any, *shape: int, vocab: int) -> Any:
 
 
 def _train(L: Any, params: Any, optimizer: Any, loss: Callable[..., Any], *batch: Any) -> Made:
-    """The training step of `loss(params, *batch)`."""
+    """A training step for `loss(params, *batch)`."""
 
     def step(state: Any, *batch: Any) -> Any:
         params, opt_state = state
@@ -36,7 +36,7 @@ def _train(L: Any, params: Any, optimizer: Any, loss: Callable[..., Any], *batch
 
 
 def _next_token_loss(L: Any, logits: Any, tokens: Any) -> Any:
-    """The mean cross-entropy of each token given those before it."""
+    """The mean cross-entropy of predicting each token from the tokens before it."""
     logits = logits[:, :-1].astype(L.jnp.float32)
     return L.optim.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
 
@@ -51,7 +51,7 @@ def _torch_train(
     torch: Any, device: Any, model: Any, loss: Callable[[], Any], dtype: str = "float32",
     rate: float = 3e-4, decay: float = 0.1, clip: float | None = 1.0,
 ) -> Callable[[], Any]:  # fmt: skip
-    """The training step of `loss()` with AdamW, in PyTorch."""
+    """A training step for `loss()` with AdamW, in PyTorch."""
     optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=decay)
     narrow, kind = dtype == "bfloat16", torch.device(device).type
 
@@ -69,7 +69,7 @@ def _torch_train(
 
 
 def _torch_next_token_loss(torch: Any, logits: Any, tokens: Any) -> Any:
-    """The mean cross-entropy of each token given those before it, in PyTorch."""
+    """The mean cross-entropy of predicting each token from the tokens before it, in PyTorch."""
     logits, labels = logits[:, :-1].float(), tokens[:, 1:]
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
@@ -97,7 +97,7 @@ def _torch_attention(torch: Any) -> Any:
 
 
 def _masked(batch: int, seq: int, vocab: int) -> tuple[np.ndarray, ...]:
-    """Padded sentences with hidden words, the words, and which of them were hidden."""
+    """Padded sentences with hidden words, the original words, and a mask of the hidden words."""
     random = np.random.RandomState(0)
     words = random.randint(FIRST, vocab, (batch, seq))
     lengths = random.randint(seq // 2, seq + 1, (batch, 1))
@@ -110,7 +110,7 @@ def bert(
     L: Any, batch: int, seq: int, d: int, layers: int, heads: int, vocab: int,
     dtype: str = "float32",
 ) -> Made:  # fmt: skip
-    """Training an encoder to guess hidden words, with padding and dropout."""
+    """Training an encoder to predict hidden words, with padding and dropout."""
     nn, jnp, optim = L.linen, L.jnp, L.optim
     dt = getattr(jnp, dtype)
     dense, norm = partial(nn.Dense, dtype=dt), partial(nn.LayerNorm, dtype=dt)
@@ -163,7 +163,7 @@ def bert_torch(
     torch: Any, device: Any, batch: int, seq: int, d: int, layers: int, heads: int, vocab: int,
     dtype: str = "float32",
 ) -> Callable[[], Any]:  # fmt: skip
-    """Training an encoder to guess hidden words."""
+    """Training an encoder to predict hidden words."""
     nn, F = torch.nn, torch.nn.functional
 
     class Encoder(nn.Module):
@@ -201,7 +201,8 @@ def rotary_decoder(
     L: Any, batch: int, seq: int, d: int, layers: int, heads: int, groups: int, hidden: int,
     vocab: int, dtype: str = "float32",
 ) -> Made:  # fmt: skip
-    """Training a decoder with rotary positions and grouped-query attention, its layers a scan."""
+    """Training a decoder with rotary positions and grouped-query attention; the layers are a
+    scan."""
     nn, jnp = L.linen, L.jnp
     dt = getattr(jnp, dtype)
     dense = partial(nn.DenseGeneral, use_bias=False, dtype=dt)
@@ -306,7 +307,8 @@ def mixture_of_experts(
     L: Any, batch: int, seq: int, d: int, layers: int, heads: int, experts: int, vocab: int,
     dtype: str = "float32",
 ) -> Made:  # fmt: skip
-    """Training a decoder whose tokens each go to two experts, as long as these have free slots."""
+    """Training a decoder in which each token goes to two experts, as long as they have free
+    slots."""
     nn, jnp = L.linen, L.jnp
     dt = getattr(jnp, dtype)
     capacity = int(1.25 * 2 * seq / experts)
@@ -322,7 +324,7 @@ def mixture_of_experts(
             balance = experts * jnp.sum(density * gates.mean(axis=(0, 1)))
             self.sow("losses", "balance", balance)
 
-            # All first choices take their slots before the second choices.
+            # All first choices get their slots before the second choices.
             order = chosen.swapaxes(1, 2).reshape(batch, 2 * seq, experts)
             place = (jnp.cumsum(order, axis=1) - 1).reshape(batch, 2, seq, experts).swapaxes(1, 2)
             slots = L.nn.one_hot(place, capacity) * chosen[..., None]
@@ -362,7 +364,7 @@ def mixture_of_experts_torch(
     torch: Any, device: Any, batch: int, seq: int, d: int, layers: int, heads: int, experts: int,
     vocab: int, dtype: str = "float32",
 ) -> Callable[[], Any]:  # fmt: skip
-    """The same, but a loop over experts gathers the tokens of each, however many there are."""
+    """The same model, but a loop over the experts gathers any number of tokens for each expert."""
     nn, F, Attention = torch.nn, torch.nn.functional, _torch_attention(torch)
 
     class Experts(nn.Module):
@@ -417,7 +419,7 @@ def mixture_of_experts_torch(
 
 
 def _sentences(batch: int, seq: int, vocab: int) -> tuple[np.ndarray, ...]:
-    """Padded sentences of two languages, and the lengths of the first."""
+    """Padded sentences in two languages, and the lengths of those in the first language."""
     random = np.random.RandomState(0)
     lengths = random.randint(seq // 2, seq + 1, (2, batch))
     words = random.randint(FIRST, vocab, (2, batch, seq))
@@ -507,7 +509,7 @@ def attention_seq2seq_torch(
     with torch.device(device):
         model = Translator()
     source, lengths, target = (torch.from_numpy(a) for a in _sentences(batch, seq, vocab))
-    source, target = source.to(device), target.to(device)  # lengths stay, to pack sequences
+    source, target = source.to(device), target.to(device)  # lengths stay on the CPU
 
     def loss() -> Any:
         logits = model(source, lengths, target[:, :-1]).flatten(0, 1).float()
@@ -522,7 +524,7 @@ def attention_seq2seq_torch(
 def sampling(
     L: Any, batch: int, prompt: int, length: int, d: int, layers: int, heads: int, vocab: int
 ) -> Made:  # fmt: skip
-    """Sampling from the 40 likeliest tokens with the attention layers' own cache, in a scan."""
+    """Sampling from the 40 most likely tokens with the attention layers' own cache, in a scan."""
     nn, jnp, lax = L.linen, L.jnp, L.lax
 
     class Decoder(nn.Module):
@@ -582,7 +584,8 @@ def _cached_decoder(
     class Decoder(nn.Module):
         @nn.compact
         def __call__(self, tokens: Any, cache: Any, start: Any) -> Any:
-            """Logits after the last of `tokens`, the first of which is at `start`."""
+            """Return the logits after the last of `tokens`; the first of them has the position
+            `start`."""
             places = start + jnp.arange(tokens.shape[1])
             mask = (jnp.arange(length) <= places[:, None])[None, None]
             x = nn.Embed(vocab, d, **typed)(tokens) + nn.Embed(length, d, **typed)(places)
@@ -611,7 +614,7 @@ def greedy_decoding(
     L: Any, batch: int, prompt: int, length: int, d: int, layers: int, heads: int, vocab: int,
     dtype: str = "float32",
 ) -> Made:  # fmt: skip
-    """Writing the likeliest token until all sentences have ended, in a while loop."""
+    """Generating the most likely token until all sentences have ended, in a while loop."""
     jnp, lax = L.jnp, L.lax
     model, empty = _cached_decoder(L, length, d, layers, heads, vocab, dtype)
 
@@ -645,7 +648,7 @@ def beam_search(
     L: Any, batch: int, prompt: int, length: int, d: int, layers: int, heads: int, vocab: int,
     beams: int = 4, dtype: str = "float32",
 ) -> Made:  # fmt: skip
-    """Keeping the likeliest beginnings of each sentence, with their caches, in a while loop."""
+    """Keeping the most likely beginnings of each sentence and their caches, in a while loop."""
     jnp, lax = L.jnp, L.lax
     model, empty = _cached_decoder(L, length, d, layers, heads, vocab, dtype)
 
@@ -740,7 +743,7 @@ def sampling_torch(
     torch: Any, device: Any, batch: int, prompt: int, length: int, d: int, layers: int, heads: int,
     vocab: int,
 ) -> Callable[[], Any]:  # fmt: skip
-    """Sampling from the 40 likeliest tokens, with a cache; the prompts are read at once."""
+    """Sampling from the 40 most likely tokens with a cache; the prompts are read in one call."""
     model, empty = _torch_cached_decoder(torch, device, length, d, layers, heads, vocab)
     prompts = torch.randint(FIRST, vocab, (batch, prompt), device=device)
 
@@ -764,7 +767,7 @@ def greedy_decoding_torch(
     torch: Any, device: Any, batch: int, prompt: int, length: int, d: int, layers: int, heads: int,
     vocab: int, dtype: str = "float32",
 ) -> Callable[[], Any]:  # fmt: skip
-    """Writing the likeliest token until all sentences have ended."""
+    """Generating the most likely token until all sentences have ended."""
     model, empty = _torch_cached_decoder(torch, device, length, d, layers, heads, vocab, dtype)
     prompts = torch.randint(FIRST, vocab, (batch, prompt), device=device)
     cache = empty(batch)
@@ -794,7 +797,7 @@ def beam_search_torch(
     torch: Any, device: Any, batch: int, prompt: int, length: int, d: int, layers: int, heads: int,
     vocab: int, beams: int = 4, dtype: str = "float32",
 ) -> Callable[[], Any]:  # fmt: skip
-    """Keeping the likeliest beginnings of each sentence, with their caches."""
+    """Keeping the most likely beginnings of each sentence and their caches."""
     model, empty = _torch_cached_decoder(torch, device, length, d, layers, heads, vocab, dtype)
     prompts = torch.randint(FIRST, vocab, (batch, prompt), device=device)
     only_end = torch.full((vocab,), -torch.inf, device=device)
@@ -951,7 +954,8 @@ def state_space_torch(
     torch: Any, device: Any, batch: int, seq: int, d: int, layers: int, states: int, vocab: int,
     dtype: str = "float32",
 ) -> Callable[[], Any]:  # fmt: skip
-    """The same; a recurrence takes log2(seq) passes over the sequence, each twice as far."""
+    """The same model; a recurrence takes log2(seq) passes, and the distance doubles with each
+    pass."""
     nn, F = torch.nn, torch.nn.functional
     inner, rank = 2 * d, max(1, d // 16)
 
@@ -1000,7 +1004,7 @@ def state_space_torch(
 
 
 def _sizes(names: str, **values: tuple[Any, ...]) -> dict[str, dict[str, Any]]:
-    """Arguments by name for each size; the last names may lack a value."""
+    """The arguments for each size, by name; values for the last names may be missing."""
     return {size: dict(zip(names.split(), given)) for size, given in values.items()}
 
 

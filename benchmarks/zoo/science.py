@@ -27,7 +27,7 @@ def _init(L: Any, model: Any, x: Any) -> Any:
 
 
 def _training(L: Any, loss: Any, params: Any, data: Arrays, rate: float = 1e-3) -> Made:
-    """Adam's steps on `loss(params, *data)`."""
+    """Training steps with Adam for `loss(params, *data)`."""
     optimizer = L.optim.adam(rate)
 
     def step(state: Any, *batch: Any) -> Any:
@@ -70,7 +70,7 @@ TIME_STEP = 0.1
 
 
 def _runge_kutta(field: Callable[[Any], Any], y: Any) -> Any:
-    """One step of the classical method of fourth order."""
+    """One step of the classical fourth-order Runge-Kutta method."""
     k1 = field(y)
     k2 = field(y + 0.5 * TIME_STEP * k1)
     k3 = field(y + 0.5 * TIME_STEP * k2)
@@ -79,7 +79,7 @@ def _runge_kutta(field: Callable[[Any], Any], y: Any) -> Any:
 
 
 def _trajectories(batch: int, dimension: int, steps: int) -> Arrays:
-    """Starts, and the paths of a damped rotation from there."""
+    """Initial points, and the trajectories of a damped rotation from these points."""
     random = np.random.RandomState(0)
     a = random.randn(dimension, dimension)
     matrix = (a - a.T) / dimension**0.5 - 0.1 * np.eye(dimension)
@@ -181,7 +181,7 @@ def _poisson(batch: int, size: int) -> Arrays:
 
 
 def fourier_operator(L: Any, batch: int, size: int, width: int, modes: int, layers: int) -> Made:
-    """A Fourier neural operator in two dimensions: the lowest modes get their own matrices."""
+    """A Fourier neural operator in two dimensions, with a matrix for each of the lowest modes."""
     nn, jnp, m = L.linen, L.jnp, modes
 
     class SpectralConv(nn.Module):
@@ -263,7 +263,7 @@ INNER_RATE = 0.01
 
 
 def _sines(tasks: int, shots: int) -> Arrays:
-    """For each task the inputs and values of a sine: to adapt with, then to judge by."""
+    """The inputs and values of a sine for each task: first for adaptation, then for evaluation."""
     random = np.random.RandomState(0)
     amplitude, phase = random.uniform(0.1, 5, (tasks, 1, 1)), random.uniform(0, 3, (tasks, 1, 1))
     x, z = random.uniform(-5, 5, (2, tasks, shots, 1))
@@ -330,7 +330,7 @@ def normalizing_flow(L: Any, batch: int, dimension: int, width: int, layers: int
             kept, changed = jnp.split(x, 2, axis=-1)
             h = nn.relu(nn.Dense(width)(kept))
             h = nn.relu(nn.Dense(width)(h))
-            h = nn.Dense(dimension, kernel_init=nn.initializers.zeros)(h)  # the identity at first
+            h = nn.Dense(dimension, kernel_init=nn.initializers.zeros)(h)  # initially the identity
             shift, scale = jnp.split(h, 2, axis=-1)
             scale = jnp.tanh(scale)
             changed = changed * jnp.exp(scale) + shift
@@ -383,7 +383,7 @@ def torch_normalizing_flow(
 
 
 def _soliton(points: int) -> Arrays:
-    """Times and places for the equation; places and values at the start of a soliton."""
+    """Times and positions for the equation, and positions and initial values of a soliton."""
     random = np.random.RandomState(0)
     t, x, start = random.uniform(0, 1, points), *random.uniform(-5, 5, (2, points))
     return _floats(t, x, start, 0.5 / np.cosh(0.5 * start) ** 2)
@@ -438,7 +438,7 @@ def torch_korteweg_de_vries(
 
 
 def _tracks(series: int, steps: int, axes: int) -> tuple[Arrays, Arrays]:
-    """First parameters of the filter; readings of positions and the variance of each reading."""
+    """The initial parameters of the filter, measured positions, and their variances."""
     random = np.random.RandomState(0)
     position = np.cumsum(0.1 * np.cumsum(random.randn(series, steps, axes), 1), 1)
     variances = random.uniform(0.1, 1, position.shape)
@@ -449,7 +449,8 @@ def _tracks(series: int, steps: int, axes: int) -> tuple[Arrays, Arrays]:
 
 
 def kalman_filter(L: Any, series: int, steps: int, axes: int) -> Made:
-    """The likelihood of many series under one linear model of motion, by a filter over time."""
+    """The likelihood of many series under one linear model of motion, computed by a Kalman
+    filter."""
     jnp, solve = L.jnp, L.jnp.linalg.solve
 
     def log_likelihood(params: Any, readings: Any, variances: Any) -> Any:
@@ -523,8 +524,10 @@ def _episodes(batch: int, features: int, actions: int) -> Arrays:
 def natural_gradient(
     L: Any, batch: int, features: int, width: int, actions: int, iterations: int
 ) -> Made:
-    """A step of a policy in a trust region: conjugate gradients with products by the Hessian of
-    the divergence from the present policy."""
+    """A policy step in a trust region, computed with conjugate gradients.
+
+    The conjugate gradients use products with the Hessian of the divergence from the current
+    policy."""
     jax, jnp, lax = L.jax, L.jnp, L.lax
     model = _network(L, 2, width, actions, L.linen.tanh)
     params = _init(L, model, np.zeros((1, features), np.float32))
@@ -614,7 +617,7 @@ DENSITY, TEMPERATURE, MOLECULAR_STEP = 0.8442, 0.728, 0.005
 
 
 def _crystal(cells: int) -> tuple[float, Arrays]:
-    """The side of the box; four particles in each of the cells along every axis, and velocities."""
+    """The side of the box, the positions of four particles in each cell, and their velocities."""
     corners = np.stack(np.meshgrid(*[np.arange(cells)] * 3), -1).reshape(-1, 1, 3)
     within = np.array([[0, 0, 0], [0.5, 0.5, 0], [0.5, 0, 0.5], [0, 0.5, 0.5]])
     box = cells * (4 / DENSITY) ** (1 / 3)
@@ -687,7 +690,7 @@ def torch_molecular_dynamics(torch: Any, device: Any, cells: int, steps: int) ->
 
 
 def _binary(examples: int, features: int) -> Arrays:
-    """Inputs, and signs drawn from a logistic model of them."""
+    """Inputs, and labels of 1 and -1 drawn from a logistic model of the inputs."""
     random = np.random.RandomState(0)
     x, weights = random.randn(examples, features), random.randn(features) / features**0.5
     return _floats(x, np.where(random.rand(examples) < 1 / (1 + np.exp(-x @ weights)), 1, -1))
@@ -696,7 +699,7 @@ def _binary(examples: int, features: int) -> Arrays:
 def hamiltonian_monte_carlo(
     L: Any, chains: int, examples: int, features: int, leapfrog_steps: int
 ) -> Made:
-    """Samples of the weights of a logistic regression, many chains side by side."""
+    """Samples of the weights of a logistic regression, in many parallel chains."""
     jax, jnp, lax, random = L.jax, L.jnp, L.lax, L.random
     size = 0.5 / examples**0.5
 

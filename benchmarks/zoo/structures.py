@@ -13,7 +13,7 @@ from benchmarks.zoo import Made, Program
 
 
 def _training(L: Any, loss: Any, params: Any, optimizer: Any, batch: tuple[Any, ...]) -> Made:
-    """Steps of an optimizer on `loss(params, *batch)`."""
+    """Training steps with an optimizer for `loss(params, *batch)`."""
 
     def step(state: Any, *batch: Any) -> Any:
         params, opt = state
@@ -41,7 +41,8 @@ def _torch_training(optimizer: Any, loss: Callable[[], Any]) -> Callable[[], Any
 
 
 def _clicks(batch: int, dense: int, tables: int, rows: int) -> tuple[np.ndarray, ...]:
-    """Numbers, rows of the tables (low ones more often) and whether there was a click."""
+    """Numbers, row indices into the tables (low ones are more frequent), and whether there was a
+    click."""
     random = np.random.RandomState(0)
     x = random.randn(batch, dense).astype("f4")
     ids = (rows * random.rand(batch, tables) ** 4).astype("int32")
@@ -81,7 +82,8 @@ def recommender(
 def recommender_torch(
     torch: Any, device: str, batch: int, dense: int, tables: int, rows: int, d: int, width: int
 ) -> Callable[[], Any]:
-    """The same; tables have sparse gradients, so that Adagrad changes only the rows in use."""
+    """The same model; tables have sparse gradients, so Adagrad changes only the rows that are
+    used."""
     nn = torch.nn
     arrays = _clicks(batch, dense, tables, rows)
     x, ids, clicks = (torch.as_tensor(a, device=device) for a in arrays)
@@ -113,7 +115,7 @@ def recommender_torch(
 
 
 def _citations(nodes: int, edges: int, features: int, classes: int) -> tuple[np.ndarray, ...]:
-    """Features and labels of nodes, and the edges; each node has an edge to itself as well."""
+    """Features and labels of nodes, and the edges; each node also has an edge to itself."""
     random = np.random.RandomState(0)
     x = random.randn(nodes, features).astype("f4")
     ends = random.randint(0, nodes, (2, edges)).astype("int32")
@@ -125,7 +127,7 @@ def _citations(nodes: int, edges: int, features: int, classes: int) -> tuple[np.
 def graph_attention(
     L: Any, nodes: int, edges: int, features: int, heads: int, d: int, layers: int, classes: int
 ) -> Made:
-    """Classifies the nodes of one graph; each attends to its neighbours (softmax by segments)."""
+    """Classifies the nodes of one graph; each attends to its neighbors (softmax by segments)."""
     nn, jnp, ops = L.linen, L.jnp, L.ops
     x, senders, receivers, labels = map(jnp.asarray, _citations(nodes, edges, features, classes))
 
@@ -169,7 +171,7 @@ def graph_attention_torch(
     torch: Any, device: str, nodes: int, edges: int, features: int, heads: int, d: int,
     layers: int, classes: int,
 ) -> Callable[[], Any]:  # fmt: skip
-    """The same with scatters and index_add."""
+    """The same model with scatters and index_add."""
     nn, F = torch.nn, torch.nn.functional
     arrays = _citations(nodes, edges, features, classes)
     x, senders, receivers, labels = (torch.as_tensor(a, device=device).long() for a in arrays)
@@ -213,9 +215,9 @@ def graph_attention_torch(
 
 
 def _padded_graphs(graphs: int, nodes: int, edges: int, targets: int) -> tuple[np.ndarray, ...]:
-    """Random graphs, one after another; a last one fills the arrays up to a multiple of 256.
+    """Concatenated random graphs; a last graph pads the arrays to a multiple of 256.
 
-    `nodes` and `edges` are about the number in one graph."""
+    `nodes` and `edges` are the approximate numbers in one graph."""
     random = np.random.RandomState(0)
     n_node = random.randint(nodes // 2, nodes * 3 // 2, graphs)
     n_edge = random.randint(edges // 2, edges * 3 // 2, graphs)
@@ -238,7 +240,7 @@ def _padded_graphs(graphs: int, nodes: int, edges: int, targets: int) -> tuple[n
 def graph_network(
     L: Any, graphs: int, nodes: int, edges: int, d: int, layers: int, targets: int
 ) -> Made:
-    """Updates edges, nodes and globals of a batch of padded graphs; several labels for each."""
+    """Updates edges, nodes and globals of a batch of padded graphs with several labels each."""
     nn, jnp, segment_sum = L.linen, L.jnp, L.ops.segment_sum
     batch = tuple(map(jnp.asarray, _padded_graphs(graphs, nodes, edges, targets)))
 
@@ -281,7 +283,7 @@ def graph_network(
 def graph_network_torch(
     torch: Any, device: str, graphs: int, nodes: int, edges: int, d: int, layers: int, targets: int
 ) -> Callable[[], Any]:
-    """The same with index_add."""
+    """The same model with index_add."""
     nn, F = torch.nn, torch.nn.functional
     arrays = _padded_graphs(graphs, nodes, edges, targets)
     x, e, senders, receivers, n_node, n_edge, labels = (
@@ -330,7 +332,7 @@ def graph_network_torch(
 
 
 def _molecules(batch: int, atoms: int) -> tuple[np.ndarray, ...]:
-    """Atomic numbers, positions, which atoms are real, energies and forces."""
+    """Atomic numbers, positions, a mask that is 0 for padding, energies and forces."""
     random = np.random.RandomState(0)
     numbers = random.randint(1, 10, (batch, atoms)).astype("int32")
     positions = (2 * random.randn(batch, atoms, 3)).astype("f4")
@@ -343,14 +345,14 @@ def _molecules(batch: int, atoms: int) -> tuple[np.ndarray, ...]:
 def molecules(
     L: Any, batch: int, atoms: int, d: int, bases: int, layers: int, cutoff: float = 5.0
 ) -> Made:
-    """Energies and forces by continuous filters of distances, vmapped over molecules.
+    """Predicts energies and forces with continuous filters of distances, vmapped over molecules.
 
-    The forces are derivatives of the energy: training differentiates twice."""
+    The forces are derivatives of the energy, so training differentiates twice."""
     nn, jnp, jax = L.linen, L.jnp, L.jax
     softplus = lambda x: nn.softplus(x) - math.log(2.0)
 
     class Energy(nn.Module):
-        """Of one molecule."""
+        """The energy of one molecule."""
 
         @nn.compact
         def __call__(self, numbers: Any, positions: Any, mask: Any) -> Any:
@@ -387,7 +389,7 @@ def molecules_torch(
     torch: Any, device: str, batch: int, atoms: int, d: int, bases: int, layers: int,
     cutoff: float = 5.0,
 ) -> Callable[[], Any]:  # fmt: skip
-    """The same on a batch."""
+    """The same model on a batch."""
     nn, F = torch.nn, torch.nn.functional
     numbers, positions, mask, energies, forces = (
         torch.as_tensor(a, device=device) for a in _molecules(batch, atoms)
@@ -438,11 +440,12 @@ def molecules_torch(
 
 
 def _cart_pole(L: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`reset(key)` and `move(key, state, action)` of one cart with a pole on it.
+    """The functions `reset(key)` and `move(key, state, action)` for a cart with a pole on it.
 
-    A state is an array (position, speed, angle, speed of the angle) and the number of moves. A pole
-    that falls starts again: `move` gives the state to go on from, the one reached and whether the
-    pole fell."""
+    A state is an array (position, velocity, angle, angular velocity) and the number of moves. If
+    the pole falls, the cart goes too far, or 500 moves have been made, a new episode starts. `move`
+    returns the state to continue from, the array that was reached, and whether the episode
+    ended."""
     jnp = L.jnp
 
     def reset(key: Any) -> Any:
@@ -466,7 +469,7 @@ def _cart_pole(L: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 class Acted(NamedTuple):
-    """What a policy saw and did."""
+    """The observations, actions and other records of a rollout."""
 
     observation: Any
     action: Any
@@ -561,7 +564,7 @@ def ppo(
 
 
 class Experience(NamedTuple):
-    """A move that a replay buffer keeps."""
+    """A transition that is stored in the replay buffer."""
 
     observation: Any
     action: Any
@@ -640,7 +643,8 @@ def _patches(batch: int, patches: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mixer(L: Any, batch: int, patches: int, d: int, blocks: int) -> Made:
-    """Many small blocks that mix patches, then channels: 12 parameters each; clipping and AdamW."""
+    """Many small blocks with 12 parameters each, which mix patches, then channels; clipped
+    AdamW."""
     nn, jnp, optim = L.linen, L.jnp, L.optim
 
     class Block(nn.Module):
@@ -723,7 +727,7 @@ def mixer_torch(
 
 
 def _layers(width: int, layers: int, outputs: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Weights and biases of an MLP whose inputs have that width too."""
+    """Weights and biases of an MLP whose inputs and hidden layers have the same width."""
     random = np.random.RandomState(0)
     shapes = [(width, width)] * (layers - 1) + [(width, outputs)]
     scale = math.sqrt(2 / width)
@@ -734,7 +738,8 @@ def _layers(width: int, layers: int, outputs: int) -> list[tuple[np.ndarray, np.
 
 
 def quantised_inference(L: Any, batch: int, width: int, layers: int) -> Made:
-    """An MLP of int8 weights, one scale for each output; rows of activations become int8 too."""
+    """An MLP with int8 weights and a scale for each output; activations are quantized row by
+    row."""
     jnp, lax = L.jnp, L.lax
 
     def quantise(x: Any, axis: int) -> Any:
@@ -759,7 +764,7 @@ def quantised_inference(L: Any, batch: int, width: int, layers: int) -> Made:
 def quantised_inference_torch(
     torch: Any, device: str, batch: int, width: int, layers: int
 ) -> Callable[[], Any]:
-    """The same with the product of int8 matrices, which both of PyTorch's devices have."""
+    """The same model with PyTorch's int8 matrix product, which works on the CPU and on GPUs."""
 
     def quantise(x: Any) -> Any:
         scale = x.abs().amax(1, keepdim=True).clamp_min(1e-8) / 127
@@ -789,7 +794,8 @@ def _digits(batch: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def quantised_training(L: Any, batch: int, width: int, layers: int) -> Made:
-    """Trains an MLP as int8 would compute it; gradients pass straight through the rounding."""
+    """Trains an MLP with simulated int8 arithmetic; gradients pass through the rounding
+    unchanged."""
     nn, jnp, stop_gradient = L.linen, L.jnp, L.lax.stop_gradient
 
     def rounded(x: Any, axis: int | None) -> Any:
@@ -828,7 +834,7 @@ def quantised_training(L: Any, batch: int, width: int, layers: int) -> Made:
 def quantised_training_torch(
     torch: Any, device: str, batch: int, width: int, layers: int
 ) -> Callable[[], Any]:
-    """The same with PyTorch's fake quantization."""
+    """The same model with PyTorch's fake quantization."""
     nn, F = torch.nn, torch.nn.functional
     x, labels = (torch.as_tensor(a, device=device) for a in _digits(batch))
     labels = labels.long()
@@ -914,7 +920,7 @@ PROGRAMS = (
         },
         molecules_torch,
     ),
-    # PyTorch's users run environments in Python or in other processes: no natural equivalent.
+    # No natural equivalent: with PyTorch, environments usually run in Python or in other processes.
     Program(
         "ppo",
         ppo,

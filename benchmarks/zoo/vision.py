@@ -1,7 +1,7 @@
 """Training on images and audio: classifiers, generators, a denoiser and private gradients.
 
-Random numbers within a step come from a key that the state carries. In PyTorch the models have
-their own initial parameters, and images lie channels last.
+Random numbers in a step are drawn with a key that is part of the state. In PyTorch, the models have
+their own initial parameters, and images are stored channels-last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _descent(
     before: Callable[[], Any] = lambda: None,
     after: Callable[[], Any] = lambda: None,
 ) -> Callable[[], Any]:
-    """One step of a PyTorch optimizer on `loss()`, with what comes before and after its update."""
+    """One step of a PyTorch optimizer for `loss()`, including code to run before and after it."""
 
     def once() -> Any:
         optimizer.zero_grad()
@@ -48,7 +48,7 @@ def vision_transformer(
     L: Any, batch: int, size: int, patch: int, d: int, layers: int, heads: int, classes: int,
     dtype: str = "float32",
 ) -> Made:  # fmt: skip
-    """A pre-norm encoder of patches with a class token and dropout; clipped AdamW with a warmup."""
+    """A pre-norm encoder of patches with a class token and dropout; clipped AdamW with warmup."""
     nn, jnp, random, optim = L.linen, L.jnp, L.random, L.optim
     dt = getattr(jnp, dtype)
 
@@ -160,8 +160,9 @@ def diffusion_unet(
     L: Any, batch: int, size: int, channels: int, multiples: tuple[int, ...], heads: int,
     dtype: str = "float32",
 ) -> Made:  # fmt: skip
-    """A U-Net with attention in the middle learns to predict the noise in images; a moving average
-    of its parameters is kept."""
+    """A U-Net with attention in the middle that learns to predict the noise in images.
+
+    A moving average of the parameters is kept."""
     nn, jnp, random, optim = L.linen, L.jnp, L.random, L.optim
     dt = getattr(jnp, dtype)
     conv = partial(nn.Conv, dtype=dt)
@@ -331,8 +332,10 @@ def mobilenet(
     L: Any, batch: int, size: int, stages: tuple[tuple[int, int, int], ...], classes: int,
     dtype: str = "float32",
 ) -> Made:  # fmt: skip
-    """Depthwise separable convolutions with batch norm and squeeze-and-excite; SGD with momentum,
-    weight decay and smoothed labels. A stage is (channels, blocks, stride of the first)."""
+    """Depthwise separable convolutions with batch norm and squeeze-and-excite.
+
+    Training uses SGD with momentum, weight decay and smoothed labels. A stage is a tuple (channels,
+    number of blocks, stride of the first block)."""
     nn, jnp, optim = L.linen, L.jnp, L.optim
     dt = getattr(jnp, dtype)
     conv = partial(nn.Conv, use_bias=False, dtype=dt)
@@ -459,7 +462,7 @@ def mobilenet_torch(
 
 
 def dcgan(L: Any, batch: int, size: int, width: int, latents: int) -> Made:
-    """A step of the discriminator on real and generated images, then one of the generator."""
+    """A step of the discriminator on real and generated images, then a step of the generator."""
     nn, jnp, random, optim = L.linen, L.jnp, L.random, L.optim
     start = nn.initializers.normal(0.02)
     conv = partial(nn.Conv, kernel_size=(4, 4), use_bias=False, kernel_init=start)
@@ -534,7 +537,7 @@ def dcgan(L: Any, batch: int, size: int, width: int, latents: int) -> Made:
 def dcgan_torch(
     torch: Any, device: str, batch: int, size: int, width: int, latents: int
 ) -> Callable[[], Any]:
-    """Both networks, channels last; the generated images serve both updates."""
+    """Both networks, channels last; both updates use the same generated images."""
     nn, F = torch.nn, torch.nn.functional
 
     with torch.device(device):
@@ -584,7 +587,7 @@ CLIP, NOISE = 1.0, 1.1
 
 
 def private_gradients(L: Any, batch: int, size: int, classes: int) -> Made:
-    """Differentially private SGD: each example's gradient is clipped, their mean gets noise."""
+    """Differentially private SGD: clips each example's gradient, and adds noise to the mean."""
     nn, jnp, random, optim = L.linen, L.jnp, L.random, L.optim
     jax, tree = L.jax, L.jax.tree_util
 
@@ -632,9 +635,9 @@ def private_gradients(L: Any, batch: int, size: int, classes: int) -> Made:
 def private_gradients_torch(
     torch: Any, device: str, batch: int, size: int, classes: int
 ) -> Callable[[], Any]:
-    """Gradients of examples by torch.func."""
+    """The same step with per-example gradients from torch.func."""
     nn, func = torch.nn, torch.func
-    after = (size // 2 - 5) // 2  # the side after both convolutions
+    after = (size // 2 - 5) // 2  # height and width after both convolutions
 
     with torch.device(device):
         model = nn.Sequential(
@@ -670,7 +673,7 @@ def private_gradients_torch(
 
 
 def variational_autoencoder(L: Any, batch: int, size: int, width: int, latents: int) -> Made:
-    """A convolutional encoder to a Gaussian code and a decoder of transposed convolutions."""
+    """A convolutional encoder, a Gaussian code, and a decoder of transposed convolutions."""
     nn, jnp, random, optim = L.linen, L.jnp, L.random, L.optim
 
     class VAE(nn.Module):
@@ -761,8 +764,8 @@ def wavenet(
     L: Any, batch: int, length: int, channels: int, cycles: int, dilations: int,
     dtype: str = "float32",
 ) -> Made:  # fmt: skip
-    """Dilated causal convolutions with gated activations predict the next of 256 levels of audio.
-    A cycle has layers of dilation 1, 2, 4, ..."""
+    """Dilated causal convolutions with gated activations that predict the next audio sample. A
+    sample has one of 256 levels. Each cycle has layers with dilations 1, 2, 4 and so on."""
     nn, jnp, optim = L.linen, L.jnp, L.optim
     dt = getattr(jnp, dtype)
     conv = partial(nn.Conv, dtype=dt)
@@ -811,7 +814,7 @@ def wavenet(
 
 
 def _audio_levels(batch: int, length: int) -> np.ndarray:
-    """Noisy tones, in 256 levels of the mu-law."""
+    """Noisy tones, quantized to 256 levels with the mu-law."""
     random = np.random.RandomState(0)
     pitch = random.uniform(0.01, 0.2, (batch, 1))
     audio = 0.7 * np.sin(pitch * np.arange(length)) + 0.05 * random.randn(batch, length)
@@ -823,7 +826,7 @@ def wavenet_torch(
     torch: Any, device: str, batch: int, length: int, channels: int, cycles: int, dilations: int,
     dtype: str = "float32",
 ) -> Callable[[], Any]:  # fmt: skip
-    """The same network, with the channels before the time."""
+    """The same network, with the channel axis before the time axis."""
     nn, F = torch.nn, torch.nn.functional
 
     class Layer(nn.Module):

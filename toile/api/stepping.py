@@ -392,7 +392,8 @@ class Stepper:
     def paused(self, info: StepInfo) -> None:
         """Called when a breakpoint of the user has been reached again.
 
-        In the backward pass, it counts only if a cotangent has arrived at a variable there."""
+        In the backward pass, the stepper stops only if a cotangent has arrived at a variable
+        there."""
         if self.passes[info.backward] and (not info.backward or info.cotangents):
             self.stop(info)
 

@@ -160,7 +160,7 @@ def _run(commands: Any) -> Parser:
         "import toile, whether or not jax and flax are installed. The program is not changed.",
         "toile run train.py --learning_rate=0.1\ntoile run -m my_package.train")
     parser.add_argument("script", metavar="SCRIPT", nargs="?",
-                        help="a Python file; what follows are arguments of the program")
+                        help="a Python file; all arguments after it are passed to the program")
     parser.add_argument("-m", dest="module", metavar="MODULE",
                         help="a module to run instead of a file, as with python -m")
     return parser

@@ -67,7 +67,7 @@ def scan(
 ) -> Callable[..., Any]:
     """Loop over the axes `in_axes` of the arguments, and stack the results along `out_axes`.
 
-    If `check_constancy_invariants` is False, the body is traced one time less, the shared values
+    If `check_constancy_invariants` is False, the body is traced one time fewer, the shared values
     that the body returns are ignored, and `out_axes` cannot contain `broadcast`. `steady` is a
     decorator for the body; if the body is not traced, it makes all calls of the body draw the same
     keys.

@@ -1,7 +1,8 @@
 """`toile.checks`: one switch for the checks that find silent mistakes.
 
 `flags.checks` lists the checks that are on in this thread, such as "index,nan". The checks
-themselves are where the mistakes happen; each asks `enabled(name)`. May import engine.config only.
+themselves are in the code that they check; each of them first calls `enabled(name)`. May import
+engine.config only.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Device:
 
     @property
     def runtime_type(self) -> str:
-        """The name of what runs programs on the device, for packages that ask JAX's client."""
+        """The name of the runtime, for packages that read it from JAX's client object."""
         return "toile"
 
     def addressable_memories(self) -> list[Memory]:

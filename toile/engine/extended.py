@@ -1,7 +1,7 @@
 """Extended dtypes, whose elements are not numbers but are stored as small blocks of numbers.
 
-Random keys are the only kind. NumPy does not know these dtypes; they offer the part of `np.dtype`'s
-interface that generic code reads. `dtypes` re-exports this module.
+Random keys are the only kind. NumPy does not have these dtypes. They provide the part of
+`np.dtype`'s interface that generic code reads. `dtypes` re-exports this module.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from toile.engine.source import here
 
 
 class extended(np.generic):
-    """For `issubdtype`: the kind of dtypes that NumPy lacks, such as those of random keys."""
+    """The kind of dtypes that NumPy lacks, such as those of random keys, for `issubdtype`."""
 
 
 class prng_key(extended):
-    """For `issubdtype`: the kind of dtypes that random keys have."""
+    """The kind of dtypes that random keys have, for `issubdtype`."""
 
 
 class ExtendedDType:

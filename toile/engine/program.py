@@ -110,8 +110,8 @@ class Equation:
     # Names known from JAX.
     @property
     def primitive(self) -> Any:
-        """What `toile.lax` calls it, such as `add_p`: the class of an operation with parameters,
-        otherwise the operation."""
+        """The object that `toile.lax` exports under a name such as `add_p`: the class of an
+        operation with parameters, or an operation without parameters."""
         return type(self.op) if hasattr(self.op, "__dataclass_fields__") else self.op
 
     @property

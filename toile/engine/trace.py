@@ -153,7 +153,7 @@ class Array(_Methods):
         def unsafe_buffer_pointer(self) -> int: ...
 
     def item(self, *args: int) -> Any:
-        """Return the element as a Python number; each kind of array defines how."""
+        """Return the only element as a Python number; subclasses implement this method."""
         raise NotImplementedError(type(self).__name__)
 
 

@@ -30,7 +30,7 @@ class Batch:
         memory: bytes that the call may use.
         axis: axis of the batch.
         arguments: names of the arguments that have the batch axis.
-        example: bytes that each further example adds to the peak.
+        example: bytes that each additional example adds to the peak.
         planned: peaks in bytes, by batch size.
         exact: whether a batch with one more example was planned and does not fit.
     """

@@ -210,7 +210,8 @@ def function_name(fn: Any) -> str:
 
 
 class Sentinel:
-    """Stands for a parent that was not given. It stays a singleton when it is copied or pickled."""
+    """A placeholder for a parent that was not given; a singleton even if it is copied or
+    pickled."""
 
     def __copy__(self) -> Sentinel:
         return self

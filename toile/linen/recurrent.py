@@ -232,7 +232,7 @@ def _concatenate(a: Array, b: Array) -> Array:
 
 
 class RNNBase(Protocol):
-    """The interface that `Bidirectional` requires of its networks: the interface of `RNN`."""
+    """The interface that the networks in a `Bidirectional` must have; `RNN` has this interface."""
 
     def __call__(
         self,

@@ -42,9 +42,9 @@ def _is_state(x: Any) -> bool:
 def explained(
     error: Exception, updates: Any, state: Any, init: Callable[[Any], Any] | None = None
 ) -> Exception:
-    """Return the error, or one that says where the state and the updates differ.
+    """Return the error, or an error that says where the state and the updates differ.
 
-    `init` makes a state of the right kind."""
+    `init` is called to create a state of the expected class, with which `state` is compared."""
     expect_error()
     if not isinstance(error, (TypeError, ValueError, AttributeError)) or "tx.init(" in str(error):
         return error

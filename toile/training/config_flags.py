@@ -78,7 +78,7 @@ def DEFINE_config_file(
 def DEFINE_checks(name: str = "checks") -> FlagHolder[Any]:
     """Define a flag that turns on checks for silent mistakes, as in `--checks=nan,index`.
 
-    Parsing the command line turns the checks on, as a call of `toile.checks` would. `--checks=all`
+    Parsing the command line turns the checks on, as a call to `toile.checks` would. `--checks=all`
     turns all of them on.
 
     Args:

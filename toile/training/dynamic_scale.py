@@ -29,8 +29,8 @@ class DynamicScale(dynamic_scale.DynamicScale):
         growth_factor: factor by which the scale is multiplied to increase it.
         backoff_factor: factor by which the scale is multiplied to reduce it.
         growth_interval: number of consecutive steps with finite gradients that must precede an
-            increase. The increase takes place in the next step with finite gradients. As long as
-            all gradients are finite, the scale is therefore increased once every
+            increase. If the gradients in the following step are finite too, that step increases the
+            scale. As long as all gradients are finite, the scale therefore increases once every
             `growth_interval + 1` steps.
         fin_steps: number of consecutive steps with finite gradients since the last increase.
         scale: the current scale.

@@ -152,7 +152,7 @@ class Loader:
     def state_dict(self) -> dict[str, int]:
         """Return the current position, to be saved in a checkpoint.
 
-        Batches that have been loaded ahead but not yet returned do not count.
+        Batches that have been loaded ahead but not yet returned are not counted.
 
         Returns:
             A dict of ints: `epoch` and `batch`, and numbers that identify the data and the options.

@@ -196,8 +196,8 @@ class Average(Metric):
 
         Args:
             values: array of values, or a single value.
-            mask: array that is True for the values that count. Its shape must be a prefix of the
-                shape of `values`. If `mask` is None, all values count.
+            mask: array that is True for the values to include. Its shape must be a prefix of the
+                shape of `values`. If `mask` is None, all values are included.
         """
         shown, counts = _masked(values, mask)
         total = jnp.where(counts > 0, shown, 0).sum()
@@ -260,8 +260,8 @@ class Std(Metric):
 
         Args:
             values: array of values, or a single value.
-            mask: array that is True for the values that count. Its shape must be a prefix of the
-                shape of `values`. If `mask` is None, all values count.
+            mask: array that is True for the values to include. Its shape must be a prefix of the
+                shape of `values`. If `mask` is None, all values are included.
         """
         shown, counts = _masked(values, mask)
         kept = jnp.where(counts > 0, shown, 0)
@@ -301,7 +301,7 @@ class LossMetric(Average):
 
         Args:
             loss: array of values, or a single value; for a single value, `mask` is ignored.
-            mask: array that is True for the values that count; if None, all values count.
+            mask: array that is True for the values to include; if None, all values are included.
         """
         return super().from_model_output(loss, mask if np.ndim(loss) else None)
 
@@ -355,7 +355,7 @@ class Accuracy(Average):
         Args:
             logits: array of shape (..., classes).
             labels: array of integers of shape (...).
-            mask: array that is True for the examples that count; if None, all examples count.
+            mask: array that is True for the examples to include; if None, all are included.
         """
         _check_classes("Accuracy", logits, labels)
         hits = (logits.argmax(axis=-1) == labels).astype(jnp.float32)
@@ -394,7 +394,7 @@ class TopKAccuracy(Average):
         Args:
             logits: array of shape (..., classes).
             labels: array of integers of shape (...).
-            mask: array that is True for the examples that count; if None, all examples count.
+            mask: array that is True for the examples to include; if None, all are included.
         """
         _check_classes("TopKAccuracy", logits, labels)
         own = jnp.take_along_axis(logits, labels[..., None], axis=-1)
@@ -427,7 +427,7 @@ class LastValue(Average):
 
         Args:
             value: a number, or an array whose mean is used.
-            mask: array that is True for the values that count; if None, all values count.
+            mask: array that is True for the values to include; if None, all values are included.
         """
         return super().from_model_output(value, mask)
 

@@ -52,7 +52,7 @@ class Range:
             raise ValueError(f"sweep.log_uniform: needed low > 0, got {self.low}{here()}")
 
     def draw(self, share: float) -> int | float:
-        """Return the number at the fraction `share` of the way from `low` to `high`."""
+        """Return the number below which the fraction `share` of the distribution lies."""
         if self.kind == "integers":
             return int(self.low) + int(share * (int(self.high) - int(self.low) + 1))
         if self.kind == "log":

@@ -39,8 +39,8 @@ def vmap(
 ) -> Callable[..., Any]:
     """Vectorize a function of a scope over an additional axis of its arguments and variables.
 
-    Variable collections and random streams that are not listed are not visible inside the
-    transform.
+    Variable collections that are not listed in `variable_axes`, and random streams that are not
+    listed in `split_rngs`, are not visible inside the transform.
 
     Args:
         fn: function `f(scope, *args)`.
@@ -105,8 +105,9 @@ def scan(
     """Call a function of a scope in a loop that passes a carry from step to step.
 
     The function has the form `(scope, carry, *xs) -> (carry, ys)`. Each step gets a slice of `xs`,
-    and the results `ys` are stacked. Variable collections that are not listed, and the random
-    stream "params" unless it is listed, are not visible inside the transform.
+    and the results `ys` are stacked. Variable collections that none of `variable_axes`,
+    `variable_broadcast` and `variable_carry` selects, and the random stream "params" unless it is
+    listed in `split_rngs`, are not visible inside the transform.
 
     Args:
         fn: function `f(scope, carry, *xs)`.
@@ -133,7 +134,7 @@ def scan(
             `variable_broadcast` depend on the step.
 
     Differences:
-        In Flax, streams that are not listed are not visible.
+        In Flax, streams that are not listed in `split_rngs` are not visible.
 
     Returns:
         A function `f(scope, carry, *xs)` that returns the pair `(last carry, stacked ys)`.

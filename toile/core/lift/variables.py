@@ -42,8 +42,8 @@ def map_variables(
             the dict of collections that `fn` uses.
         map_out_fn: function `f(collections)` that takes the dict of collections that `fn` created
             or changed, and returns the dict of collections to store.
-        init: whether to run `fn` an additional time beforehand to create its variables. This run
-            takes place only if some of the converted collections are mutable.
+        init: whether to run `fn` once beforehand to create its variables. It is run only if some
+            converted collections are mutable.
         mutable: whether `fn` may change the converted collections.
         rngs: filter that selects the random streams visible inside the transform; True selects all.
         variables: filter that selects the collections visible inside the transform; True selects

@@ -1,7 +1,7 @@
 """Initializers of parameters: those of `toile.nn.initializers`, `zeros_init` and `ones_init`.
 
-`zeros` and `ones` are initializers themselves. `zeros_init()` and `ones_init()` return them, so
-that they can be obtained by a call, as the other initializers are.
+`zeros` and `ones` are initializers. Other initializers are created by a call, such as
+`lecun_normal()`; for consistency, `zeros_init()` and `ones_init()` return `zeros` and `ones`.
 """
 # ruff: noqa: F403, F405
 
