@@ -1,9 +1,9 @@
-"""Compare toile's public names with JAX's: present, missing, or with another signature.
+"""Compare toile's public names with JAX's: which are missing or have a different signature.
 
-`python -m tools.api_coverage` compares with the installed jax; `--markdown FILE` writes the page
-that the documentation shows, `--surface` looks at the names that real projects use
-(`api_surface.csv`, counted from six code bases that use JAX). A name is public if it has no leading
-underscore and is not an imported module; primitive objects (`lax.add_p`) are JAX's internals.
+`python -m tools.api_coverage` compares toile with the installed jax. `--markdown FILE` writes the
+page of the documentation, and `--surface` checks the names that real projects use
+(`api_surface.csv` has their counts from six code bases that use JAX). A name is public if it has no
+leading underscore and is neither an imported module nor a primitive object such as `lax.add_p`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAMESPACES = (
     *("example_libraries.optimizers", "example_libraries.stax"),
 )
 
-# Namespaces of JAX's internals: code that uses them extends JAX itself.
+# Namespaces with JAX's internals, used only by code that extends JAX itself.
 PRIVATE = (
     *("_src", "api_util", "core", "extend", "interpreters", "lib", "linear_util"),
     *("experimental.array_serialization", "experimental.jax2tf", "experimental.layout"),
@@ -61,22 +61,22 @@ class Report:
 
     @property
     def total(self) -> int:
-        """How many public names JAX has here."""
+        """The number of public names that JAX has in this namespace."""
         return len(self.present) + len(self.missing)
 
     @property
     def share(self) -> float:
-        """The fraction of JAX's names that exist."""
+        """The fraction of JAX's names that toile has."""
         return len(self.present) / self.total if self.total else 1.0
 
 
 def join(root: str, namespace: str) -> str:
-    """`join("jax", "numpy")` is "jax.numpy"; the empty namespace is the root itself."""
+    """Join two names: `join("jax", "numpy")` is "jax.numpy", and `join("jax", "")` is "jax"."""
     return f"{root}.{namespace}" if namespace else root
 
 
 def load(name: str) -> types.ModuleType | None:
-    """The module called `name`, or None where importing it fails."""
+    """The module called `name`; None if it cannot be imported."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -99,7 +99,7 @@ def public_names(module: types.ModuleType) -> list[str]:
 
 
 def parameters(value: Any) -> list[inspect.Parameter] | None:
-    """The parameters of a function, or None where Python cannot tell or it is a class."""
+    """The parameters of a function; None for a class, or if Python cannot determine them."""
     if isinstance(value, type) or not callable(value):
         return None
     try:
@@ -109,7 +109,7 @@ def parameters(value: Any) -> list[inspect.Parameter] | None:
 
 
 def show_default(value: Any) -> str:
-    """A default as text, equal if the defaults mean the same in both libraries."""
+    """A default as text; the texts are equal if both libraries' defaults have the same meaning."""
     if value is inspect.Parameter.empty:
         return "required"
     if isinstance(value, type):
@@ -126,7 +126,8 @@ def show_default(value: Any) -> str:
 def compare_parameters(
     theirs: list[inspect.Parameter], ours: list[inspect.Parameter]
 ) -> str | None:
-    """How our parameters differ in names, order, kind or defaults; None if they do not."""
+    """How toile's parameters differ in names, order, kind or defaults; None if they do not
+    differ."""
     mine = {p.name: p for p in ours}
     complaints = []
     lacking = [p.name for p in theirs if p.name not in mine]
@@ -150,7 +151,7 @@ def compare_parameters(
 
 
 def compare(namespace: str, root: str = "toile") -> Report | None:
-    """Compare one namespace of the installed jax with ours; None where jax has no such module."""
+    """Compare a namespace of the installed jax with toile's; None if jax has no such module."""
     theirs = load(join("jax", namespace))
     if theirs is None:
         return None
@@ -170,20 +171,20 @@ def compare(namespace: str, root: str = "toile") -> Report | None:
 
 
 def compare_all(root: str = "toile") -> list[Report]:
-    """Every namespace of `NAMESPACES` that the installed jax has."""
+    """Compare all namespaces in `NAMESPACES` that the installed jax has."""
     reports = (compare(namespace, root) for namespace in NAMESPACES)
     return [r for r in reports if r is not None]
 
 
 def resolve(name: str) -> bool:
-    """Whether a dotted name exists: modules first, then attributes."""
+    """Whether a dotted name exists, as a module or as an attribute of a module."""
     parts = name.split(".")
     for cut in range(len(parts), 0, -1):
         value: Any = load(".".join(parts[:cut]))
         if value is None:
             continue
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecated names exist too
+            warnings.simplefilter("ignore")  # for deprecated names
             for part in parts[cut:]:
                 if not hasattr(value, part):
                     return False
@@ -199,7 +200,7 @@ def is_private(name: str) -> bool:
 
 
 def missing_in_use(projects: int = 2, root: str = "toile") -> list[tuple[str, int, int]]:
-    """(name, uses, projects) for missing names that at least `projects` projects use."""
+    """Tuples (name, uses, projects) for missing names that at least `projects` projects use."""
     found = []
     with SURFACE.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -212,7 +213,7 @@ def missing_in_use(projects: int = 2, root: str = "toile") -> list[tuple[str, in
 
 
 def print_reports(reports: list[Report], details: bool) -> None:
-    """Print the table, and with `details` the names that it counts."""
+    """Print the table; with `details`, also print the missing and differing names."""
     width = max(len(r.namespace) for r in reports)
     print(f"{'namespace':{width}}   names  present  differ  missing")
     for r in reports:
@@ -230,7 +231,7 @@ def print_reports(reports: list[Report], details: bool) -> None:
 
 
 def markdown(reports: list[Report]) -> str:
-    """The page of the documentation: the table, then missing and differing names by namespace."""
+    """The page of the documentation: the table, and missing and differing names by namespace."""
     version = load("jax").__version__
     lines = [
         "# Coverage of JAX's names",
@@ -262,7 +263,7 @@ def markdown(reports: list[Report]) -> str:
 
 
 def print_surface(projects: int) -> int:
-    """Print the names in use that are missing; how many there are."""
+    """Print the missing names that projects use, and return their number."""
     found = missing_in_use(projects)
     for name, uses, used_by in found:
         print(f"{name}: {uses} uses in {used_by} projects")
@@ -271,13 +272,13 @@ def print_surface(projects: int) -> int:
 
 
 def main() -> int:
-    """The command line; the exit status is 1 when `--surface` finds a missing name."""
+    """Run the command; the exit status is 1 if `--surface` finds a missing name."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("namespace", nargs="*", help="e.g. numpy lax.linalg; all by default")
-    parser.add_argument("--brief", action="store_true", help="the table only")
+    parser.add_argument("--brief", action="store_true", help="print only the table")
     parser.add_argument("--markdown", metavar="FILE", help="write the documentation's page")
     parser.add_argument("--surface", action="store_true", help="names used by real projects")
-    parser.add_argument("--projects", type=int, default=2, help="with --surface: used by how many")
+    parser.add_argument("--projects", type=int, default=2, help="with --surface: minimum number")
     flags = parser.parse_args()
     if flags.surface:
         return 1 if print_surface(flags.projects) else 0

@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: paragraphs, the sections that docs/docstrings.md names, and examples."""
+"""Convert docstrings to Markdown: paragraphs, the sections of docs/docstrings.md, and examples."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ ENTRY = re.compile(r"^(\*{0,2}\w[\w.]*(?:, *\*{0,2}\w[\w.]*)*): ?")
 
 
 def escape(text: str) -> str:
-    """Text with its characters outside `code` taken literally."""
+    """Escape Markdown's special characters in a text, except in `code`."""
     pieces = re.split(r"(`+[^`]*`+)", text)
     pieces[::2] = [re.sub(r"([\[\]<>*_\\|])", r"\\\1", piece) for piece in pieces[::2]]
     return "".join(pieces)
 
 
 def first_sentence(doc: str) -> str:
-    """What the docstring begins with, in one line."""
+    """The first sentence of a docstring, in one line."""
     paragraph = " ".join(doc.split("\n\n")[0].split())
     return re.split(r"(?<=\.)\s+(?=[A-Z`])", paragraph)[0]
 
 
 def as_markdown(doc: str) -> str:
-    """A docstring as Markdown: examples fenced, sections as definition lists."""
+    """A docstring as Markdown, with fenced examples, and sections as definition lists."""
     parts = []
     for name, lines in blocks(doc):
         body = textwrap.dedent("\n".join(lines)).strip("\n")
@@ -39,7 +39,7 @@ def as_markdown(doc: str) -> str:
 
 
 def blocks(doc: str) -> list[tuple[str, list[str]]]:
-    """The docstring in pieces: ("", text), (">>>", example), ("Args", the section's lines)."""
+    """The pieces of a docstring: ("", text), (">>>", example), ("Args", the section's lines)."""
     found: list[tuple[str, list[str]]] = [("", [])]
     for line in doc.splitlines():
         name = found[-1][0]
@@ -60,7 +60,7 @@ def blocks(doc: str) -> list[tuple[str, list[str]]]:
 
 
 def entries(body: str) -> list[tuple[str, str]]:
-    """The entries of a section: (names, text); ("", text) where a section has no entries."""
+    """The entries of a section as pairs (names, text); names is "" for text outside entries."""
     found: list[tuple[str, str]] = []
     for line in body.splitlines():
         match = ENTRY.match(line)
@@ -93,7 +93,7 @@ def _section(name: str, body: str) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """Paragraphs; those that are indented are shown as they are written."""
+    """Convert paragraphs to Markdown; indented paragraphs become literal text."""
     made = []
     for paragraph in re.split(r"\n\s*\n", text.strip("\n")):
         if not paragraph.strip():
@@ -107,7 +107,7 @@ def _paragraphs(text: str) -> str:
 
 
 def _with_lists(lines: list[str]) -> str:
-    """A list that follows a line of text directly is set apart, as Markdown needs it."""
+    """Join lines, and insert a blank line before each list, as Markdown requires."""
     out: list[str] = []
     for line in lines:
         item = re.match(r"\s*(- |\d+\. )", line)

@@ -1,7 +1,8 @@
-"""Every public name with its signature, one on a line: what must not change unnoticed.
+"""A snapshot of all public names and their signatures, so that no change goes unnoticed.
 
-`python -m tools.api_snapshot` writes tests/golden/api.txt; a test compares. A change of that file
-needs a line in CHANGELOG.md, and docs/stability.md says which changes are allowed.
+`python -m tools.api_snapshot` writes tests/golden/api.txt, with one name per line, and a test
+compares that file with the current names. If the file changes, CHANGELOG.md needs a line about the
+change; docs/stability.md says which changes are allowed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ EMPTY = inspect.Parameter.empty
 
 
 def default(value: Any) -> str:
-    """A default value, without addresses."""
+    """A default value as text, without memory addresses."""
     if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
         return value.__name__
     text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
@@ -31,7 +32,7 @@ def default(value: Any) -> str:
 
 
 def parameters(value: Any) -> str:
-    """`(x, axis=None, *, keepdims=False)`; nothing for what cannot be called."""
+    """The parameters as text, such as `(x, axis=None, *, keepdims=False)`."""
     try:
         found = inspect.signature(value)
     except (TypeError, ValueError):
@@ -43,13 +44,13 @@ def parameters(value: Any) -> str:
 
 
 class _Text(str):
-    """Prints as it is."""
+    """A string whose repr is the string itself, without quotes."""
 
     __repr__ = str.__str__
 
 
 def members(cls: type, public: set[type]) -> Iterator[tuple[str, Any]]:
-    """Methods and properties of a class that no public base of it has."""
+    """The methods and properties of a class that it does not inherit from a public class."""
     bases = {b for base in cls.__mro__[1:] if base in public for b in base.__mro__}
     found: dict[str, Any] = {}
     for owner in reversed(cls.__mro__):
@@ -65,7 +66,7 @@ def _is_attribute(value: Any) -> bool:
 
 
 def lines() -> Iterator[str]:
-    """The lines of the file, not sorted."""
+    """The lines of the file, unsorted."""
     found = {}
     for namespace in namespaces():
         module = importlib.import_module(namespace)
@@ -73,7 +74,7 @@ def lines() -> Iterator[str]:
     classes = {v for v in found.values() if isinstance(v, type)}
     for name, value in found.items():
         if not can_be_called(value) or isinstance(value, enum.EnumMeta):
-            yield f"{name}: {type(value).__name__}"  # its signature is Python's affair
+            yield f"{name}: {type(value).__name__}"  # Python determines its signature
             continue
         yield name + parameters(value)
         if not isinstance(value, type):

@@ -1,7 +1,7 @@
-"""What the sources say about public names: where they are defined, their types and defaults.
+"""Find in the sources where public names are defined, and how their signatures are written.
 
-`inspect.signature` knows the parameters of anything that can be called, and the sources know how
-their types and defaults are spelled: `param_dtype: Dtype = jnp.float32`, not the repr of a class.
+`inspect.signature` returns the parameters of a function or class. The sources contain the original
+spelling of types and defaults: `param_dtype: Dtype = jnp.float32` instead of the repr of a class.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Spelling(NamedTuple):
-    """A parameter as the source spells it; None where it says nothing."""
+    """A parameter's annotation and default as written in the source; None if there is none."""
 
     annotation: str | None
     default: str | None
 
 
 class Definitions(NamedTuple):
-    """What one file defines: functions by line, classes by qualified name, names by line.
+    """The definitions in a file: functions by line, classes by qualified name, lines by name.
 
-    `imported` has the line of an import, and the module and the name there.
+    `imported` contains, for each imported name, the line of the import, the module, and the name in
+    that module.
     """
 
     functions: dict[int, Function]
@@ -43,7 +44,7 @@ class Definitions(NamedTuple):
 
 @functools.cache
 def definitions(file: str) -> Definitions:
-    """The definitions of a file; a function is found by the line of its first decorator."""
+    """The definitions in a file; the line of a function is that of its first decorator."""
     found = Definitions({}, {}, {}, {})
     _collect(ast.parse(Path(file).read_text()), "", found)
     return found
@@ -81,20 +82,21 @@ def _file(module: str) -> str | None:
 
 
 def _is_here(file: str) -> bool:
-    """Whether a file belongs to this repository; installed packages may be below it."""
+    """Whether a file belongs to this repository, whose folder may also contain installed
+    packages."""
     path = Path(file)
     return path.is_relative_to(ROOT) and "site-packages" not in path.parts
 
 
 def class_node(cls: type) -> tuple[str, ast.ClassDef] | None:
-    """The file and the definition of a class of this repository."""
+    """The file and the definition of a class in this repository."""
     file = _file(str(cls.__module__))
     node = definitions(file).classes.get(cls.__qualname__) if file else None
     return (file, node) if file and node else None
 
 
 def function_node(value: Any) -> tuple[str, Function] | None:
-    """The file and the definition of a function of this repository, under its wrappers."""
+    """The file and the definition of a function in this repository, without its wrappers."""
     code = getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
     if code is None or not _is_here(code.co_filename):
         return None
@@ -103,10 +105,10 @@ def function_node(value: Any) -> tuple[str, Function] | None:
 
 
 def location(value: Any, home: tuple[str, str]) -> str:
-    """`toile/numpy/reductions.py:174`: where a function or class is defined, a value is assigned.
+    """Where a value is defined or assigned, such as `toile/numpy/reductions.py:174`.
 
-    `home` is the module and the name that a namespace takes the value from. What is made elsewhere
-    is found where it is imported.
+    `home` is the pair (module, name) from which a namespace imports the value. For a value from
+    another package, the location is that of the import.
     """
     found = class_node(value) if isinstance(value, type) else function_node(value)
     if found:
@@ -115,7 +117,7 @@ def location(value: Any, home: tuple[str, str]) -> str:
 
 
 def assignment(module: str, name: str) -> str:
-    """Where a module assigns a name, or where it imports it from outside; "" if it does not."""
+    """Where a module assigns a name or imports it from another package; "" if it does neither."""
     file = _file(module)
     if file is None:
         return ""
@@ -130,7 +132,7 @@ def assignment(module: str, name: str) -> str:
 
 
 def spellings(value: Any) -> dict[str, Spelling]:
-    """The parameters of a function or class as the source spells them."""
+    """The parameters of a function or class as written in the source."""
     if not isinstance(value, type):
         found = function_node(value)
         return _of_function(found[1]) if found else {}
@@ -148,7 +150,7 @@ def spellings(value: Any) -> dict[str, Spelling]:
 
 
 def _field_default(value: ast.expr | None) -> str | None:
-    """The default of a dataclass's field: `field(default=x)` says x."""
+    """The default of a dataclass field; for `field(default=x)`, it is x."""
     if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("field"):
         given = {k.arg: k.value for k in value.keywords}
         return ast.unparse(given["default"]) if "default" in given else None
@@ -170,7 +172,7 @@ def _of_function(node: Function) -> dict[str, Spelling]:
 
 
 def signature(name: str, value: Any) -> str:
-    """`name(x: ArrayLike, axis: int = 0) -> Array`, over several lines where it is long."""
+    """A signature such as `name(x: ArrayLike, axis: int = 0) -> Array`, wrapped if it is long."""
     try:
         found = inspect.signature(value)
     except (TypeError, ValueError):
@@ -231,7 +233,7 @@ def _unquoted(text: str) -> str:
 
 
 def _value(default: Any) -> str:
-    """The repr of a default, without addresses."""
+    """The repr of a default, without memory addresses."""
     if isinstance(default, type) or inspect.isroutine(default):
         return str(default.__name__)
     return re.sub(r" at 0x[0-9a-f]+", "", repr(default))

@@ -133,7 +133,7 @@ NN: Table = {
 }
 TABLES = {"toile": TOILE, "toile.numpy": NUMPY, "toile.lax": LAX, "toile.linen": LINEN,
           "toile.optim": OPTIM, "toile.random": RANDOM, "toile.nn": NN}  # fmt: skip
-# Names whose topic is not that of their module.
+# Names whose topic differs from that of their module.
 MOVED = {
     "toile": dict.fromkeys((
         "custom_gradient", "custom_jvp", "custom_vjp", "grad", "hessian", "jacfwd", "jacobian",
@@ -143,7 +143,7 @@ MOVED = {
 
 
 def homes(module: types.ModuleType) -> dict[str, tuple[str, str]]:
-    """For each name of a package, the module it is imported from and its name there."""
+    """For each name of a package, the module it is imported from and its name in that module."""
     file = module.__file__
     if file is None or not Path(file).with_suffix(".pyi").exists():
         return {}
@@ -151,13 +151,13 @@ def homes(module: types.ModuleType) -> dict[str, tuple[str, str]]:
 
 
 def title(home: str) -> str:
-    """The title of a module that is in no table: its docstring's first line, up to a colon."""
+    """The title of a module that is in no table: the first line of its docstring, up to a colon."""
     doc = (importlib.import_module(home).__doc__ or home).strip().splitlines()[0]
     return re.split(r"[:.](?:\s|$)", doc)[0].replace("`", "")
 
 
 def topics(module: types.ModuleType, names: list[str]) -> dict[str, list[str]]:
-    """Names by topic; a small namespace is one topic without a title."""
+    """Group names by topic; a small namespace has a single topic without a title."""
     table = TABLES.get(module.__name__)
     if table is None:
         return {"": names}

@@ -1,6 +1,6 @@
-"""The page of benchmarks: charts and tables of the results committed under benchmarks/results.
+"""The benchmark page: charts and tables of the results in benchmarks/results.
 
-Only units are converted here: medians and ratios come from the files.
+Medians and ratios are taken from the files; only units are converted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TITLES = {
     "scaling": "Sums over threads and processes", "operations": "Map of operations",
     "programs": "Programs of many kinds",
 }  # fmt: skip
-SUMMARY = {  # keys of the files, as the page words them
+SUMMARY = {  # keys in the files, and the page's wording for them
     "training, geometric mean speedup over the better peer":
         "training: geometric mean of the speedups over the faster of the other libraries",
     "which needs": "goal for this mean",
@@ -60,7 +60,7 @@ def seconds(t: float | None) -> str:
 
 
 def page(folder: Path) -> str:
-    """The page: a section for each file, grouped by kind."""
+    """The page, with a section for each file; the sections are grouped by kind."""
     names = list(TITLES)
     files = sorted(folder.glob("*.json"), key=lambda p: (_kind(p, names), p.name))
     return "\n".join([HEAD, *(section(p) for p in files)])
@@ -72,7 +72,7 @@ def _kind(path: Path, names: list[str]) -> int:
 
 
 def section(path: Path) -> str:
-    """The heading, the circumstances and the table of one file."""
+    """The section for a file: a heading, facts about the run, charts and a table."""
     found = json.loads(path.read_text())
     kind, _, machine = path.stem.partition("-")
     lines = [f"## {TITLES.get(kind, kind)}: {machine or found.get('machine', '')}", ""]
@@ -92,7 +92,7 @@ def section(path: Path) -> str:
 
 
 def folded(table: Iterator[str]) -> Iterator[str]:
-    """A table that is folded at first, and left out of the search index."""
+    """A table that is initially folded and is not in the search index."""
     yield '<details markdown="1" data-search-exclude><summary>Table of all rows</summary>'
     yield ""
     yield from table
@@ -102,7 +102,7 @@ def folded(table: Iterator[str]) -> Iterator[str]:
 
 
 def medians(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Seconds by row and library, without rows that were not measured."""
+    """The seconds by row and library, without rows that were not measured."""
     rows: dict[str, dict[str, float]] = {}
     for title, row in (found.get("rows") or found["results"]).items():
         times = row.get("median") or {k: t * 1e-6 for k, t in row.get("median_us", {}).items()}
@@ -113,7 +113,7 @@ def medians(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def families(rows: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Titles grouped by their first word if at least three share it; the rest in one group."""
+    """Group titles by their first word if at least three share it; the others form one group."""
     first = {title: title.split()[0] for title in rows}
     often = {w for w in first.values() if list(first.values()).count(w) >= 3}
     found: dict[str, list[str]] = {}
@@ -132,7 +132,7 @@ def time_charts(rows: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
 
 
 def ratio_charts(found: Mapping[str, Any]) -> Iterator[str]:
-    """Charts of the new commit's time divided by the old one's."""
+    """Charts of the new commit's times divided by the old commit's times."""
     rows = {t: {"ratio": r["ratio"]} for t, r in found["rows"].items() if r["ratio"] is not None}
     shown = {t: {"ratio": f"{r['ratio']:.3f}"} for t, r in rows.items()}
     largest = max((r["ratio"] for r in rows.values()), default=1.0)
@@ -145,7 +145,7 @@ def ratio_charts(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def operations(found: Mapping[str, Any]) -> Iterator[str]:
-    """A square for each cell of the map, and how many are at which ratio."""
+    """The map, with a square for each cell, and the distribution of the ratios."""
     groups: dict[str, list[float]] = {}
     for key, ratio, *_ in found["cells"]:
         groups.setdefault(key.split(" | ")[0], []).append(ratio)
@@ -188,7 +188,7 @@ def compared_table(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def circumstances(found: Mapping[str, Any]) -> str:
-    """The machine and the versions, in one line."""
+    """A line with the machine and the versions."""
     facts = [str(found[k]) for k in ("machine", "cpu") if found.get(k)]
     facts += [f"{found[k]} {k}" for k in ("cores", "threads") if found.get(k)]
     versions = dict(found.get("versions", {}))
@@ -198,7 +198,7 @@ def circumstances(found: Mapping[str, Any]) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> Iterator[str]:
-    """A table in Markdown: titles, then numbers, then words."""
+    """A Markdown table whose columns contain titles, then numbers, then words."""
     yield "| " + " | ".join(head) + " |"
     yield "| --- |" + " ---: |" * (len(head) - 2) + " --- |"
     for row in rows:
@@ -206,9 +206,9 @@ def table(head: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 
 def goals_table(rows: Mapping[str, Any]) -> Iterator[str]:
-    """Rows with medians by library and ratios with their goals."""
+    """A table of medians by library, and of ratios with their goals."""
     columns = list(dict.fromkeys(c for r in rows.values() for c in r.get("median", {})))
-    shown = [c for c in columns if " " not in c]  # the others go below the table
+    shown = [c for c in columns if " " not in c]  # the others are shown below the table
     body = []
     for title, row in rows.items():
         median = row.get("median", {})
@@ -226,7 +226,7 @@ def goals_table(rows: Mapping[str, Any]) -> Iterator[str]:
 
 
 def goal(g: Mapping[str, Any]) -> str:
-    """One ratio with its goal; bold if it misses the goal."""
+    """A ratio with its goal, in bold if it misses the goal."""
     if g["value"] is None:
         return f"{g['what']}: not measured"
     text = f"{g['what']} {g['value']:.3g} (≤ {g['limit']:.3g})"
@@ -244,7 +244,7 @@ def summary(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def medians_table(results: Mapping[str, Any]) -> Iterator[str]:
-    """Rows with medians in microseconds, and ratios."""
+    """A table of medians in microseconds, and of ratios."""
     columns = list(dict.fromkeys(c for r in results.values() for c in r["median_us"]))
     body = []
     for title, row in results.items():

@@ -1,9 +1,9 @@
-"""Charts of the documentation: bars of benchmark results, and the curve of a training run.
+"""Charts for the documentation: bars for benchmark results, and the curve of a training run.
 
-Bars are HTML, so that their text has the size of the page's text on a wide and on a narrow screen;
-the curve is inline SVG. docs/site.css has the classes that are used here, with colors for light and
-dark pages, and draws without motion for readers who ask for that. Every chart has a description for
-readers who do not see it.
+Bars are HTML, so that their text has the size of the page's text on wide and narrow screens. The
+curve is inline SVG. The classes are defined in docs/site.css, with colors for light and dark pages;
+animations are off for readers who prefer reduced motion. Every chart has a description for readers
+who cannot see it.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-WIDTH = 720  # of the curve
+WIDTH = 720 # width of the curve
 COLORS = 6  # s0 to s5 in docs/site.css
 # A library has the same color in all charts.
 COLOR_OF = {"toile": 0, "jax": 1, "flax": 1, "optax": 1, "torch": 2, "numpy": 3}
 
 
 def text(x: float, y: float, content: str, kind: str = "", anchor: str = "start") -> str:
-    """One line of text."""
+    """A line of text in an SVG picture."""
     classes = f' class="{kind}"' if kind else ""
     where = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f"<text {where}{classes}>{html.escape(content)}</text>"
 
 
 def svg(width: float, height: float, title: str, parts: Sequence[str], kind: str) -> str:
-    """The picture, in one line: Markdown takes a block of HTML as it is."""
+    """An SVG picture in one line, which Markdown passes on unchanged as a block of HTML."""
     label = html.escape(title, quote=True)
     head = f'<svg class="chart {kind}" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
     return f'{head}aria-label="{label}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
 
 
-GRADES = (0.5, 0.8, 1.0, 1.25, 2.0, 4.0)  # ratios between the classes g0 to g6 in docs/site.css
-SQUARE, COLUMNS = 10, 66  # of the map: the size of a cell, and the number of cells in a row
+GRADES = (0.5, 0.8, 1.0, 1.25, 2.0, 4.0)  # boundaries between the classes g0 to g6 in docs/site.css
+SQUARE, COLUMNS = 10, 66  # size of a cell in the map, and number of cells in a row
 
 
 def grade(ratio: float) -> int:
-    """The class of a ratio."""
+    """The number of a ratio's class."""
     return sum(ratio >= g for g in GRADES)
 
 
 def cell_map(groups: Mapping[str, Sequence[float]], title: str) -> str:
-    """Squares, one for each ratio, in a block for each group."""
+    """A map with a square for each ratio, in a block for each group."""
     parts, y = [], 16.0
     for name, ratios in groups.items():
         parts.append(text(0, y, name))
@@ -58,7 +58,7 @@ def cell_map(groups: Mapping[str, Sequence[float]], title: str) -> str:
 
 
 def grades() -> str:
-    """What the colors of a map mean, in one line of HTML."""
+    """A legend for the colors of the map, in one line of HTML."""
     ends = [f"below {GRADES[0]:g}", *(f"{a:g} to {b:g}" for a, b in itertools.pairwise(GRADES)),
             f"{GRADES[-1]:g} or more"]
     found = (f'<span class="grade g{i}"></span>{html.escape(end)}' for i, end in enumerate(ends))
@@ -71,14 +71,14 @@ def bars(
     shown: Mapping[str, Mapping[str, str]],
     scale: float | None = None,
 ) -> str:
-    """Horizontal bars as HTML: for each row one per series.
+    """Horizontal bars as HTML; each row has a bar for each series.
 
     Args:
         rows: numbers by row and series.
-        title: what the chart shows, for readers who do not see it.
-        shown: the text beside each bar, by row and series.
-        scale: the number that the longest possible bar stands for; None takes the largest number
-            of each row.
+        title: description of the chart for readers who cannot see it.
+        shown: text beside each bar, by row and series.
+        scale: the number that corresponds to a bar of full length; if None, it is the largest
+            number in each row.
     """
     colors = colors_of(list(dict.fromkeys(name for row in rows.values() for name in row)))
     parts = [legend(colors)] if len(colors) > 1 else []
@@ -95,14 +95,14 @@ def bars(
 
 
 def colors_of(series: Sequence[str]) -> dict[str, int]:
-    """The number of each series' color: that of its library, or the next one that is free."""
+    """The color number of each series: its library's color, or the next unused color."""
     taken = {COLOR_OF.get(name) for name in series}
     free = itertools.cycle(i for i in range(COLORS) if i not in taken)
     return {name: COLOR_OF[name] if name in COLOR_OF else next(free) for name in series}
 
 
 def legend(colors: Mapping[str, int]) -> str:
-    """A colored square and a name for each series."""
+    """A legend with a colored square and the name of each series."""
     keys = "".join(f'<span class="s{i}">{html.escape(name)}</span>' for name, i in colors.items())
     return f'<div class="legend">{keys}</div>'
 
@@ -111,14 +111,14 @@ def legend(colors: Mapping[str, int]) -> str:
 
 
 def run_of(path: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
-    """Training loss and held-out accuracy by step, from the JSON lines that a run wrote."""
+    """The training loss and the held-out accuracy by step, from the JSON lines that a run wrote."""
     entries = [json.loads(line) for line in path.read_text().splitlines()]
     losses = [(e["step"], e["train_loss"]) for e in entries if "train_loss" in e]
     return losses, [(e["step"], e["eval_accuracy"]) for e in entries if "eval_accuracy" in e]
 
 
 def curve(path: Path) -> str:
-    """A training run that draws itself: loss as a line, held-out accuracy as points."""
+    """An animated curve of a training run: the loss as a line, the held-out accuracy as points."""
     losses, accuracies = run_of(path)
     left, right, top, bottom = 46.0, 60.0, 34.0, 214.0
     last = max(step for step, _ in [*losses, *accuracies])

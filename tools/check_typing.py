@@ -1,9 +1,9 @@
-"""What type checkers say about programs that use toile.
+"""Run type checkers on programs that use toile, and compare their messages with the expected ones.
 
-`python -m tools.check_typing` runs pyright (basic) and mypy on the programs of tests/typing and on
-the examples. Accepted programs and examples must give no error. In refused programs the lines with
-a comment `# error` must give one, and no others. In revealed.py each `reveal_type` must give the
-type in its comment (`mypy | pyright` where the two differ).
+`python -m tools.check_typing` runs pyright (in basic mode) and mypy on the programs in tests/typing
+and on the examples. Accepted programs and examples must not cause errors. In refused programs,
+exactly the lines with a comment `# error` must cause errors. In revealed.py, each `reveal_type`
+must reveal the type in its comment (written as `mypy | pyright` if the two checkers differ).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def mypy() -> tuple[list[Message], list[Message]]:
 
 
 def expected(folder: Path, mark: str) -> dict[tuple[Path, int], str]:
-    """The lines with a comment that begins with a mark, and the rest of it."""
+    """The lines with a comment that starts with `mark`, and the rest of each comment."""
     found = {}
     for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
         for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -70,7 +70,7 @@ def expected(folder: Path, mark: str) -> dict[tuple[Path, int], str]:
 
 
 def problems(checker: str, errors: list[Message], notes: list[Message]) -> Iterator[str]:
-    """Where a checker does not say what it should."""
+    """The lines where a checker's messages differ from the expected ones."""
     refused = expected(PROGRAMS / "refused", "# error")
     for path, number, text in errors:
         if (path, number) not in refused:
@@ -88,7 +88,7 @@ def problems(checker: str, errors: list[Message], notes: list[Message]) -> Itera
 
 
 def main() -> int:
-    """Print what is wrong; 1 if anything is."""
+    """Print the differences; return 1 if there are any."""
     count = 0
     for checker in (pyright, mypy):
         for problem in sorted(set(problems(checker.__name__, *checker()))):

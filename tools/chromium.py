@@ -1,7 +1,7 @@
-"""A headless Chromium, driven over the DevTools protocol with nothing but the standard library.
+"""Control a headless Chromium over the DevTools protocol, using only the standard library.
 
-`Browser` starts Chromium with a profile of its own and opens one tab; `Browser.call` sends a
-command and waits for its answer, and collects the events that arrive meanwhile.
+`Browser` starts Chromium with a new profile and opens one tab. `Browser.call` sends a command,
+waits for the answer, and collects the events that arrive in the meantime.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NoBrowser(RuntimeError):
 
 
 class WebSocket:
-    """A client's end of a WebSocket that carries text: what the protocol needs, and no more."""
+    """A minimal WebSocket client for text messages."""
 
     def __init__(self, address: str, timeout: float = 60):
         host, port, path = re.fullmatch(r"ws://([^:/]+):(\d+)(/.*)", address).groups()  # type: ignore[union-attr]
@@ -51,7 +51,7 @@ class WebSocket:
             raise NoBrowser(f"the browser refused a connection: {head[:80]!r}")
 
     def send(self, text: str) -> None:
-        """Send one message; a client has to mask what it sends."""
+        """Send one message; the protocol requires clients to mask their messages."""
         data = text.encode()
         mask = os.urandom(4)
         size = len(data)
@@ -66,7 +66,7 @@ class WebSocket:
         self.socket.sendall(head + mask + masked)
 
     def receive(self) -> str:
-        """The next message, put together from its frames."""
+        """The next message, assembled from its frames."""
         parts = []
         while True:
             first, second = self._read(2)
@@ -92,7 +92,7 @@ class WebSocket:
 
 
 class Browser:
-    """One tab of a headless Chromium; a context manager that ends the process."""
+    """One tab of a headless Chromium, as a context manager that ends the process."""
 
     def __init__(self) -> None:
         program = next((p for name in NAMES if (p := shutil.which(name))), None)
@@ -113,7 +113,7 @@ class Browser:
             raise
 
     def _tab(self, seconds: float = 30) -> str:
-        """The address of the first tab; the browser writes its port to a file when it is ready."""
+        """The address of the first tab. The browser writes its port to a file when it is ready."""
         file = Path(self.profile.name, "DevToolsActivePort")
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -137,7 +137,7 @@ class Browser:
         return dict(message["result"])
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression in the page; promises are waited for."""
+        """Evaluate an expression in the page; if the result is a promise, wait for its value."""
         result = self.call("Runtime.evaluate", expression=script, returnByValue=True,
                            awaitPromise=True)  # fmt: skip
         if "exceptionDetails" in result:
@@ -153,22 +153,22 @@ class Browser:
         while not any(e["method"] == "Page.loadEventFired" for e in self.events):
             if time.monotonic() > end:
                 raise RuntimeError(f"{address} did not load within {seconds:.0f} seconds")
-            self.call("Runtime.evaluate", expression="0")  # the answer brings events with it
+            self.call("Runtime.evaluate", expression="0")  # events arrive with the answer
             time.sleep(0.02)
 
     def resize(self, width: int, height: int) -> None:
-        """The size of the window, in CSS pixels."""
+        """Set the size of the window, in CSS pixels."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=False)  # fmt: skip
 
     def prefer(self, scheme: str) -> None:
-        """The scheme the reader's system asks for: "light" or "dark"."""
+        """Set the color scheme that the reader's system prefers: "light" or "dark"."""
         features = [{"name": "prefers-color-scheme", "value": scheme},
                     {"name": "prefers-reduced-motion", "value": "reduce"}]  # fmt: skip
         self.call("Emulation.setEmulatedMedia", features=features)
 
     def screenshot(self, whole: bool = False) -> bytes:
-        """A PNG of the window, or of the whole page."""
+        """Return a PNG of the window, or of the whole page."""
         result = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         return base64.b64decode(result["data"])
 

@@ -1,10 +1,10 @@
-"""Code that is small enough to read: lines of a file, complexity of a function, lines in all.
+"""Check limits on code size: lines per file, complexity per function, and lines in total.
 
-`python -m tools.code_limits [FOLDER ...]` lists what is above the limits, the worst first, and
-fails if anything is; `--report` prints the totals of each folder. Lines of code are those that are
-not blank, comments or docstrings. Complexity counts decisions: if, for, while, except, case,
-conditional expressions, comprehensions, `and` and `or`; functions inside of a function count
-towards it.
+`python -m tools.code_limits [FOLDER ...]` lists all violations, the worst first, and fails if there
+are any. `--report` prints the total of each folder. Lines of code are lines other than blank lines,
+comments and docstrings. The complexity of a function is 1 plus the number of decisions in it: if,
+for, while, except, case, conditional expressions, comprehensions, `and` and `or`. It includes the
+decisions in nested functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = 450  # of code in a file
+MOST_LINES = 450 # lines of code in a file
 MOST_COMPLEX = 15
 MOST_IN_ALL = 112_500  # lines of code under toile/
 
@@ -32,7 +32,7 @@ NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 
 def code_lines(text: str, tree: ast.Module) -> int:
-    """How many lines have code."""
+    """The number of lines with code."""
     documentation: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
@@ -46,7 +46,7 @@ def code_lines(text: str, tree: ast.Module) -> int:
 
 
 def complexity(function: ast.AST) -> int:
-    """The decisions in a function, and one."""
+    """The number of decisions in a function, plus one."""
     count = 1
     for node in ast.walk(function):
         if isinstance(node, DECISIONS):
@@ -57,7 +57,7 @@ def complexity(function: ast.AST) -> int:
 
 
 def functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Functions and methods with their names, without those inside of functions."""
+    """Functions and methods with their names, without nested functions."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, FUNCTIONS):
             yield inside + node.name, node

@@ -1,10 +1,10 @@
-"""Whether every public name is documented: what it does, its arguments, its result, an example.
+"""Check that every public name is documented: purpose, arguments, result and an example.
 
-`python -m tools.documented [NAMESPACE ...]` prints what is missing under these namespaces and fails
-if anything is; `--count` prints how much is done, package by package. docs/docstrings.md says what
-a docstring has; this tool checks what can be checked: a first sentence, an `Args:` entry and an
-annotation that says something for each parameter, a `Returns:` section, and an example where one is
-required.
+`python -m tools.documented [NAMESPACE ...]` prints what is missing in these namespaces, and fails
+if anything is missing. `--count` prints the number of documented names in each package.
+docs/docstrings.md describes docstrings. This tool checks the rules that can be checked
+automatically: a docstring must have a first sentence, an `Args:` entry and an informative
+annotation for each parameter, a `Returns:` section, and an example if one is required.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from tools.public_names import can_be_called, namespaces, own_docstring, public_list
 
-# Packages whose names a NumPy or SciPy user knows: an example is up to the writer.
+# Packages whose names NumPy and SciPy users know. Examples are optional there.
 KNOWN = ("toile.numpy", "toile.scipy", "toile.dtypes", "toile.typing", "toile.errors",
          "toile.monitoring", "toile.core", "toile.test_util")
 EXAMPLES = ("toile.api", "toile.nn", "toile.lax", "toile.random", "toile.linen", "toile.optim",
@@ -36,7 +36,7 @@ EMPTY = inspect.Parameter.empty
 
 @dataclasses.dataclass(frozen=True)
 class Public:
-    """A public object, by the first name it has."""
+    """A public object, under the first of its names."""
 
     name: str
     value: Any
@@ -52,7 +52,7 @@ class Public:
 
 
 def public(wanted: tuple[str, ...] = ()) -> list[Public]:
-    """Every public function and class of toile's own, once."""
+    """Every public function and class that toile defines, once each."""
     found: dict[int, Public] = {}
     for namespace in namespaces():
         module = importlib.import_module(namespace)
@@ -60,7 +60,7 @@ def public(wanted: tuple[str, ...] = ()) -> list[Public]:
             value = getattr(module, name)
             whole = f"{namespace}.{name}"
             if not callable(value) or not _is_ours(value) or name.endswith("_p"):
-                continue  # `add_p` and the like are operations, under JAX's names
+                continue  # names such as `add_p` are JAX's names for operations
             one = Public(whole, value)
             if not wanted or any(_under(where, w) for w in wanted for where in (whole, one.home)):
                 found.setdefault(id(value), one)
@@ -77,22 +77,22 @@ def _is_ours(value: Any) -> bool:
     return not (isinstance(value, type) and issubclass(value, (enum.Enum, Warning)))
 
 
-# ---- what a docstring has
+# ---- the contents of a docstring
 
 
 def sections(doc: str) -> dict[str, str]:
-    """The parts of a docstring: "" is what comes before the first heading."""
+    """The sections of a docstring by heading; "" stands for the text outside the sections."""
     pieces = SECTION.split(doc)
     found = {"": pieces[0]}
     for name, text in zip(pieces[1::2], pieces[2::2], strict=True):
-        body = re.split(r"\n(?=\S)", text, maxsplit=1)  # it ends where the indentation does
+        body = re.split(r"\n(?=\S)", text, maxsplit=1)  # a section ends where its indentation ends
         found[name] = body[0]
         found[""] += "\n" + body[1] if len(body) > 1 else ""
     return found
 
 
 def described(doc: str) -> set[str]:
-    """The parameters that the `Args:` section explains; an entry may be about several."""
+    """The parameters that the `Args:` section describes; an entry may describe several."""
     text = textwrap.dedent(sections(doc).get("Args", "").lstrip("\n"))
     found: set[str] = set()
     for entry in re.findall(r"^([*\w, ]+):", text, re.MULTILINE):
@@ -101,7 +101,7 @@ def described(doc: str) -> set[str]:
 
 
 def parameters(value: Any) -> list[inspect.Parameter]:
-    """The parameters that a caller gives."""
+    """The parameters that a caller can pass."""
     try:
         found = list(inspect.signature(value).parameters.values())
     except (TypeError, ValueError):
@@ -120,7 +120,7 @@ def _is_module(value: type) -> bool:
 
 
 def annotation(p: inspect.Parameter) -> str:
-    """The text of an annotation; "" where there is none."""
+    """The text of an annotation; "" if there is none."""
     found = p.annotation
     if found is EMPTY:
         return ""
@@ -128,7 +128,7 @@ def annotation(p: inspect.Parameter) -> str:
 
 
 def problems(one: Public) -> Iterator[str]:
-    """What a public name's documentation lacks."""
+    """The problems in a public name's documentation."""
     doc = own_docstring(one.value)
     if not doc:
         yield "no docstring"
@@ -138,7 +138,7 @@ def problems(one: Public) -> Iterator[str]:
         yield "the first sentence does not end"
     is_class = isinstance(one.value, type)
     if is_class and (issubclass(one.value, BaseException) or vars(one.value).get("_is_protocol")):
-        return  # nobody calls the constructor of a protocol
+        return  # their constructors are not documented
     names = parameters(one.value)
     missing = [p.name for p in names if p.name not in described(doc)]
     if missing:

@@ -1,9 +1,9 @@
-"""Packages written for JAX, on jax and on toile: a program with each, and their own tests.
+"""Run packages written for JAX on jax and on toile: a program for each, and their own tests.
 
-`python -m tools.ecosystem FOLDER` installs the packages of `PACKAGES` into an environment in
-FOLDER, runs the programs of `tests/interop/programs` there on jax and on toile, and prints the
-table of docs/ecosystem.md. `--tests PATH` also runs the tests at PATH, for example those of a clone
-of Flax, file by file with pytest on both, and prints how many pass.
+`python -m tools.ecosystem FOLDER` installs the packages in `PACKAGES` into an environment in
+FOLDER, runs the programs in `tests/interop/programs` with this environment on jax and on toile, and
+prints the table for docs/ecosystem.md. `--tests PATH` also runs the tests at PATH, such as the
+tests in a clone of Flax, file by file with pytest on both libraries, and prints how many pass.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-TOLERANCE = 1e-4  # of numbers, relative to 1 + their size
+TOLERANCE = 1e-4  # tolerance for numbers, relative to 1 + their absolute value
 PATIENCE_S = 1800
 
-# The name of a program -> the package and its version.
+# Maps the name of a program to its package and version.
 PACKAGES = {
     "array_api": "array-api-compat==1.16.0",
     "blackjax": "blackjax==1.7.1",
@@ -60,14 +60,14 @@ PACKAGES = {
 
 
 class Run(NamedTuple):
-    """What a program printed on one library: its results, or the last line of its error."""
+    """The outcome of a program on one library: its results, or the last line of its error."""
 
     results: list[list[float]] | None
     error: str
 
 
 def environment(folder: Path) -> Path:
-    """Install the packages and toile; returns the Python of the environment."""
+    """Install the packages and toile, and return the path of the environment's Python."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)

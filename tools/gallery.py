@@ -1,4 +1,4 @@
-"""Pages made from the READMEs of the examples: one for each, with its pictures, and a gallery."""
+"""Pages made from the READMEs of the examples: a page for each example, and a gallery."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ how to change them. In a clone of the repository, `make example-NAME` runs one e
 
 
 def pictures(e: Example) -> list[str]:
-    """The pictures that the README shows; MkDocs warns about those that are missing."""
+    """The pictures in the README; MkDocs warns if one is missing."""
     names = re.findall(r"!\[[^\]]*\]\(([^)/]+\.png)\)", e.text)
     return [name for name in dict.fromkeys(names) if (e.folder / name).exists()]
 
@@ -32,7 +32,7 @@ def results(e: Example) -> str:
 
 
 def curve(e: Example) -> str:
-    """The curve that the README draws with characters."""
+    """The curve that is drawn with characters in the README."""
     blocks = re.findall(r"^```\n(.*?)^```", e.text, re.S | re.M)
     return next((b.rstrip() for b in blocks if re.search("[\u2801-\u28ff]", b)), "")
 
@@ -41,7 +41,7 @@ def card(e: Example) -> str:
     """The card of an example in the gallery."""
     page = f"{e.name}/README.md"
     parts = [f"## [{e.title}]({page})"]
-    if shown := pictures(e):  # a picture of results says more than a curve
+    if shown := pictures(e):  # a picture is preferred to a curve
         best = next((p for p in shown if p != "curve.png"), shown[0])
         parts.append(f"[![{e.title}]({e.name}/{best})]({page})")
     elif curve(e):
@@ -54,7 +54,7 @@ def card(e: Example) -> str:
 
 
 def pages(root: Path) -> dict[str, str | bytes]:
-    """Pages and pictures by their paths in the documentation."""
+    """All pages and pictures, by path in the documentation."""
     found = examples(root)
     cards = "\n\n".join(card(e) for e in found)
     made: dict[str, str | bytes] = {

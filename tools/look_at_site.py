@@ -1,11 +1,11 @@
-"""Open every page of the documentation in a browser and report what is wrong with it.
+"""Open every page of the documentation in a browser, and report problems.
 
-`python -m tools.look_at_site` takes `site/` (`--build` makes it first), serves it on localhost and
-opens each page in headless Chromium at 1280 and 500 pixels, with light and with dark colors. It
-reports messages of the console, requests that fail or leave this machine, elements that are wider
-than the page, links and anchors that lead nowhere, text whose contrast is below WCAG's AA, and a
-search that finds nothing or needs more than a second.
-`--shots FOLDER` keeps a picture of each page; `--pages api/ index` chooses pages.
+`python -m tools.look_at_site` serves the folder `site/` on localhost and opens each page in
+headless Chromium, 1280 and 500 pixels wide, with light and with dark colors. (`--build` builds the
+site first.) The tool reports console messages, requests that fail or go to other machines, elements
+that are wider than the page, broken links and anchors, text whose contrast is below WCAG's level
+AA, and searches that find nothing or take more than a second. `--shots FOLDER` saves a picture of
+each page, and `--pages api/ index` selects pages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.chromium import Browser, NoBrowser
 ROOT = Path(__file__).parents[1]
 WIDTHS = {1280: 900, 500: 900}
 SCHEMES = ("light", "dark")
-# Elements whose right edge lies beyond the window and that no ancestor of theirs clips or scrolls.
+# Elements whose right edge is outside the window and that no ancestor clips or scrolls.
 OVERFLOW = """(() => {
   const width = document.documentElement.clientWidth, found = [];
   const held = e => { for (let p = e.parentElement; p && p !== document.body; p = p.parentElement) {
@@ -44,7 +44,8 @@ OVERFLOW = """(() => {
   if (document.documentElement.scrollWidth > width + 1)
     found.push('the page scrolls sideways: ' + document.documentElement.scrollWidth);
   return found.slice(0, 8); })()"""
-# Text against the first opaque background above it, blending what is translucent in between.
+# Texts whose contrast is too low. The background is the nearest opaque ancestor's, blended with #
+# translucent backgrounds in front of it.
 CONTRAST = """(() => {
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
   const cache = new Map();
@@ -87,7 +88,7 @@ CONTRAST = """(() => {
       const key = `${e.tagName.toLowerCase()}.${name} ${ratio.toFixed(2)}`;
       if (!found.has(key)) found.set(key, key + ' "' + text.slice(0, 30) + '"'); } }
   return [...found.values()].slice(0, 8); })()"""
-# Milliseconds from typing into the search box to the first result; -1 without a result.
+# Milliseconds from typing into the search box to the first result; -1 if there is no result.
 SEARCH = """(async word => {
   const box = document.querySelector('.md-search__input'), start = performance.now();
   box.focus(); box.value = word; box.dispatchEvent(new Event('keyup', {bubbles: true}));
@@ -99,7 +100,7 @@ WORDS = ("adam", "toile.optim.adam", "gradient", "checkpoint")
 
 
 class Links(html.parser.HTMLParser):
-    """The anchors of a page, and the links and files it refers to."""
+    """The anchors of a page, and the links and files to which the page refers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +123,7 @@ def links_of(file: Path) -> Links:
 
 
 def broken_links(site: Path, page: Path) -> Iterator[str]:
-    """Links of a page to files and anchors that the site does not have."""
+    """The links of a page to files and anchors that do not exist in the site."""
     for target in dict.fromkeys(links_of(page).targets):
         parts = urllib.parse.urlsplit(target)
         if parts.scheme or parts.netloc:
@@ -134,19 +135,20 @@ def broken_links(site: Path, page: Path) -> Iterator[str]:
         if not file.resolve().is_file():
             yield f"broken link: {target}"
         elif anchor and file.suffix == ".html" and anchor not in links_of(file.resolve()).anchors:
-            if not anchor.startswith("__"):  # the theme's own, for its script
+            if not anchor.startswith("__"):  # the theme's script uses these
                 yield f"broken anchor: {target}"
 
 
 def pages_of(site: Path, wanted: list[str]) -> list[Path]:
-    """The HTML pages of a site; `wanted` has beginnings of addresses, "index" is the first page."""
+    """The HTML pages of a site whose paths start with an entry of `wanted`; "index" is the home
+    page."""
     found = sorted(site.rglob("*.html"))
     chosen = ["index.html" if w == "index" else w for w in wanted]
     return [p for p in found if not wanted or str(p.relative_to(site)).startswith(tuple(chosen))]
 
 
 def console(events: Sequence[Mapping[str, Any]], address: str) -> Iterator[str]:
-    """Errors and warnings that a page caused, and requests that fail or leave this machine."""
+    """Errors and warnings that a page caused, and requests that fail or go to other machines."""
     for event in events:
         method, params = event["method"], event["params"]
         if method == "Runtime.exceptionThrown":
@@ -163,10 +165,10 @@ def console(events: Sequence[Mapping[str, Any]], address: str) -> Iterator[str]:
 
 
 def open_in(browser: Browser, scheme: str, address: str, path: str) -> bool:
-    """Open a page for a reader who prefers a scheme; returns whether its colors are those.
+    """Open a page with a preferred color scheme; return whether the page uses this scheme.
 
-    The theme remembers a scheme in the browser. On a busy machine the page before may write it
-    after it was cleared here, so a caller tries twice.
+    The theme stores the scheme in the browser. On a busy machine, the previous page may store its
+    scheme after the storage has been cleared here, so the caller tries twice.
     """
     browser.open("about:blank")
     browser.call("Storage.clearDataForOrigin", origin=address, storageTypes="local_storage")
@@ -177,7 +179,7 @@ def open_in(browser: Browser, scheme: str, address: str, path: str) -> bool:
 
 
 def look(browser: Browser, address: str, path: str, shots: Path | None) -> Iterator[str]:
-    """Open one page in every scheme at every width; yields what is wrong."""
+    """Open one page in every scheme and at every width, and yield the problems."""
     for scheme in SCHEMES:
         shown = open_in(browser, scheme, address, path) or open_in(browser, scheme, address, path)
         yield from (f"{scheme}: {e}" for e in console(browser.events, address))
@@ -195,13 +197,14 @@ def look(browser: Browser, address: str, path: str, shots: Path | None) -> Itera
 
 
 def slow_searches(browser: Browser, address: str, path: str) -> Iterator[str]:
-    """Search for some words, each on a page that was just opened; yields what takes long."""
+    """Search for some words, each on a newly opened page, and yield the searches that fail or are
+    slow."""
     for word in WORDS:
-        for _ in range(2):  # a machine that is busy for a moment is no problem of the site
+        for _ in range(2):  # a second try, in case the machine was busy
             browser.open(f"{address}/{path}")
             if not browser.evaluate("!!document.querySelector('.md-search__input')"):
                 return
-            browser.evaluate("new Promise(done => setTimeout(done, 1000))")  # time to reach for it
+            browser.evaluate("new Promise(done => setTimeout(done, 1000))")  # as a user would
             time_ms = browser.evaluate(f"{SEARCH}({word!r})")
             if 0 <= time_ms <= 1000:
                 break
@@ -211,14 +214,14 @@ def slow_searches(browser: Browser, address: str, path: str) -> Iterator[str]:
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files and does not write a line for each."""
+    """A server of files that does not log its requests."""
 
     def log_message(self, *_: Any) -> None:
         return
 
 
 def inspect_site(site: Path, pages: list[Path], shots: Path | None) -> dict[str, list[str]]:
-    """What is wrong, by page."""
+    """Find the problems of each page."""
     handler = functools.partial(Quiet, directory=str(site))
     problems: dict[str, list[str]] = {}
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -246,7 +249,7 @@ def inspect_site(site: Path, pages: list[Path], shots: Path | None) -> dict[str,
 
 
 def ready() -> Browser:
-    """A browser that reports what pages do."""
+    """Start a browser that reports events on pages."""
     browser = Browser()
     for domain in ("Page", "Runtime", "Log", "Network"):
         browser.call(f"{domain}.enable")

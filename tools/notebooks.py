@@ -1,8 +1,9 @@
-"""Notebooks: Python files in cells (`# %%`), executed into Markdown pages and .ipynb files.
+"""Notebooks: Python files divided into cells by `# %%`, converted to Markdown and .ipynb files.
 
-A cell that begins with `# %% [markdown]` is text, written as comments; any other is code. What code
-prints, and the value of its last line, stand below it on the page, as in Jupyter, which is not
-needed. `python -m tools.notebooks docs/notebooks/impatient.py` prints the page.
+A cell that begins with `# %% [markdown]` contains text, written as comments; any other cell
+contains code. The cells are executed. Below each code cell, the page shows the printed output and
+the value of the last line, as in Jupyter (which is not needed). `python -m tools.notebooks
+docs/notebooks/impatient.py` prints the page.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MARK = re.compile(r"^# %%(.*)\n", re.M)
 
 @dataclass(frozen=True)
 class Cell:
-    """A piece of a notebook: text, or code with the line of the file that it begins after."""
+    """A cell of a notebook: text or code, and the number of lines before it in the file."""
 
     kind: str  # "markdown" or "code"
     source: str
@@ -34,14 +35,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Output:
-    """What running a cell has shown: printed text, then the value of the last line."""
+    """The output of a cell: printed text, and the value of the last line."""
 
     text: str = ""
     html: str = ""
 
 
 def cells(text: str) -> list[Cell]:
-    """The cells of a file; what stands before the first mark is left out."""
+    """The cells of a file, without the lines before the first mark."""
     marks = list(MARK.finditer(text))
     found = []
     for mark, after in zip(marks, [*marks[1:], None], strict=True):
@@ -59,10 +60,10 @@ def _blank_lines(body: str) -> int:
 
 
 def execute(text: str, name: str) -> list[tuple[Cell, Output]]:
-    """Run all cells in order, in one scope; raises what they raise."""
+    """Run all cells in order, in one scope; errors in cells are raised."""
     scope: dict[str, Any] = {"__name__": "__notebook__"}
     lines = [line + "\n" for line in text.split("\n")]
-    linecache.cache[name] = (len(text), None, lines, name)  # for errors that quote the source
+    linecache.cache[name] = (len(text), None, lines, name)  # so that errors can quote the source
     devices = toile.config.read("jax_num_cpu_devices")
     try:
         return [(cell, _run(cell, name, scope)) for cell in cells(text)]
@@ -82,7 +83,7 @@ def _run(cell: Cell, name: str, scope: dict[str, Any]) -> Output:
         exec(compile(tree, name, "exec", dont_inherit=True), scope)
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), name, "eval"), scope)
-    # The text of an array is shorter than its table, and on a page nothing has to be unfolded.
+    # Arrays are shown as text, which is shorter than a table and needs no unfolding.
     has_html = hasattr(value, "_repr_html_") and not isinstance(value, toile.Array)
     html = value._repr_html_() if has_html else ""
     if value is not None and not html:
@@ -91,7 +92,7 @@ def _run(cell: Cell, name: str, scope: dict[str, Any]) -> Output:
 
 
 def markdown(executed: list[tuple[Cell, Output]]) -> str:
-    """The page."""
+    """The page as Markdown."""
     parts = []
     for cell, output in executed:
         parts.append(cell.source if cell.kind == "markdown" else f"```python\n{cell.source}\n```")

@@ -1,11 +1,11 @@
-"""Phrases that a technical writer would not use, wherever a person reads.
+"""Find phrases that a technical writer would not use, in all texts that users read.
 
-`python -m tools.plain_english [FILE ...]` looks for the phrases below in README.md, CHANGELOG.md,
-the documentation, the examples' pages, and in the docstrings and messages of toile and of the
-examples. It prints each with a plain replacement, and fails if there is one. It is part of
-`make lint`.
+`python -m tools.plain_english [FILE ...]` looks for the phrases listed below in README.md,
+CHANGELOG.md, the documentation, the examples' pages, and in the docstrings and messages of toile
+and of the examples. It prints each phrase that it finds with a plain replacement, and fails if it
+finds any. It is part of `make lint`.
 
-A list of phrases does not make good English. It keeps out the ones that an editor has removed.
+The list cannot ensure good English, but it prevents phrases that were removed from coming back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 PROSE = ("README.md", "CHANGELOG.md", "docs", "examples")
 CODE = ("toile", "examples", "docs/notebooks")
 
-# What is odd, and what to write. Spaces stand for any white space.
+# Odd phrases and their replacements. A space matches any white space.
 PHRASES = {
     r"\bwhoever\b": "a person who, anyone who",
     r"\bwhosoever\b|\bwhomever\b": "anyone who",
@@ -87,12 +87,12 @@ PHRASES = {
     r"\bpower cut\b": "power failure",
     r"\bbegin of\b": "start of",
 }
-# A message is a string of a call whose name says so.
+# A message is a string argument of a call to a function with such a name.
 MESSAGES = re.compile(r"(Error|Warning|warn|warning|info|error|fail|print|help|echo)$")
 
 
 class Finding(NamedTuple):
-    """An odd phrase at a line of a file."""
+    """An odd phrase in a line of a file."""
 
     path: Path
     line: int
@@ -109,7 +109,7 @@ _CODE = re.compile(r"`[^`\n]*`")
 
 
 def odd_phrases(text: str, path: Path = Path("text"), first: int = 1) -> list[Finding]:
-    """The odd phrases of a text, with code left out."""
+    """The odd phrases in a text, not counting code."""
     def blank(match: re.Match[str]) -> str:
         return re.sub(r"[^\n]", "_", match[0])
 
@@ -119,7 +119,7 @@ def odd_phrases(text: str, path: Path = Path("text"), first: int = 1) -> list[Fi
 
 
 def texts(source: str) -> Iterator[tuple[int, str]]:
-    """The docstrings and messages of Python code, with their first lines."""
+    """The docstrings and messages in Python code, with the numbers of their first lines."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case (ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef()) if (
@@ -134,7 +134,7 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
 
 
 def files() -> Iterator[Path]:
-    """The pages and modules that people read."""
+    """The pages and modules to check."""
     for name in PROSE:
         found = ROOT / name
         yield from [found] if found.is_file() else sorted(found.rglob("*.md"))
@@ -143,7 +143,7 @@ def files() -> Iterator[Path]:
 
 
 def findings(path: Path) -> list[Finding]:
-    """The odd phrases of a file."""
+    """The odd phrases in a file."""
     text = path.read_text()
     shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
     if path.suffix != ".py":
@@ -152,7 +152,7 @@ def findings(path: Path) -> list[Finding]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is found; 1 if anything is."""
+    """Print the odd phrases; return 1 if there are any."""
     found = [f for path in (map(Path, arguments) if arguments else files()) for f in findings(path)]
     print(*found, sep="\n" if found else "")
     if found:

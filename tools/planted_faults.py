@@ -1,9 +1,9 @@
-"""Whether the tests notice faults: small ones are planted in the sources, one at a time.
+"""Test the tests: plant small faults in the sources, one at a time, and check that a test fails.
 
-`python -m tools.planted_faults` copies the checkout to a temporary folder and, for each entry of
-planted_faults.toml, edits the copy, runs the tests of the part that was edited until one fails, and
-undoes the edit. A fault is *caught* where a test fails that passes without it, else *missed*: the
-tests have a gap. Nothing compiled is used again: each run begins with an empty cache of code.
+`python -m tools.planted_faults` copies the checkout to a temporary folder. For each entry in
+planted_faults.toml, it edits the copy, runs the tests of the edited part until one fails, and
+undoes the edit. A fault is *caught* if a test fails that passes without the fault. Otherwise, it is
+*missed*, so the tests have a gap. Each run starts with an empty cache of compiled code.
 
     --only NAME ...       these faults alone (parts of names are enough)
     --jobs N              so many copies at the same time
@@ -13,7 +13,7 @@ tests have a gap. Nothing compiled is used again: each run begins with an empty 
     --through COMMAND     start pytest with this command in front, such as "nice -n 10"
     --list                say where each fault would be planted, and run nothing
 
-Every edit must leave a library that can be imported: what breaks at once needs no test.
+After every edit, it must still be possible to import the library.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TABLE = Path(__file__).with_suffix(".toml")
 LEFT_OUT = (".*", "__pycache__", "*.egg-info", "site", "build", "dist", "runs")
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*?\])?)(?: - .*)?$", re.M)
 MODULES = "toile, toile.linen, toile.optim, toile.training, toile.random, toile.numpy, toile.lax"
-PASSED, NONE_RAN = 0, 5  # what pytest returns
+PASSED, NONE_RAN = 0, 5  # exit statuses of pytest
 CAUGHT, MISSED = "caught", "missed"
 
 
@@ -58,24 +58,25 @@ class Fault:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a fault: one word, and more about it."""
+    """The outcome for a fault: a short result, and details."""
 
     result: str
     more: str = ""
 
 
 class Misplaced(Exception):
-    """A fault that cannot be planted in a checkout, and why."""
+    """Raised if a fault cannot be planted in a checkout; the message gives the reason."""
 
 
 def faults(table: Path = TABLE) -> list[Fault]:
-    """The faults of a table."""
+    """Read the faults in a table."""
     found = tomllib.loads(table.read_text())["fault"]
     return [Fault(**{**each, "tests": tuple(each["tests"])}) for each in found]
 
 
 def place(fault: Fault, root: Path) -> Path:
-    """The file that has the text once: the one that is named, or the only one under toile/."""
+    """The file that contains the fault's text once: the named file or, if that fails, a file in
+    toile/."""
     named = root / fault.file
     if named.exists() and named.read_text().count(fault.old) == 1:
         return named
@@ -88,18 +89,18 @@ def place(fault: Fault, root: Path) -> Path:
 
 
 def edited(fault: Fault, path: Path) -> str:
-    """The text of a file with the fault; an error where that is no Python."""
+    """The text of a file with the fault; raises SyntaxError if the text is not valid Python."""
     text = path.read_text().replace(fault.old, fault.new)
     compile(text, str(path), "exec", dont_inherit=True)
     return text
 
 
 class Copy:
-    """A copy of a checkout that faults are planted in."""
+    """A copy of a checkout in which faults are planted."""
 
     def __init__(self, source: Path, folder: Path, through: list[str], precompiled: bool):
         self.root, self.folder, self.through = folder / "tree", folder, through
-        self.passes: dict[str, bool] = {}  # tests that were run without a fault
+        self.passes: dict[str, bool] = {}  # results of tests without a fault
         ignored = shutil.ignore_patterns(*LEFT_OUT)
         shutil.copytree(source, self.root, ignore=ignored, symlinks=True)
         if precompiled:
@@ -107,10 +108,11 @@ class Copy:
             subprocess.run([*through, *bytecode], cwd=self.root, check=True)
 
     def run(self, command: list[str], seconds: float) -> tuple[int | None, str]:
-        """What a command returns and prints, with no code compiled before; None: it took too long.
+        """Run a command with an empty code cache; return its status (None if it takes too long) and
+        output.
 
-        Files of bytecode are read but not written: they would not notice two edits of one length
-        in the same second."""
+        Bytecode files are read but not written, because Python does not recognize them as outdated
+        if two edits in the same second leave the length unchanged."""
         with tempfile.TemporaryDirectory(dir=self.folder) as cache:
             given = {"PYTHONPATH": str(self.root), "TOILE_CACHE_DIR": cache, "CI": "true",
                      "PYTHONDONTWRITEBYTECODE": "1"}
@@ -126,7 +128,7 @@ class Copy:
                 return None, ""
 
     def pytest(self, tests: tuple[str, ...], seconds: float) -> tuple[int | None, str]:
-        """Run tests up to the first that fails; "FILE -k NAME" are those of a file with a name."""
+        """Run tests until one fails; "FILE -k NAME" selects the tests in a file by name."""
         there = [t for t in tests if (self.root / re.split("::| ", t)[0]).exists()]
         some = [shlex.split(t) for t in there if " -k " in t]
         whole = [t for t in there if " -k " not in t]
@@ -139,7 +141,7 @@ class Copy:
         return code, output
 
     def passes_without(self, test: str, seconds: float) -> bool:
-        """Whether a test passes in the copy as it is."""
+        """Whether a test passes in the copy without a fault."""
         if test not in self.passes:
             self.passes[test] = self.pytest((test,), seconds)[0] == PASSED
         return self.passes[test]
@@ -175,7 +177,7 @@ class Copy:
 
 def try_all(chosen: list[Fault], source: Path, jobs: int, tests: tuple[str, ...] | None,
             seconds: float, through: list[str]) -> dict[str, Outcome]:
-    """Try faults in copies of a checkout, and print what becomes of each."""
+    """Try faults in copies of a checkout, and print the outcome of each."""
     found: dict[str, Outcome] = {}
     printing = threading.Lock()
     with tempfile.TemporaryDirectory(prefix="planted-faults-") as folder:
@@ -225,7 +227,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _show(chosen: list[Fault], root: Path) -> int:
-    """Say where faults would be planted."""
+    """Print where faults would be planted."""
     wrong = 0
     for fault in chosen:
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tools.api_coverage import NAMESPACES, join
 
-# Namespaces that JAX does not have; those that do not exist yet are left out.
+# Namespaces that JAX does not have. Entries that do not exist are ignored.
 OWN = (
     *("configurations", "core", "core.nn", "cursor", "experimental.layout"),
     *("experimental.shard_map", "inspection", "io", "jax_utils", "linen", "linen.partitioning"),
@@ -28,7 +28,7 @@ OWN = (
 
 
 def public_list(module: types.ModuleType) -> list[str]:
-    """A module's `__all__`, or what is its own and has a name without an underscore in front."""
+    """A module's `__all__` or, if it has none, the toile objects in it whose names are public."""
     names = getattr(module, "__all__", None) or [
         name for name, value in vars(module).items()
         if not name.startswith("_") and type(value).__name__ != "_Feature" and is_ours(value)
@@ -37,25 +37,25 @@ def public_list(module: types.ModuleType) -> list[str]:
 
 
 def is_ours(value: Any) -> bool:
-    """Whether something is toile's: what typing, NumPy and others define is not."""
+    """Whether a value is defined by toile, and not by another package such as NumPy."""
     return str(getattr(value, "__module__", "toile")).partition(".")[0] == "toile"
 
 
 def can_be_called(value: Any) -> bool:
-    """Whether something is a function or class of toile's, or an object of such a class."""
+    """Whether a value is a function or class of toile, or a callable object of such a class."""
     made_here = isinstance(value, (type, types.FunctionType)) or is_ours(type(value))
     return callable(value) and is_ours(value) and made_here
 
 
 def is_alias(value: Any) -> bool:
-    """Whether something is a class of another package or a type such as `tuple[int, ...]`."""
+    """Whether a value is a class of another package or a type such as `tuple[int, ...]`."""
     if isinstance(value, type):
         return not is_ours(value) or isinstance(value, types.GenericAlias)
     return getattr(value, "__origin__", None) is not None
 
 
 def own_docstring(value: Any) -> str:
-    """The docstring written for `value` itself: not that of its type or of another package."""
+    """The docstring written for `value` itself, not that of its type or of another package."""
     if is_alias(value):
         return ""
     doc = getattr(value, "__doc__", None)
@@ -69,7 +69,7 @@ def own_docstring(value: Any) -> str:
 
 
 def exists(namespace: str) -> bool:
-    """Whether toile has that module (one that only explains its absence is left out)."""
+    """Whether toile has a module; False for modules that only explain why they do not exist."""
     try:
         importlib.import_module(namespace)
     except (ImportError, NotImplementedError):
@@ -78,5 +78,5 @@ def exists(namespace: str) -> bool:
 
 
 def namespaces() -> list[str]:
-    """The namespaces that have a page."""
+    """The namespaces with a page in the reference."""
     return [n for n in sorted(join("toile", n) for n in (*NAMESPACES, *OWN)) if exists(n)]

@@ -1,9 +1,9 @@
-"""Publish the documentation of several versions beside each other, with a switch between them.
+"""Publish the documentation of several versions, with a menu for switching between them.
 
-`python -m tools.site_versions FOLDER` builds this checkout into FOLDER/VERSION and lists all
-versions in FOLDER/versions.json, which the switch of every page reads; FOLDER/index.html leads to
-the latest release. FOLDER is a static site: any web server can serve it. Pages that were published
-earlier are not built again, and their switch shows later versions too.
+`python -m tools.site_versions FOLDER` builds the documentation of this checkout in FOLDER/VERSION
+and lists all versions in FOLDER/versions.json, which the menu on every page reads.
+FOLDER/index.html redirects to the latest release. FOLDER is a static site that any web server can
+serve. Pages that were published earlier are not rebuilt, but their menus also show later versions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).parents[1]
-VERSION, ADDRESS = "TOILE_DOCS_VERSION", "TOILE_DOCS_ADDRESS"  # how a build is told
+VERSION, ADDRESS = "TOILE_DOCS_VERSION", "TOILE_DOCS_ADDRESS"  # environment variables for the build
 LATEST = "latest"
 REDIRECT = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>toile</title>
@@ -41,14 +41,14 @@ def own_version() -> str:
 
 
 def checked(version: str) -> str:
-    """A version that can be the name of a folder and a part of an address."""
+    """Return a version, after checking that it can be a folder name and part of an address."""
     if not re.fullmatch(r"\w[\w.+-]*", version, re.A):
         raise ValueError(f"site_versions: needed a version such as 0.2.0 or dev, got {version!r}")
     return version
 
 
 def order(version: str) -> tuple[bool, Version, str]:
-    """Sorts releases after names such as "dev", and later releases after earlier ones."""
+    """Sort key: releases come after names such as "dev", and later releases after earlier ones."""
     try:
         number = Version(version)
     except InvalidVersion:
@@ -63,7 +63,7 @@ def published(folder: Path) -> list[str]:
 
 
 def write_index(folder: Path) -> list[str]:
-    """List the versions in a folder for their switches, and lead its first page to the latest."""
+    """Write the list of versions, and a start page that redirects to the latest release."""
     versions = published(folder)
     if not versions:
         raise ValueError(f"site_versions: needed a published version, found none in {folder}")
@@ -75,14 +75,14 @@ def write_index(folder: Path) -> list[str]:
 
 
 def publish(folder: Path, version: str, address: str = "", config: Path | None = None) -> list[str]:
-    """Build the documentation as one more version; a version of the same name is replaced.
+    """Build the documentation as a new version; a version with the same name is replaced.
 
     Args:
-        folder: the site that holds all versions.
+        folder: folder of the site, which contains all versions.
         version: name of the version.
-        address: where the site will be, such as https://example.org/toile; needed to stay on the
-            same page when another version is chosen.
-        config: MkDocs' file; None for that of the project.
+        address: future address of the site, such as https://example.org/toile. Without it, choosing
+            another version opens that version's home page.
+        config: MkDocs' configuration file; None for the project's own.
 
     Returns:
         All versions, latest release first.
@@ -100,9 +100,10 @@ def publish(folder: Path, version: str, address: str = "", config: Path | None =
 
 
 def on_config(config: Any) -> Any:
-    """MkDocs' hook: give the pages a switch if they are built as one of several versions."""
+    """Hook for MkDocs: add the menu of versions if the build is for `site_versions`."""
     if version := os.environ.get(VERSION):
-        # The theme's switch, which reads ../versions.json; "mike" is the name of that layout.
+        # The theme's menu, which reads ../versions.json; "mike" is the theme's name for this
+        # layout.
         config.extra["version"] = {"provider": "mike", "default": LATEST}
         if address := os.environ.get(ADDRESS):
             config.site_url = f"{address.rstrip('/')}/{version}/"
@@ -115,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--version", default=own_version(), help="default: that of setup.cfg")
     parser.add_argument("--address", default="", help="where the site will be")
     parser.add_argument("--list", action="store_true",
-                        help="build nothing, list the versions that are there")  # fmt: skip
+                        help="build nothing, only list the existing versions")  # fmt: skip
     given = parser.parse_args(arguments)
     try:
         versions = (write_index(given.folder) if given.list else

@@ -2,17 +2,18 @@
 
 `python -m tools.structure` is part of `make lint`.
 
-These are counted or compared with the tables below, and each finding says what to do:
+The following are counted or compared with the tables below, and each finding says what to do:
 
-* class tests: code behind the operations that tests which operation it has, by class or name. An
-  operation contains its own rules (docs/design/house.md); a test by class would have to be
-  extended for each new operation.
-* module names: a name that several modules share, or that a module of the standard library has.
-* imports inside functions, and names of modules in strings, which renaming a module misses.
-* hooks: slots of the engine that a higher layer fills.
-* `# type: ignore`.
+* class tests: code outside the folders of operations that checks the class or the name of an
+  operation. An operation contains its own rules (docs/design/house.md); a check of classes would
+  have to be extended for each new operation.
+* module names: names that several modules share, or that modules of the standard library have.
+* imports inside functions, and names of modules in strings, which are easily missed when a module
+  is renamed.
+* hooks: slots of the engine that higher layers fill.
+* `# type: ignore` comments.
 
-Limits are what there is today. Lower them when there is less; there is never a reason to raise one.
+The limits are the current numbers. Lower a limit when the number decreases, and never raise it.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ MOST_CLASS_TESTS = 4
 MOST_HOOKS = 2
 MOST_TYPE_IGNORES = 19
 
-# Where operations are defined, and the folders that should not ask which one they have.
+# The folders that define operations, and the folders that should not check for a certain one.
 OPERATIONS = ("primitives", "control")
 DOWNSTREAM = ("compiler", "kernels", "targets", "platforms", "disk", "staging", "parallel",
               "inspection", "experimental", "api")
 
-# Names that several modules have, by the reason why.
+# Names that several modules share, by reason.
 SHARED_NAMES = {
     "the same subject on several levels: operations, their NumPy, the public faces, kernels": """
         _operands arrays attention bits callbacks collectives comparisons complexes contraction
@@ -62,96 +63,96 @@ SHARED_NAMES = {
 # Names of modules of the standard library, and why a module of toile has one.
 STANDARD_NAMES = {
     "copy": "kernels/copy is the family of kernels that copy",
-    "importlib": "toile.compat.faces has one that stands for it",
+    "importlib": "toile.compat.faces has a replacement for it",
     "io": "flax.io",
     "random": "jax.random, and its operations",
     "signal": "jax.scipy.signal",
     "struct": "flax.struct",
-    "trace": "engine/trace.py has the traces, which JAX calls so",
+    "trace": "engine/trace.py defines traces, as JAX calls them",
     "types": "jax._src.state.types",
     "typing": "jax.typing and flax.typing",
-    "unittest": "toile.compat.faces has one that stands for it",
+    "unittest": "toile.compat.faces has a replacement for it",
 }
 
-# Files with imports inside of functions, and why. `toile.engine.lazy` is the way to load a part of
-# toile when it is first used.
+# Files with imports inside functions, and the reasons. To load a part of toile when it is first
+# used, use `toile.engine.lazy` instead.
 LATE_IMPORTS = {
     "api/callbacks.py": "logging is loaded when a callback fails",
     "api/programs.py": "programs over a mesh are loaded when there is one",
     "api/stepping.py": "pdb is loaded when it is used",
     "command/explanations.py": "it imports the file that the user names",
-    "compat/__init__.py": "names of other modules are loaded when they are asked for",
+    "compat/__init__.py": "names of other modules are loaded when they are first used",
     "compat/faces/absl/flags.py": "absl is optional",
     "compat/faces/flax/__init__.py": "the installed flax.nnx is loaded when it is used",
-    "compat/faces/importlib/__init__.py": "it stands for import_module",
+    "compat/faces/importlib/__init__.py": "it replaces import_module",
     "debug.py": "rich and matplotlib are optional",
     "displays/notebook.py": "IPython is optional",
     "disk/plan_schema.py": "the module of a class that a plan on disk names",
     "distributed/rendezvous.py": "mpi4py is optional",
-    "doctor.py": "what it is to find out is whether these can be imported",
+    "doctor.py": "it checks whether these packages can be imported",
     "engine/absl_flags.py": "absl is optional",
     "engine/dtypes.py": "jnp.float32(x) is toile.numpy's asarray",
     "engine/suggestions.py": "difflib is loaded for an error",
-    "engine/treedefs.py": "the two need each other; only pickles need the other",
+    "engine/treedefs.py": "the two modules import each other; only pickles need the other module",
     "interop/lookup.py": "faces are modules that are loaded by name",
     "interop/process.py": "faces are modules that are loaded by name",
     "interop/redirect.py": "faces are modules that are loaded by name",
     "io.py": "tensorflow is optional",
     "kernels/contraction/gpu_tensor_cores.py": "CuPy is optional",
     "kernels/families.py": "a family's kernels are loaded when an operation needs them",
-    "linen/advice.py": "the two need each other; only errors need the other",
+    "linen/advice.py": "the two modules import each other; only errors need the other module",
     "linen/fingerprints.py": "serialization is loaded when something is saved",
     "linen/module.py": "HTML is made in notebooks only",
-    "linen/module_summaries.py": "the two need each other, and tables are rare",
+    "linen/module_summaries.py": "the two modules import each other, and tables are rare",
     "linen/summary.py": "rich is slow to load, and tables are rare",
     "numpy/array_methods.py": "HTML is made in notebooks only",
-    "parallel/placement.py": "what divides programs is loaded when there is a mesh",
-    "platforms/cpu/compilation.py": "the compiler is loaded for programs that no disk has",
-    "platforms/cpu/cpus.py": "the way out of compiled code is loaded when calls repeat",
-    "platforms/gpu/late.py": "the GPU's parts are loaded where there is one",
-    "platforms/gpu/execution.py": "the verifier is loaded when plans are to be verified",
-    "platforms/gpu/plans_on_disk.py": "the compiler is loaded for programs that no disk has",
+    "parallel/placement.py": "the code that divides programs is loaded when there is a mesh",
+    "platforms/cpu/compilation.py": "the compiler is loaded for programs that are not on disk",
+    "platforms/cpu/cpus.py": "the fast path for calls is loaded when calls repeat",
+    "platforms/gpu/late.py": "the modules for GPUs are loaded if there is a GPU",
+    "platforms/gpu/execution.py": "the verifier is loaded when plans are verified",
+    "platforms/gpu/plans_on_disk.py": "the compiler is loaded for programs that are not on disk",
     "platforms/gpu/warm_up.py": "CuPy is optional",
     "primitives/arrays/gather_arrays.py": "SciPy is slow to load",
     "primitives/arrays/lapack.py": "SciPy is slow to load",
     "primitives/arrays/scipy_extensions.py": "SciPy is slow to load",
-    "random/_arguments.py": "llvmlite is slow to load, and only float16 asks it",
+    "random/_arguments.py": "llvmlite is slow to load, and only float16 needs it",
     "primitives/arrays/special.py": "SciPy is slow to load",
-    "primitives/bits.py": "the two need each other",
+    "primitives/bits.py": "the two modules import each other",
     "scipy/signal/_spectral.py": "SciPy is slow to load",
-    "staging/causes.py": "logging is loaded when a cause is to be told",
+    "staging/causes.py": "logging is loaded when a cause is logged",
     "targets/cuda/cublas.py": "CuPy is optional",
     "targets/cuda/cudnn.py": "CuPy and cuDNN's frontend are optional",
     "targets/cuda/presence.py": "CuPy is optional, and slow to load",
     "targets/cuda/modules.py": "CuPy is optional, and threads are started when several texts wait",
-    "targets/llvm/native.py": "LLVM is loaded for the first text that no disk has",
+    "targets/llvm/native.py": "LLVM is loaded for the first kernel that is not on disk",
     "training/config_flags.py": "absl and ml_collections are optional",
     "training/curves.py": "matplotlib is optional",
     "training/datasets.py": "tensorflow_datasets is optional",
     "training/image_folders.py": "Pillow is optional",
-    "training/progress.py": "rich is slow to load, and a bar is drawn in one way",
+    "training/progress.py": "rich is slow to load, and only one kind of bar is drawn",
     "training/text.py": "sentencepiece is optional",
     "training/train_state.py": "HTML is made in notebooks only",
 }
 LATE_LOADING = "engine/lazy.py"
 
-# Slots of the engine that are filled from outside, and what for. Goal: three.
+# Slots of the engine that are filled by other layers, and their purpose.
 HOOKS = {
     "toile.engine.platform_registry.registry.add": "kinds of devices",
     "toile.engine.sharded.placing.fill": "how results are divided over a mesh",
 }
-# What blocks of code set and set back, which is no hook: where tracing is, and on which device.
+# State that is set for a block of code and then restored; it is not counted as a hook.
 CONTEXTS = ("toile.engine.trace.state", "toile.engine.exchange.slot",
             "toile.engine.platform_registry.host", "toile.engine.config.flags")
 
-FILLING = ("add", "fill")  # methods that give a slot its content
+FILLING = ("add", "fill")  # methods that fill a slot
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file under toile/, read when it is needed: most checks look at few files."""
+    """A file under toile/, which is parsed only when needed, because most checks use few files."""
 
     place: str  # "compiler/pipeline.py"
     text: str
@@ -170,7 +171,7 @@ class Source:
 
 
 class Finding(NamedTuple):
-    """A place, and what is there."""
+    """A location in a file, and a description of the problem."""
 
     place: str
     line: int
@@ -191,7 +192,7 @@ def sources(root: Path = ROOT) -> list[Source]:
 
 
 def operation_classes(files: Iterable[Source]) -> set[str]:
-    """The subclasses of Operation that the folders of operations define, and tables of them."""
+    """The subclasses of Operation in the folders of operations, and tables of such classes."""
     files = [f for f in files if f.folder in OPERATIONS]
     bases: dict[str, set[str]] = {}
     made: set[str] = set()
@@ -204,7 +205,7 @@ def operation_classes(files: Iterable[Source]) -> set[str]:
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 name, value = node.targets[0].id, node.value
                 if isinstance(value, ast.Call) and name[:1].isupper():
-                    if _last_name(value.func) in functions:  # a class that a function makes
+                    if _last_name(value.func) in functions:  # a class that a function creates
                         made.add(name)
                 elif isinstance(value, (ast.Tuple, ast.Set, ast.List)):
                     tables[name] = {_last_name(x) for x in value.elts}
@@ -222,11 +223,11 @@ def _last_name(node: ast.AST) -> str:
 
 
 def class_tests(files: Iterable[Source]) -> list[Finding]:
-    """Where code behind the operations names a class other than to make an operation.
+    """Find code outside the folders of operations that checks the class of an operation.
 
-    That is in isinstance, in comparisons and patterns, and in tables; comparisons of `op.name` are
-    the same question. Annotations, base classes, assertions and typing.cast do not choose between
-    operations, and do not count."""
+    Classes in isinstance, comparisons, patterns and tables are reported, and so are comparisons of
+    `op.name`. Creating an operation is allowed. Annotations, base classes, assertions and
+    typing.cast are allowed too, because they do not choose between operations."""
     files = list(files)
     classes = operation_classes(files)
     found: list[Finding] = []
@@ -249,7 +250,7 @@ def class_tests(files: Iterable[Source]) -> list[Finding]:
 
 
 def _asks_by_name(node: ast.Compare) -> str | None:
-    """`op.name == "argmax"` or `e.op.name in NAMES`, as text."""
+    """A comparison such as `op.name == "argmax"` as text; None for other nodes."""
     left, right = node.left, node.comparators[0]
     of_operation = isinstance(left, ast.Attribute) and left.attr == "name" and (
         _last_name(left.value) == "op")
@@ -258,7 +259,7 @@ def _asks_by_name(node: ast.Compare) -> str | None:
 
 
 def _imported_classes(file: Source, classes: set[str]) -> tuple[dict[str, str], set[str]]:
-    """The names that a file has for operations' classes, and for modules that have them."""
+    """The names in a file for operations' classes, and for modules that define such classes."""
     names: dict[str, str] = {}
     modules: set[str] = set()
     homes = tuple(f"toile.{folder}" for folder in OPERATIONS)
@@ -273,13 +274,13 @@ def _imported_classes(file: Source, classes: set[str]) -> tuple[dict[str, str], 
 
 
 def _without_choice(file: Source) -> Iterator[int]:
-    """The nodes (by id) that may name a class without asking for it."""
+    """The ids of nodes that may contain the name of a class, because they do not check it."""
     for node in file.nodes:
         parts: list[ast.AST | None] = []
         if isinstance(node, ast.Call):
             if _last_name(node.func) == "cast":
                 parts += node.args[:1]
-            yield id(node.func)  # it is made
+            yield id(node.func)  # an operation is created
         elif isinstance(node, ast.Assert):
             parts.append(node.test)
         elif isinstance(node, ast.ClassDef):
@@ -294,7 +295,7 @@ def _without_choice(file: Source) -> Iterator[int]:
 
 
 def module_names(files: Iterable[Source]) -> dict[str, list[str]]:
-    """The modules and packages of each name."""
+    """The modules and packages with each name."""
     found: dict[str, list[str]] = collections.defaultdict(list)
     for f in files:
         path = Path(f.place)
@@ -306,7 +307,7 @@ def module_names(files: Iterable[Source]) -> dict[str, list[str]]:
 
 
 def unlisted_names(names: dict[str, list[str]]) -> list[str]:
-    """Names that several modules have without a reason, or that hide one of Python's own."""
+    """Names in no table that several modules share or that a module of the standard library has."""
     listed = {n for text in SHARED_NAMES.values() for n in text.split()}
     found = [f"{name}: {', '.join(places)}" for name, places in sorted(names.items())
              if len(places) > 1 and name not in listed]
@@ -319,7 +320,7 @@ def unlisted_names(names: dict[str, list[str]]) -> list[str]:
 
 
 def late_imports(files: Iterable[Source]) -> list[Finding]:
-    """Imports inside of functions, importlib.import_module among them."""
+    """Imports inside functions, including calls to importlib.import_module."""
     found = set()
     for f in files:
         if not _MAY_IMPORT_LATE.search(f.text):
@@ -338,7 +339,7 @@ _MAY_IMPORT_LATE = re.compile(r"import_module|^[ \t]+(import|from)\s|[:;] *(impo
 
 
 def wrong_modules(files: Iterable[Source]) -> list[Finding]:
-    """Strings given to import_module or sys.modules that are no modules of toile."""
+    """Strings passed to import_module or sys.modules that do not name a module of toile."""
     files = list(files)
     there = {"toile"} | {parent for f in files for parent in _dotted(f.place)}
     found = []
@@ -353,13 +354,13 @@ def wrong_modules(files: Iterable[Source]) -> list[Finding]:
 
 
 def _dotted(place: str) -> Iterator[str]:
-    """The module of a file, and the packages that it is in."""
+    """The module name of a file, and its packages."""
     parts = ["toile", *Path(place).with_suffix("").parts]
     return (".".join(parts[:n]) for n in range(1, len(parts) + 1))
 
 
 def _module_in_string(node: ast.AST) -> str:
-    """The module that a call names; of a name that is put together, the package."""
+    """The name of the module in a call; for a name that is computed, the package."""
     if not isinstance(node, ast.Call) or not node.args:
         return ""
     if _last_name(node.func) != "import_module" and ast.unparse(node.func) != "sys.modules.get":
@@ -376,7 +377,7 @@ def _module_in_string(node: ast.AST) -> str:
 
 
 def hooks(files: Iterable[Source]) -> dict[str, list[Finding]]:
-    """The attributes of things of the engine that other layers assign, and where."""
+    """The attributes of engine objects that other layers assign, with the places."""
     found: dict[str, list[Finding]] = collections.defaultdict(list)
     for f in files:
         if f.folder == "engine" or "toile.engine" not in f.text:
@@ -392,7 +393,7 @@ def hooks(files: Iterable[Source]) -> dict[str, list[Finding]]:
 
 
 def _of_the_engine(file: Source) -> dict[str, str]:
-    """What a file imports from the engine: its name there, and in full."""
+    """The imports from the engine in a file: the local name and the full name of each."""
     found = {}
     for node in file.nodes:
         module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
@@ -402,7 +403,7 @@ def _of_the_engine(file: Source) -> dict[str, str]:
 
 
 def _targets(file: Source) -> Iterator[ast.Attribute]:
-    """The attributes that assignments and setattr give a value, and methods that fill a slot."""
+    """The attributes that are set by assignments and setattr, and the methods that fill a slot."""
     waiting: list[ast.AST] = []
     for node in file.nodes:
         if isinstance(node, ast.Assign):
@@ -428,14 +429,14 @@ def _targets(file: Source) -> Iterator[ast.Attribute]:
 
 
 def type_ignores(files: Iterable[Source]) -> list[Finding]:
-    """Lines that mypy is not to look at."""
+    """Lines that mypy ignores."""
     pattern = re.compile(r"#\s*type:\s*ignore")
     return [Finding(f.place, number, line.strip()) for f in files
             for number, line in enumerate(f.text.splitlines(), 1) if pattern.search(line)]
 
 
 class Check(NamedTuple):
-    """What one check found: a line that sums it up, what is wrong, entries that nothing needs."""
+    """The result of a check: a summary in one line, the problems, and unnecessary table entries."""
 
     summary: str
     problems: list[str]
@@ -487,7 +488,7 @@ def _check_hooks(files: list[Source]) -> Check:
 
 
 def checks(files: list[Source]) -> list[Check]:
-    """All checks."""
+    """Run all checks."""
     return [
         _counted("class tests behind the operations", class_tests(files), MOST_CLASS_TESTS,
                  "give the operation a method or an attribute with a default by family, and ask "

@@ -1,4 +1,4 @@
-"""`python -m tools.plan_snapshots`: see the package."""
+"""The command `python -m tools.plan_snapshots`; see the docstring of the package."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LEAST = 300  # programs that make a comparison worth something
-SHOWN = 40  # lines of a difference
+LEAST = 300  # minimum number of programs in a comparison
+SHOWN = 40 # maximum number of lines shown for a difference
 
 
 def write_part(folder: Path, part: str) -> int:
-    """Write the plans of one part; how many programs it has."""
+    """Write the plans of one part, and return its number of programs."""
     from tools.plan_snapshots import programs, text
 
     found = list(programs.PARTS[part]())
@@ -38,7 +38,7 @@ def parts_of(checkout: Path) -> list[str]:
 
 
 def write(folder: Path, checkout: Path, jobs: int) -> int:
-    """Write the plans of all programs as a checkout makes them; how many they are."""
+    """Write a checkout's plans of all programs, and return the number of programs."""
     for name in ("cpu", "gpu", "kernels"):
         (folder / name).mkdir(parents=True, exist_ok=True)
         if any((folder / name).iterdir()):
@@ -53,7 +53,7 @@ def write(folder: Path, checkout: Path, jobs: int) -> int:
 
 
 def _run(checkout: Path, arguments: list[str]) -> str:
-    """What Python prints in a checkout, where plans are made anew."""
+    """Run Python in a checkout without cached plans, and return the output."""
     env = {**os.environ, "PYTHONPATH": str(checkout), "TOILE_PLATFORM": "cpu", "TOILE_PLANS": "off",
            "TOILE_OPTIMIZE": "0", "PYTHONHASHSEED": "0", "TOILE_NUM_THREADS": "4"}
     env.pop("TOILE_DEBUG", None)
@@ -65,7 +65,7 @@ def _run(checkout: Path, arguments: list[str]) -> str:
 
 
 def compare(old: Path, new: Path) -> int:
-    """Print what differs between two folders; how many files do."""
+    """Print the differences between two folders, and return the number of files that differ."""
     names = [{str(p.relative_to(f)) for p in f.rglob("*.*")} for f in (old, new)]
     differ = sorted(n for n in names[0] & names[1]
                     if (old / n).read_bytes() != (new / n).read_bytes())
@@ -90,7 +90,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, help, arguments in (
         ("write", "write the plans of this checkout", ["folder"]),
-        ("part", "write those of one part", ["folder", "name"]),
+        ("part", "write the plans of one part", ["folder", "name"]),
         ("compare", "show what differs between two folders", ["old", "new"]),
         ("against", "compare the plans of this checkout with those of another", ["checkout"]),
     ):

@@ -1,7 +1,7 @@
-"""The programs: training steps, examples, whole programs as users write them, generated ones.
+"""The programs: training steps, examples, whole programs as users write them, and generated ones.
 
-Programs are traced, or noted as they are compiled while something runs. Each part is made in a
-process of its own.
+Programs are obtained by tracing a function, or by recording what is compiled while code runs. Each
+part is created in a separate process.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from toile.platforms.cpu import new_plans as making
 
 Named = Iterator[tuple[str, Program]]
 GENERATED = 160
-SEED = 20261117  # of the generated programs: others would be no comparison
+SEED = 20261117  # seed for the generated programs
 
 
 def training() -> Named:
-    """The training steps of the CPU's and the GPU's tables."""
+    """The training steps in the benchmark tables for CPU and GPU."""
     for spec in cpu_rows.TRAINING:
         yield _name(f"train {spec}"), _step(spec)
-    # Older checkouts have another name for it.
+    # The name is different in older checkouts.
     default = "default_device" if hasattr(attention, "default_device") else "default_gpu"
     for spec, *_ in gpu.TRAINING:
         with mock.patch.object(attention, default, lambda: "a GPU"):
@@ -55,7 +55,7 @@ def _step(spec: str) -> Program:
 
 
 def generated() -> Named:
-    """Programs that are drawn at random, the same each time."""
+    """Randomly generated programs; they are the same in every run."""
     from tests.generated.draw import draw
     from tests.generated.running import arguments, function, names_of
 
@@ -65,13 +65,13 @@ def generated() -> Named:
         with toile.enable_x64(drawn.x64):
             try:
                 traced = toile.make_jaxpr(function(drawn, names))(*arguments(drawn))
-            except Exception:  # a program may be an error
+            except Exception:  # not every generated program is valid
                 continue
         yield f"generated-{index:03}", traced.program
 
 
 def whole() -> Named:
-    """What is compiled while whole programs run."""
+    """The Programs that are compiled while whole programs run."""
     from tests.whole_programs.recording import PROGRAMS, answer
 
     for f in PROGRAMS:
@@ -79,7 +79,7 @@ def whole() -> Named:
 
 
 def example(run: Run | Script) -> Named:
-    """What is compiled in the first steps of an example."""
+    """The Programs that are compiled in the first steps of an example."""
     with tempfile.TemporaryDirectory() as folder:
         command = run.command(1)[1:]  # without the interpreter: -m MODULE FLAG ...
         flags = [f"--workdir={folder}" if x.startswith("--workdir=") else x for x in command[2:]]
@@ -96,7 +96,7 @@ def _main(module: str) -> None:
 
 
 def _compiled(name: str, run: Callable[[], Any]) -> Named:
-    """The Programs that are compiled while something runs, each structure once."""
+    """The Programs that are compiled while `run` is executed, each structure once."""
     found: dict[str, Program] = {}
     plan = making.planned
 
@@ -111,7 +111,7 @@ def _compiled(name: str, run: Callable[[], Any]) -> Named:
 
 
 def _name(text: str) -> str:
-    """A name for a file."""
+    """Convert a text to a file name."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
 
 

@@ -1,4 +1,4 @@
-"""Plans as text: what is run in which order, on which buffers, and where those lie."""
+"""Plans as text: the commands in order, their buffers, and the locations of the buffers."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from toile.platforms.gpu.steps import CallStep
 from toile.platforms.gpu.target import TARGET
 from toile.targets.llvm import native
 
-THREADS = 4  # that CPU plans are made for, whatever the machine has
-UNNAMED = {"origin", "equation", "source", "program"}  # fields that say where a step came from
+THREADS = 4  # number of threads in CPU plans, independent of the machine
+UNNAMED = {"origin", "equation", "source", "program"}  # fields that describe the origin of a step
 
 
 class Texts:
-    """Kernels by a digest of their text."""
+    """The texts of kernels by file name, which is a digest of the text."""
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
 
     def name(self, text: str, ending: str) -> str:
-        """The name of the file that has a kernel's text."""
+        """The name of the file that contains a kernel's text."""
         name = hashlib.sha256(text.encode()).hexdigest()[:16] + ending
         self.found[name] = text
         return name
 
 
 def without_compiling() -> None:
-    """Let executables for the CPU be made, but not compiled."""
+    """Make it possible to create executables for the CPU without compiling their kernels."""
     native.begin = lambda text: None
     native.functions = lambda texts: [0] * len(texts)
     Executable.__init__ = lambda self, program, image, *rest: setattr(self, "image", image)
@@ -75,7 +75,7 @@ def cpu_text(program: Program, texts: Texts) -> str:
 
 
 def _commands(commands: Sequence[Any], words: list[int], depth: int) -> Iterator[str]:
-    """Commands, one a line, bodies of loops indented."""
+    """Commands, one per line; bodies of loops are indented."""
     pad = "  " * depth
     for name, *rest in commands:
         if name == "region":
@@ -94,7 +94,7 @@ def _commands(commands: Sequence[Any], words: list[int], depth: int) -> Iterator
 
 
 def _bodies(x: Any) -> list[Any]:
-    """The lists of commands that a part of a command is or has."""
+    """The lists of commands in a part of a command."""
     if not isinstance(x, list) or not x:
         return []
     if isinstance(x[0], tuple):
@@ -113,7 +113,7 @@ def gpu_text(program: Program, texts: Texts) -> str:
 
 
 class _GpuText:
-    """Numbers buffers in the order in which steps name them."""
+    """Writes a GPU plan as text; buffers are numbered in the order in which steps use them."""
 
     def __init__(self, plan: Any, texts: Texts):
         self.plan, self.texts = plan, texts
@@ -172,7 +172,8 @@ class _GpuText:
         return self.numbers[id(x)]
 
     def _set(self, buffers: Iterable[Any]) -> list[str]:
-        """Buffers of a set in the order in which steps name them; others have no number yet."""
+        """The numbers of the buffers in a set, in order, and the types of buffers without a
+        number."""
         known = [b for b in buffers if id(getattr(b, "buffer", b)) in self.numbers]
         parts = sorted((self.buffer(getattr(b, "buffer", b)), isinstance(b, Part)) for b in known)
         more = sorted(type(b).__name__ for b in buffers
@@ -180,7 +181,7 @@ class _GpuText:
         return [f"{n}{' part' * part}" for n, part in parts] + more
 
     def value(self, x: Any) -> str:
-        """Anything that steps consist of."""
+        """Any part of a step as text."""
         match x:
             case Ref():
                 return f"@{self.buffer(x.buffer)}+{x.offset}"
