@@ -1,7 +1,7 @@
-"""Run the examples with the recipes of their READMEs, and print their results.
+"""Run the examples with the recipes in their READMEs, and print the results.
 
-`python -m examples` runs all of them, `python -m examples vae graph` only these two. `--steps=N`
-stops each run after N steps. Runs are kept in `runs/` and resumed from there.
+`python -m examples` runs all examples, and `python -m examples vae graph` runs only these two.
+`--steps=N` stops each run after N steps. Runs are stored in `runs/` and can be resumed.
 """
 
 import json
@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Run:
-    """One row of the table: what to run, and the result it must reach."""
+    """One row of the table: a training run, and the result that it must reach."""
 
     example: str
     config: str = "tiny"
     metric: str = "eval_accuracy"
     reach: float | None = None
-    at_most: bool = False  # whether lower is better
+    at_most: bool = False  # whether lower values are better
     flags: tuple[str, ...] = ()
     steps: str = "num_steps"  # the config field with the length of the run
     title: str = ""

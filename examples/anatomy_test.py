@@ -1,4 +1,4 @@
-"""Every example has the same parts, a loop short enough to read, and a row in the table."""
+"""Tests that all examples have the same parts, short training loops, and rows in the table."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The autograd classics: both learn, in a few steps."""
+"""Tests that both autograd classics learn in a few steps."""
 
 import numpy as np
 import pytest

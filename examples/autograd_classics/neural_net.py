@@ -12,7 +12,7 @@ CLASSES = 3
 
 
 def spirals(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return points [count, 2] on three intertwined spiral arms, and the arm of each point."""
+    """Return points [count, 2] on three spiral arms, and the number of each point's arm."""
     rng = np.random.default_rng(seed)
     arm = rng.integers(CLASSES, size=count)
     along = rng.uniform(0.1, 1.0, count)

@@ -15,7 +15,7 @@ NUMBERS = np.searchsorted(LETTERS, list(TEXT))  # the letters are sorted
 
 
 def init(hidden: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Create the weights (letter to state, state to state, state to letter) and biases."""
+    """Create the weights (letter to state, state to state, state to letter) and the biases."""
     rng, n = np.random.default_rng(seed), len(LETTERS)
     shapes = {"in": (n, hidden), "state": (hidden, hidden), "out": (hidden, n)}
     weights = {k: rng.normal(size=s) / np.sqrt(hidden) for k, s in shapes.items()}
@@ -24,7 +24,7 @@ def init(hidden: int, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def advance(params, state, letters):
-    """Read a letter per row; return the state [batch, hidden] and the next log-probabilities."""
+    """Read one letter per row; return the new state [batch, hidden] and the log-probabilities."""
     state = jnp.tanh(params["in"][letters] + state @ params["state"] + params["bias"])
     logits = state @ params["out"] + params["out_bias"]
     return state, logits - jnp.log(jnp.exp(logits).sum(axis=1, keepdims=True))
@@ -54,14 +54,14 @@ def sample(params, length: int, start: str = "The ", seed: int = 0) -> str:
     rng, state, text = np.random.default_rng(seed), jnp.zeros((1, len(params["bias"]))), start
     for i in range(length):
         state, chances = advance(params, state, np.array([LETTERS.index(text[i])]))
-        if i + 1 == len(text):  # the argmax of log p + Gumbel noise is a sample from p
+        if i + 1 == len(text):  # argmax(log p + Gumbel noise) is a sample from p
             noise = rng.gumbel(size=len(LETTERS))
             text += LETTERS[int(np.argmax(1.2 * np.asarray(chances)[0] + noise))]
     return text
 
 
 def main(steps: int = 1000, hidden: int = 128, batch: int = 32, length: int = 32) -> float:
-    """Train on nine tenths of the text; return bits per letter on 500 pieces of the rest."""
+    """Train on nine tenths of the text; return the bits per letter on 500 pieces of the rest."""
     train, held_out = np.split(NUMBERS, [len(NUMBERS) * 9 // 10])
     held_out = held_out[: 500 * length].reshape(500, length)
     params, rng = init(hidden), np.random.default_rng(0)

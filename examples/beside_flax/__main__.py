@@ -1,9 +1,9 @@
-"""Compare examples with Flax step by step: the same weights, batches and recipe on both sides.
+"""Compare examples with Flax step by step, with the same weights, batches and recipe.
 
 `python -m examples.beside_flax mnist seq2seq` trains each example and its counterpart in Flax, and
 writes both loss curves to `parity.png` and the numbers to `parity.json`, in one folder per example
-under `--workdir`. Training amplifies rounding errors. `--moved` shows by how much, with a third
-run: Flax from weights that each differ by one unit in the last place, up or down at random.
+under `--workdir`. Training amplifies rounding errors. To show by how much, `--moved` adds a third
+run: Flax with initial weights that are changed by one unit in the last place, up or down at random.
 """
 
 import argparse
@@ -20,8 +20,9 @@ from toile.training import curves
 from .base import Example, Side
 from .counterparts import EXAMPLES
 
-# The config, the number of steps, and changed fields. imagenet's own learning rate suits longer
-# runs: with it, two runs of Flax that start one rounding unit apart differ by 0.1 after 50 steps.
+# The config, the number of steps, and changed fields. imagenet's own learning rate is meant for
+# longer runs: with it, two runs of Flax whose weights differ by one rounding unit at the start have
+# losses that differ by 0.1 after 50 steps.
 RECIPES: dict[str, tuple[str, int, dict]] = {
     "mnist": ("default", 372, {}),
     "seq2seq": ("tiny", 800, {}),
@@ -50,7 +51,7 @@ def losses(side: Side, batches) -> list[float]:
 
 
 def side_by_side(chosen: Example, steps: int, moved: bool = False) -> dict[str, list[float]]:
-    """Return the losses of each side, by its name."""
+    """Return the losses of each side, by name."""
     batches, ours = chosen.batches(steps), chosen.ours()
     variables = {"params": ours.state.params, **getattr(ours.state, "collections", {})}
     variables = toile.tree.map(np.asarray, variables)
@@ -68,7 +69,8 @@ def side_by_side(chosen: Example, steps: int, moved: bool = False) -> dict[str, 
 def neighbours(variables: dict, seed: int = 0) -> dict:
     """Move each number by one unit in the last place, up or down at random.
 
-    Moving all of them the same way would change only the scale, which norms remove."""
+    Moving all numbers in the same direction would change only their scale, which normalization
+    layers remove."""
     generator = np.random.default_rng(seed)
 
     def moved(x: np.ndarray) -> np.ndarray:
@@ -79,7 +81,7 @@ def neighbours(variables: dict, seed: int = 0) -> dict:
 
 
 def smooth(values: list[float]) -> dict[int, float]:
-    """Average each fiftieth of the steps, so that the two curves can be distinguished."""
+    """Replace each fiftieth of the steps with its mean, so that the curves can be distinguished."""
     size = max(1, len(values) // 50)
     parts = range(0, len(values) - size + 1, size)
     return {i + size: float(np.mean(values[i : i + size])) for i in parts}

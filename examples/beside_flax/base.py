@@ -1,8 +1,8 @@
-"""Shared parts of the comparison with Flax: the example, and the training loop in Flax.
+"""The base class of the comparisons with Flax, with the training step in Flax.
 
-`ours` is the example: its own state and step. `theirs` is its models.py with the import lines
-changed to flax and jax; its step is written a second time, with the names that Flax users know.
-jax is imported only when it is needed: pip install 'toile[test]' installs it.
+`ours` is the example's own state and step. `theirs` uses the example's models.py with flax and jax
+in the import lines, and a step that is written a second time, with Flax and Optax. jax is imported
+only when it is needed; `pip install 'toile[test]'` installs it.
 """
 
 import abc
@@ -27,19 +27,19 @@ NORMS = ("BatchNorm_", "bn_init")  # modules that compute in float32 even in hal
 
 
 def in_flax(module: types.ModuleType) -> types.ModuleType:
-    """Load a models.py with flax and jax in its import lines."""
+    """Load a models.py with its import lines changed to flax and jax."""
     source = Path(str(module.__file__)).read_text()
     for ours, theirs in IMPORTS:
         source = source.replace(ours, theirs)
     found = types.ModuleType(f"{module.__name__}_in_flax")
     found.__package__ = module.__package__  # for its relative imports
-    sys.modules[found.__name__] = found  # dataclasses look up their module
+    sys.modules[found.__name__] = found  # needed by dataclasses
     exec(compile(source, str(module.__file__), "exec"), found.__dict__)
     return found
 
 
 def named(*names: str):
-    """Make a mask for Optax: which parameters have one of these names."""
+    """Make a mask for Optax that is True for parameters with one of these names."""
     import jax
 
     def mask(params):
@@ -88,7 +88,8 @@ class Side(NamedTuple):
 
 
 class Example(abc.ABC):
-    """One of the examples. Subclasses define its state, its batches and the parts in Flax."""
+    """Base class of the examples; subclasses define the state, the batches and the parts in
+    Flax."""
 
     name: str
     unit = "images"
@@ -104,15 +105,15 @@ class Example(abc.ABC):
         return importlib.import_module(f"..{self.name}.{name}", __package__)
 
     def flax_models(self) -> types.ModuleType:
-        """Its models.py, for Flax."""
+        """Return the example's models.py, converted to Flax."""
         return in_flax(self.models)
 
     def loaders(self) -> tuple:
-        """Return what its input_pipeline returns, with the keys of its own run."""
+        """Return the loaders of the example's input_pipeline, with the keys of its own run."""
         return self.part("input_pipeline").loaders(self.config, self.data_key)
 
     def batches(self, steps: int) -> list[dict[str, np.ndarray]]:
-        """Return the first batches of its own run."""
+        """Return the first batches of the example's own run."""
         loader = next(x for x in self.loaders() if hasattr(x, "forever"))
         return [batch for batch, _ in zip(loader.forever(), range(steps))]
 
@@ -123,14 +124,14 @@ class Example(abc.ABC):
 
     @abc.abstractmethod
     def state(self) -> Any:
-        """Create its initial state."""
+        """Create the example's initial state."""
 
     def step(self):
-        """Return its train step."""
+        """Return the example's train step."""
         return self.train.train_step
 
     def random_batch(self) -> dict[str, np.ndarray]:
-        """Make a random batch with the shapes of the recipe, for when there is no data set."""
+        """Make a random batch with the shapes of the recipe, for use without the data set."""
         raise NotImplementedError(f"{self.name}: needed random_batch, got none")
 
     def inputs(self, batch) -> tuple:
@@ -150,12 +151,13 @@ class Example(abc.ABC):
         """Return the loss to minimize and the metrics; `forward` applies the network."""
 
     def theirs(self, variables, rngs=None) -> Side:
-        """Return the same for Flax, from given variables and random streams (as key data)."""
+        """Return the state and step in Flax, for given variables and random streams (as key
+        data)."""
         tx = self.optimizer()
         return Side(self.flax_state(tx, variables, rngs or {}), self.flax_step(tx))
 
     def flax_state(self, tx, variables, rngs):
-        """The state of a training loop."""
+        """Create the state of a training loop in Flax."""
         import jax
 
         others = dict(variables)
@@ -168,7 +170,7 @@ class Example(abc.ABC):
         return state
 
     def flax_step(self, tx):
-        """Compile a train step as a Flax user would write it."""
+        """Compile the train step as a Flax user would write it."""
         import jax
         import optax
 

@@ -1,7 +1,7 @@
-"""The examples that are compared with Flax: networks, losses and optimizers in Flax and Optax.
+"""The counterparts of the examples in Flax and Optax: networks, losses and optimizers.
 
-Each class is an example; its methods after `random_batch` are what a user of Flax and Optax would
-write. `random_batch` makes batches with the shapes of the recipe without a data set.
+Each class is an example. Its methods after `random_batch` contain the code that a user of Flax and
+Optax would write. `random_batch` makes batches with the shapes of the recipe, without a data set.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class Mnist(Example):
 
 
 class Seq2Seq(Example):
-    """LSTMs that add."""
+    """LSTMs that add numbers."""
 
     name, unit = "seq2seq", "sums"
 
@@ -80,7 +80,7 @@ class Seq2Seq(Example):
 
 
 class Images(Example):
-    """Residual networks trained by SGD with Nesterov momentum and weight decay of kernels."""
+    """Residual networks trained by SGD with Nesterov momentum and weight decay for kernels."""
 
     @property
     def classes(self) -> int:

@@ -1,4 +1,4 @@
-"""The losses of the examples equal those of the same training in Flax, which the tool measures."""
+"""Tests that the losses of the examples are those of the same training in Flax."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from . import counterparts, speed
 
 pytest.importorskip("flax")
 
-# Fields that make a recipe small.
+# Fields that make the recipes small.
 SMALL: dict[str, dict[str, object]] = {
     "mnist": {"train_examples": 100, "features": (2, 2), "hidden": 8, "batch_size": 20},
     "seq2seq": {"features": 8, "max_digits": 1, "smallest": 0, "held_out": 5, "batch_size": 8},
@@ -19,7 +19,7 @@ SMALL: dict[str, dict[str, object]] = {
                 "held_out": 4},
     "t5": {},
 }  # fmt: skip
-LONG = set(SMALL) - {"mnist"}  # jax takes long to compile
+LONG = set(SMALL) - {"mnist"}  # jax compiles these slowly
 
 
 def named(name):

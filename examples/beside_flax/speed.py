@@ -1,10 +1,10 @@
-"""Compare speed, share of peak FLOP/s and memory of examples with Flax on one machine.
+"""Compare examples with Flax on one machine: speed, fraction of peak FLOP/s, and memory.
 
 `python -m examples.beside_flax.speed` takes `configs/default.py` of cifar10, imagenet, lm1b and t5
 with random batches of the right shapes. Each side runs in its own process. The Flax processes
-compile at the same time, because that takes longest; then the processes run their steps one after
-the other (toile compiles only then).
-`--config=tiny` makes runs that are small enough for a CPU; `--json FILE` saves the numbers.
+compile at the same time, because compiling takes longest; then the processes run their steps one
+after the other. (The toile processes compile only then.) `--config=tiny` selects runs that are
+small enough for a CPU, and `--json FILE` saves the numbers.
 """
 
 import argparse
@@ -27,14 +27,14 @@ from .__main__ import example
 NAMES = ("cifar10", "imagenet", "lm1b", "t5")
 # FLOP/s of dense bfloat16 products with float32 sums, from NVIDIA's data sheets.
 PEAKS = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12}
-SECONDS = 2.0  # of timing
-WARM = 12  # warmup steps, in which memory and graphs settle
-# The key data of both sides.
+SECONDS = 2.0 # duration of the timing
+WARM = 12  # warmup steps
+# The key data for both sides.
 RNGS = {name: np.array([0, i], np.uint32) for i, name in enumerate(("dropout", "mixup"))}
 
 
 def filled(shapes, tree_map_with_path):
-    """Make the same weights for both sides quickly; matrices have unit gain."""
+    """Quickly make weights that are the same for both sides; matrices have unit gain."""
     noise = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
 
     def fill(path, x):
@@ -96,7 +96,7 @@ def run_toile(chosen, batch) -> dict:
     if toile.default_backend() == "gpu":
         memory = watched()
     side = chosen.ours()
-    state, side = side.state, side._replace(state=None)  # donated or released by the step
+    state, side = side.state, side._replace(state=None)  # the step donates or releases it
     variables = filled({"params": state.params, **getattr(state, "collections", {})},
                        toile.tree_util.tree_map_with_path)  # fmt: skip
     new = toile.device_put(variables)
@@ -114,7 +114,7 @@ def run_toile(chosen, batch) -> dict:
 
 
 def watched():
-    """Return an object whose `peak` is the peak GPU memory in bytes from now on."""
+    """Return an object whose attribute `peak` is the peak GPU memory in bytes from now on."""
     import cupy
 
     class Watch(cupy.cuda.MemoryHook):
@@ -163,9 +163,10 @@ RUN = {"toile": run_toile, "flax": run_flax}
 
 
 def child(side: str, name: str, config: str) -> None:
-    """Measure one side of one example: print `ready`, wait for a line, print the result."""
+    """Measure one side of one example: print `ready`, wait for a line of input, print the
+    result."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # redirect whatever libraries print
+    os.dup2(2, 1)  # redirect the output of libraries
     sys.stdout = answers
     chosen = example(name, config)
     batch = chosen.random_batch()
@@ -200,7 +201,7 @@ def wait_for(process: subprocess.Popen, deadline: float) -> None:
 
 
 def answer(process: subprocess.Popen) -> dict:
-    """Let a process that is ready run, and return its result."""
+    """Tell a process that is ready to run, and return its result."""
     assert process.stdin and process.stdout
     try:
         process.stdin.write("go\n")

@@ -1,7 +1,7 @@
 """Small labeled images: generated textured shapes, or CIFAR-10.
 
 A batch is a dict of `image` (float32 [batch, 32, 32, 3], centered and scaled) and `label` (int32).
-Images stay bytes until they are batched; shifts, flips and cutout work on bytes.
+Images are bytes until they are batched; shifts, flips and cutout work on bytes.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ STD = np.array([63.0, 62.1, 66.7], np.float32)
 def sources(config) -> tuple[Any, Any]:
     """Return the training and the held-out data, each a dict of arrays or a source of examples."""
     if config.dataset == "shapes":
-        # Two seeds, so that held-out images do not depend on the number of training images.
+        # With two seeds, held-out images do not depend on the number of training images.
         return (
             images.textured_shapes(config.train_examples, 32, seed=0),
             images.textured_shapes(config.held_out, 32, seed=1),

@@ -39,7 +39,7 @@ def by_kind(names, labels, guesses) -> str:
 
 
 def mistakes(pictures, labels, guesses, count: int = 12) -> np.ndarray:
-    """Place the first mistakes side by side, as bytes [height, width, 3]."""
+    """Place the first mistakes side by side, in an array of bytes [height, width, 3]."""
     wrong = np.flatnonzero(labels != guesses)[:count]
     pixels = pictures[wrong] * input_pipeline.STD + input_pipeline.MEAN
     row = np.concatenate(np.pad(pixels, ((0, 0), (2, 2), (2, 2), (0, 0))), axis=1)

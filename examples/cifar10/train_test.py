@@ -1,4 +1,4 @@
-"""The CIFAR-10 example: images, networks, mixup, averages, a short run, one stopped, a copy."""
+"""Tests of the CIFAR-10 example: images, networks, mixup, averages, runs, a copied folder."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from toile.training import checkpoints, curves
 from . import input_pipeline, models, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
+ROOT = Path(__file__).parents[__name__.count(".")]  # the folder from which the package is imported
 
 
 class StopAfter:
@@ -38,7 +38,7 @@ class StopAfter:
 
 
 def small_config():
-    """Few images, a small network, 12 steps."""
+    """A config with few images, a small network and 12 steps."""
     config = tiny.get_config()
     config.train_examples, config.held_out = 160, 30
     config.batch_size, config.eval_batch_size = 16, 16

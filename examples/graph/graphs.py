@@ -1,8 +1,8 @@
-"""Graphs as arrays: many graphs joined into one by offsets, and padded to a few shapes.
+"""Graphs as arrays: many graphs are joined into one with offsets and padded to a few shapes.
 
 The fields of a GraphsTuple are those of jraph's. Nodes and edges of all graphs are concatenated;
-`n_node` and `n_edge` count those of each graph. One graph of a padded batch holds all padding nodes
-and edges, which are connected only to each other.
+`n_node` and `n_edge` contain their numbers in each graph. In a padded batch, one graph contains all
+padding nodes and edges, which are connected only to each other.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class GraphsTuple(NamedTuple):
 
 
 def batch(graphs: Sequence[GraphsTuple]) -> GraphsTuple:
-    """Join several graphs, in NumPy arrays, into one whose parts are not connected."""
+    """Join several graphs of NumPy arrays into one graph whose parts are not connected."""
     sizes = [len(g.nodes) for g in graphs]
     offsets = np.cumsum([0, *sizes[:-1]])
 
@@ -49,7 +49,8 @@ def batch(graphs: Sequence[GraphsTuple]) -> GraphsTuple:
 def pad(graph: GraphsTuple, n_node: int, n_edge: int, n_graph: int) -> GraphsTuple:
     """Pad a graph to these numbers of nodes, edges and graphs.
 
-    The first padding graph holds all padding nodes and edges; those after it are empty.
+    The first padding graph contains all padding nodes and edges; the other padding graphs are
+    empty.
     """
     more = n_node - len(graph.nodes), n_edge - len(graph.senders), n_graph - len(graph.n_node)
     if more[0] < 1 or more[1] < 0 or more[2] < 1:

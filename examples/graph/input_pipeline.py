@@ -1,7 +1,7 @@
 """Labeled graphs: the karate club, generated molecules, or the molecules of ogbg_molpcba.
 
 A batch is a dict of `graph` (a padded GraphsTuple), `labels` (of its nodes or of its graphs) and
-`mask` (which of them count). It is padded to multiples of `config.pad_nodes` and
+`mask` (True for the labels to use). It is padded to multiples of `config.pad_nodes` and
 `config.pad_edges`, so that steps have few different shapes. The first axis of every array is the
 device axis: each device has its own batch, padded like the others.
 """
@@ -70,7 +70,7 @@ def round_up(count: int, multiple: int) -> int:
 
 
 def packed(config, source, chosen: np.ndarray, size: int, groups: int = 1) -> dict[str, Any]:
-    """Make a padded batch [groups, …] of the chosen graphs, with room for `size` in all."""
+    """Make a padded batch [groups, …] of the chosen graphs, with room for `size` graphs in all."""
     parts = [[source[int(i)] for i in part] for part in np.array_split(chosen, groups)]
     empty = graphs.GraphsTuple(*(x if x is None else x[:0] for x in source[0]))
     joined = [graphs.batch(part or [empty]) for part in parts]

@@ -11,7 +11,7 @@ FRIENDS = """
 28: 2 | 29: 23 26 | 30: 1 8 | 31: 0 24 25 28 | 32: 2 8 14 15 18 20 22 23 29 30 31
 33: 8 9 13 14 15 18 19 20 22 23 26 27 28 29 30 31 32
 """
-INSTRUCTOR, PRESIDENT = 0, 33  # they founded the two clubs; the network is given only their labels
+INSTRUCTOR, PRESIDENT = 0, 33  # founders of the two clubs; the network gets only their labels
 WITH_INSTRUCTOR = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 16, 17, 19, 21)
 
 

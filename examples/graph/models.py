@@ -10,7 +10,7 @@ from . import graphs
 
 
 class GCNLayer(nn.Module):
-    """Each node becomes the sum of its neighbors and itself, weighted by their degrees.
+    """Replaces each node with the sum of its neighbors and itself, weighted by their degrees.
 
     It computes D^-1/2 A D^-1/2 x W, for the adjacency matrix A with self-loops and its degrees D.
     If edges have features, a message is relu(x W + edge).
@@ -31,7 +31,8 @@ class GCNLayer(nn.Module):
 
 
 class GATLayer(nn.Module):
-    """Each node becomes the mean of its neighbors and itself, weighted by attention, per head."""
+    """Replaces each node with a mean of its neighbors and itself, weighted by attention, per
+    head."""
 
     features: int
     heads: int = 4
@@ -73,7 +74,7 @@ class Categories(nn.Module):
 
 
 class GraphNetwork(nn.Module):
-    """Layers of one kind on a GraphsTuple; the logits are for its nodes or its graphs."""
+    """Layers of one kind on a GraphsTuple, which return logits for its nodes or for its graphs."""
 
     layer: str
     features: int

@@ -1,8 +1,8 @@
 """Generated graphs that look like molecules, with questions about their functional groups.
 
 Atoms have one feature (the element), and so do bonds (single, double, aromatic). The questions are
-about groups of atoms that can be found in the graph; a tenth of the answers is missing (NaN), as in
-assay data. Valences are respected where groups are joined; hydrogen is left out.
+about groups of atoms that can be found in the graph. One tenth of the answers are missing (NaN), as
+in assay data. Groups are joined without violating valences; hydrogen is left out.
 """
 
 import numpy as np
@@ -26,14 +26,14 @@ class Molecule:
         self.rings: list[list[int]] = []
 
     def add(self, element: str, to: int | None = None, bond: int = SINGLE) -> int:
-        """Add an atom, bound to another, and return its number."""
+        """Add an atom that is bound to another atom, and return its number."""
         self.atoms.append(element)
         if to is not None:
             self.bonds.append((to, len(self.atoms) - 1, bond))
         return len(self.atoms) - 1
 
     def add_ring(self, rng, to: int | None) -> int:
-        """Add a ring of five or six atoms, aromatic or not; return a free atom of it."""
+        """Add a ring of five or six atoms, aromatic or not, and return a free atom of the ring."""
         size, bond = (5, 6)[int(rng.random() < 0.65)], (SINGLE, AROMATIC)[int(rng.random() < 0.6)]
         first = self.add("C", to)
         ring = [first]
@@ -51,7 +51,7 @@ class Molecule:
 
 
 def decorate(rng, molecule: Molecule, at: int) -> None:
-    """Attach a group that a question asks about, or a similar decoy, to an atom."""
+    """Attach to an atom a group that a question is about, or a similar decoy."""
     kind = rng.integers(7)
     if kind < 3:  # carboxyl, amide, or just a ketone
         carbon = molecule.add("C", at)
@@ -86,7 +86,7 @@ def generate(rng) -> Molecule:
 
 
 def answers(molecule: Molecule) -> list[bool]:
-    """Answer the QUESTIONS for a molecule."""
+    """Return the answers to QUESTIONS for a molecule."""
     atoms, in_ring = molecule.atoms, {i for ring in molecule.rings for i in ring}
     around = [molecule.neighbours(i) for i in range(len(atoms))]
     kinds = [sorted((atoms[j], bond) for j, bond in found) for found in around]
@@ -123,7 +123,7 @@ def as_graph(molecule: Molecule, labels) -> GraphsTuple:
 
 
 def molecules(count: int, seed: int = 0) -> list[GraphsTuple]:
-    """Generate molecules, always the same for a seed, with a tenth of their answers missing."""
+    """Generate molecules with one tenth of the answers missing; the seed determines them."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(count):

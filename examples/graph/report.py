@@ -29,7 +29,7 @@ def karate_as_text(labels, scores) -> list[str]:
 
 
 def molecules_as_text(labels, scores, names) -> list[str]:
-    """List the average precision of each question, with the share of positives for comparison."""
+    """List the average precision and, for comparison, the share of positives for each question."""
     rates = np.nanmean(labels, axis=0)
     found = train.average_precisions(labels, scores)
     lines = [f"  {n:20} {a:.3f}   ({r:.3f})" for n, a, r in zip(names, found, rates)]

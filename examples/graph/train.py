@@ -1,8 +1,9 @@
-"""Training a graph network on labels of nodes or of graphs: this is the file to change.
+"""Train a graph network on labels of nodes or of graphs. Edit this file to change the training.
 
-The step, the loop and the evaluation are written out here. `toile.training` provides only the
-plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
-kill, resumes from its last checkpoint and ends with exactly the same parameters.
+This file contains the step, the loop and the evaluation. `toile.training` provides the rest:
+batches, metrics, the progress bar and checkpoints. A run that is stopped, by Ctrl-C or by kill,
+resumes from its last checkpoint and ends with the same parameters as a run that was not
+interrupted.
 """
 
 import time
@@ -60,7 +61,7 @@ def create_state(config, task, graph, key):
 def measure(logits, batch):
     """Return the mean cross-entropy of the known labels, and the metrics.
 
-    A node has one of several classes. A graph has several binary labels, NaN where unknown.
+    A node has one of several classes. A graph has several binary labels; unknown labels are NaN.
     """
     labels = batch["labels"]
     if labels.ndim == 1:
@@ -74,7 +75,7 @@ def measure(logits, batch):
 
 
 def own(batch):
-    """Return the batch of this device, by removing the first axis, which is that of devices."""
+    """Return the batch of this device by removing the first axis, the device axis."""
     return toile.tree.map(lambda x: x[0], batch)
 
 
@@ -103,7 +104,7 @@ def eval_step(state, batch):
 
 
 def evaluate(state, loader) -> dict[str, float]:
-    """Compute the loss, and accuracy (nodes) or mean average precision, over a whole data set."""
+    """Compute the loss and the accuracy (nodes) or mean average precision of a whole data set."""
     seen, labels, scores = Metrics.empty(), [], []
     for batch in loader:
         new, logits = eval_step(state, batch)

@@ -1,4 +1,4 @@
-"""The graph example: batching, padding, layers, data, short runs, one stopped, a copied folder."""
+"""Tests of the graph example: batching, padding, layers, data, runs, and a copied folder."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from . import graphs, input_pipeline, karate, models, molecules, report, train
 from .configs import default, tiny
 from .configs import karate as karate_config
 
-ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
+ROOT = Path(__file__).parents[__name__.count(".")]  # the folder from which the package is imported
 
 
 class StopAfter:
@@ -40,13 +40,13 @@ class StopAfter:
 
 @pytest.fixture(autouse=True)
 def own_eval_step(monkeypatch):
-    """Each test has its own networks: `jit` would count those of all, and warn about retracing."""
+    """Give each test a separate `eval_step`; a shared one would warn about frequent retracing."""
     step = train.eval_step.__wrapped__
     monkeypatch.setattr(train, "eval_step", toile.jit(lambda state, batch: step(state, batch)))
 
 
 def small_config(layer="gcn"):
-    """Few molecules, a small network, 24 steps."""
+    """A config with few molecules, a small network and 24 steps."""
     config = tiny.get_config()
     config.layer, config.train_examples, config.held_out, config.batch_size = layer, 120, 30, 20
     config.features, config.layers, config.num_steps, config.learning_rate = 16, 2, 24, 0.02
@@ -215,7 +215,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cpu_devices():
-    """Undo what --devices requests."""
+    """Restore the number of CPU devices, which --devices changes."""
     before = toile.config.jax_num_cpu_devices
     yield
     toile.config.update("jax_num_cpu_devices", before)

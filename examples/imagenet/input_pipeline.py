@@ -45,7 +45,8 @@ class Rows:
 
 
 class Images:
-    """A source whose images can be stacked although their sizes differ: each is one object."""
+    """A source whose images can be stacked although their sizes differ, because each is an
+    object."""
 
     def __init__(self, source):
         self.source = source

@@ -1,7 +1,7 @@
-"""ResNet v1.5, from 18 to 152 layers, with the names of Flax's example, so its weights fit.
+"""ResNet v1.5 with 18 to 152 layers; names are as in Flax's example, so its weights can be loaded.
 
-This file uses only `linen` and `numpy`: it defines the same network with flax and
-jax in the import lines (the repository of toile trains both and compares them).
+This file uses only `linen` and `numpy`, so it defines the same network if flax and jax are in the
+import lines. (toile's repository trains both networks and compares them.)
 """
 
 from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ class BottleneckResNetBlock(nn.Module):
 class ResNet(nn.Module):
     """Stages of blocks after a strided convolution and pooling.
 
-    `axis_name` is the mapped axis over which norms compute their statistics, if there is one.
+    `axis_name` is the mapped axis, if any, over which norms compute their statistics.
     """
 
     stage_sizes: Sequence[int]

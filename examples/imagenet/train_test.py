@@ -1,4 +1,4 @@
-"""The ImageNet example: crops, networks, large batches, short runs, a copied folder."""
+"""Tests of the ImageNet example: crops, networks, large batches, short runs, a copied folder."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from toile.training.devices import first_devices
 from . import input_pipeline, models, report, train
 from .configs import default, lamb, lars, tiny
 
-ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
+ROOT = Path(__file__).parents[__name__.count(".")]  # the folder from which the package is imported
 
 
 class StopAfter:
@@ -47,7 +47,7 @@ def smallest_network(monkeypatch):
 
 
 def small_config():
-    """Few images, a small network, 8 steps."""
+    """A config with few images, a small network and 8 steps."""
     config = tiny.get_config()
     config.model = "resnet6"
     config.train_examples, config.held_out, config.batch_size, config.eval_batch_size = 48, 10, 8, 4

@@ -1,7 +1,8 @@
 """The decoder-only transformer of Flax's lm1b example, with packed rows, remat and a KV cache.
 
 Layer norms come before attention and MLP; positions are sinusoidal. `scan_layers` runs the layers
-as one loop over stacked parameters, so that the compiled code does not grow with their number.
+as one loop over stacked parameters, so the size of the compiled code does not depend on their
+number.
 """
 
 import numpy as np
@@ -80,7 +81,8 @@ class TransformerLM(nn.Module):
             same = nn.make_attention_mask(segments, segments, jnp.equal)
             mask = nn.combine_masks(mask, same)
 
-        # scan already keeps the layers apart, so remat's barriers are not needed.
+        # scan already prevents the compiler from merging layers, so remat's barriers are not
+        # needed.
         block = nn.remat(Block, prevent_cse=not self.scan_layers) if self.remat else Block
         options = {
             "heads": self.heads, "qkv_features": self.qkv_features, "dropout": self.dropout,

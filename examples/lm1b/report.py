@@ -12,10 +12,11 @@ from . import input_pipeline, train
 
 
 def order(texts, held_out, size: int) -> float:
-    """Return bits per byte of held-out texts from counts of the byte that follows `size` bytes.
+    """Return the bits per byte of held-out texts for a model that sees `size` previous bytes.
 
-    This is Witten-Bell interpolation: the fewer different bytes a context has seen per occurrence,
-    the more weight it gets; the next shorter context gets the rest.
+    The predictions use counts with Witten-Bell interpolation: a context has more weight if fewer
+    different bytes followed it per occurrence, and the next shorter context has the remaining
+    weight.
     """
     counts: list[dict[bytes, dict[int, int]]] = [{} for _ in range(size + 1)]
     for data in (text.encode() for text in texts):
@@ -39,7 +40,7 @@ def order(texts, held_out, size: int) -> float:
 
 
 def compressed(texts, held_out) -> float:
-    """Return bits per byte of held-out texts with xz, after it has compressed the others."""
+    """Return the bits per byte of held-out texts when xz compresses them after the other texts."""
     before = "\n".join(texts).encode()
     whole = before + "\n".join(held_out).encode()
     return 8 * (len(lzma.compress(whole)) - len(lzma.compress(before))) / (len(whole) - len(before))

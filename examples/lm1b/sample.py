@@ -1,4 +1,4 @@
-"""Continue texts token by token, with a cache of keys and values, temperature and top-k."""
+"""Continue texts token by token, with a cache of keys and values, a temperature and top-k."""
 
 import functools
 

@@ -1,8 +1,9 @@
-"""Training a language model: this is the file to change.
+"""Train a language model. Edit this file to change the training.
 
-The step, the loop and the evaluation are written out here. `toile.training` provides only the
-plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
-kill, resumes from its last checkpoint and ends with exactly the same parameters.
+This file contains the step, the loop and the evaluation. `toile.training` provides the rest:
+batches, metrics, the progress bar and checkpoints. A run that is stopped, by Ctrl-C or by kill,
+resumes from its last checkpoint and ends with the same parameters as a run that was not
+interrupted.
 """
 
 import math
@@ -123,7 +124,8 @@ def eval_step(state, batch):
 
 
 def evaluate(state, loader, text_bytes: int) -> dict[str, float]:
-    """Compute loss and accuracy per token, and the bits per byte of text, ends included."""
+    """Compute the loss and accuracy per token, and the bits per byte of text, including END
+    tokens."""
     seen = Metrics.empty()
     for batch in loader:
         seen = seen.merge(eval_step(state, batch))

@@ -1,4 +1,4 @@
-"""The language model: packed rows, the cache, sampling, a short run, one stopped, a copy."""
+"""Tests of the language model: packed rows, the cache, sampling, runs, and a copied folder."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from toile.training import checkpoints, curves, text
 from . import input_pipeline, models, report, sample, train
 from .configs import default, lamb, tiny
 
-ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
+ROOT = Path(__file__).parents[__name__.count(".")]  # the folder from which the package is imported
 WORDS = "the statement assigns a value to an object and returns the type of an expression".split()
 
 
@@ -51,7 +51,7 @@ def files(tmp_path_factory):
 
 
 def small_config(files):
-    """A small network on a small text, 24 steps."""
+    """A config with a small network, a small text and 24 steps."""
     config = tiny.get_config()
     config.dataset, (config.train_file, config.test_file) = "file", files
     config.length, config.features, config.qkv_features, config.mlp_features = 32, 16, 16, 32
@@ -131,7 +131,7 @@ def test_the_cache_gives_what_whole_rows_give(scan_layers):
 
 
 def test_tokens_are_drawn_by_temperature_and_from_the_likeliest():
-    logits = jnp.log(jnp.array([0.9, 0.0001, 0.03, 0.05, 0.02]))  # 0 is padding, never drawn
+    logits = jnp.log(jnp.array([0.9, 0.0001, 0.03, 0.05, 0.02]))  # 0 is padding and is never drawn
     draws = lambda **kind: {
         int(sample.choose(random.key(i), logits, **kind)) for i in range(60)
     }

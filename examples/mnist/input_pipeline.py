@@ -1,7 +1,7 @@
 """Handwritten digits: the 5,000 included ones, or all 70,000 from tensorflow-datasets.
 
-A batch is a dict of `image` (float32 in [0, 1], [batch, 28, 28, 1]) and `label` (int32). Pixels
-stay bytes until they are batched. `data/README.md` says where the included digits come from.
+A batch is a dict of `image` (float32 in [0, 1], [batch, 28, 28, 1]) and `label` (int32). Pixels are
+bytes until they are batched. `data/README.md` says where the included digits come from.
 """
 
 import functools
@@ -28,7 +28,7 @@ def sources(config) -> tuple[Any, Any]:
 
 
 def shipped_digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return 4,000 digits and 1,000 held-out ones, with each digit equally often in both."""
+    """Return 4,000 digits and 1,000 held-out digits; all digits are equally frequent in both."""
     with np.load(FILE) as stored:
         images, labels = stored["images"][..., None], stored["labels"]
     return (

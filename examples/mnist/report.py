@@ -1,7 +1,7 @@
 """The report of a finished run: model, loss curve, mistakes, next steps.
 
-Nothing here depends on the kind of example: mistakes are drawn if the inputs are images, and
-printed as rows of numbers if they are not.
+The code also works for other kinds of examples: mistakes are drawn if the inputs are images, and
+printed as rows of numbers otherwise.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The MNIST example: its data, its model, a short run, and a run that is killed and resumed."""
+"""Tests of the MNIST example: data, model, a short run, and a run that is killed and resumed."""
 
 import importlib
 import json
@@ -20,9 +20,9 @@ from toile.training import checkpoints
 from . import input_pipeline, models, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
+ROOT = Path(__file__).parents[__name__.count(".")]  # the folder from which the package is imported
 
-# The tiny recipe, with a kill in the middle of the second epoch.
+# The tiny recipe; the run is killed in the middle of the second epoch.
 KILLED = """
 import os, signal, sys
 from examples.mnist import train
@@ -42,7 +42,7 @@ train.train_and_evaluate(tiny.get_config(), sys.argv[1])
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
-    """The tiny recipe without interruption: workdir and state."""
+    """The workdir and the state of a run with the tiny recipe, without interruption."""
     workdir = tmp_path_factory.mktemp("mnist")
     state, finished = train.train_and_evaluate(tiny.get_config(), workdir)
     assert finished
@@ -89,7 +89,7 @@ def test_the_recipes_have_the_same_fields():
 def test_a_short_run_learns_and_reports(whole_run, capsys):
     workdir, state = whole_run
     accuracy = report.show(tiny.get_config(), workdir, state)
-    assert accuracy > 0.3  # chance is 0.1
+    assert accuracy > 0.3  # guessing would give 0.1
     text = capsys.readouterr().out
     for part in ("CNN Summary", "training loss by step", "mistaken for", "checkpoint_24", "mine"):
         assert part in text
@@ -133,7 +133,7 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(train, "train_step", step)
     state, finished = train.train_and_evaluate(config, tmp_path)
-    assert not finished and int(state.step) == 2  # the step in which it came was finished
+    assert not finished and int(state.step) == 2  # the current step was finished
     assert checkpoints.available_steps(tmp_path) == [2]
     assert "stopped after step 2" in capsys.readouterr().out
     state, finished = train.train_and_evaluate(config, tmp_path)
@@ -227,7 +227,7 @@ def loaders(config, key):
 
 @pytest.mark.parametrize("name", ["image", "features"])
 def test_a_fork_on_rows_of_numbers_reports_without_a_change(name, tmp_path, monkeypatch, capsys):
-    """The data, the model and the names in train.py are changed; report.py is not."""
+    """The data, the model and the names in train.py are changed, but report.py is not."""
     package = f"fork_on_{name}"
     fork = tmp_path / package
     fork.mkdir()

@@ -18,13 +18,13 @@ class Additions:
     """Sums as strings and as one-hot arrays, padded to the length of the longest."""
 
     def __init__(self, max_digits: int = 3, smallest: int = 0, reverse: bool = True):
-        """Sums of numbers from `smallest` on; `reverse` reads questions from the last character."""
+        """Store the options; with `reverse`, questions are read from the last character."""
         self.max_digits, self.smallest, self.reverse = max_digits, smallest, reverse
         self.ids = {character: 2 + i for i, character in enumerate(CHARACTERS)}
         self.size = 2 + len(CHARACTERS)
         most = 10**max_digits - 1
         self.largest = (min(99, most), most)
-        self.question_length = len(self.question(*self.largest)) + 1  # and END
+        self.question_length = len(self.question(*self.largest)) + 1  # plus END
         self.answer_length = len(self.answer(*self.largest)) + 1
 
     def question(self, a: int, b: int) -> str:
@@ -56,7 +56,8 @@ class Additions:
         return {**numbers, "question": np.stack(asked), "answer": np.stack(answers)}
 
     def all_pairs(self) -> np.ndarray:
-        """Return every sum once, int32[n, 2], the smaller number first, as in Flax's example."""
+        """Return each sum once, as int32[n, 2] with the smaller number first, as in Flax's
+        example."""
         ranges = (np.arange(self.smallest, most + 1) for most in self.largest)
         a, b = np.meshgrid(*ranges, indexing="ij")
         pairs = np.stack([a.ravel(), b.ravel()], axis=1).astype(np.int32)
@@ -76,7 +77,7 @@ def loaders(config, key) -> tuple[Additions, Loader, Loader]:
     split_key, order_key = random.split(key)
     pairs = np.asarray(random.permutation(split_key, task.all_pairs()))
     held_out, train = np.split(pairs, [config.held_out])
-    if config.both_orders:  # a held-out sum is in neither order part of the training data
+    if config.both_orders:  # held-out sums occur in neither order in the training data
         train = np.concatenate([train, train[train[:, 0] != train[:, 1], ::-1]])
 
     def make(rows, size, **options):

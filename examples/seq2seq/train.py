@@ -1,8 +1,9 @@
-"""Training an encoder-decoder that learns to add: this is the file to change.
+"""Train an encoder-decoder that learns to add. Edit this file to change the training.
 
-The step, the loop and the evaluation are written out here. `toile.training` provides only the
-plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
-kill, resumes from its last checkpoint and ends with exactly the same parameters.
+This file contains the step, the loop and the evaluation. `toile.training` provides the rest:
+batches, metrics, the progress bar and checkpoints. A run that is stopped, by Ctrl-C or by kill,
+resumes from its last checkpoint and ends with the same parameters as a run that was not
+interrupted.
 """
 
 import time
@@ -154,7 +155,7 @@ def train_and_evaluate(config, workdir, devices: int = 1):
     update = training.replicated(train_step, devices=devices_of_all(devices))
     began = time.perf_counter()
     writer = writers.create_default_writer(workdir if first else None, console=False)
-    shown = None if first else False  # None shows it only in a terminal
+    shown = None if first else False  # None: only on a terminal
     bar = progress(total=config.num_steps, start=start, label="training", enabled=shown)
     with writer, bar, StopRequests() as asked:
         for batch in loader.forever() if start < config.num_steps else ():

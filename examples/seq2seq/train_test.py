@@ -1,4 +1,4 @@
-"""The seq2seq example: sums as text, its network, short runs, one stopped and resumed, a copy."""
+"""Tests of the seq2seq example: sums as text, the network, runs, and a copied folder."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from toile.training.devices import first_devices
 from . import input_pipeline, models, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
+ROOT = Path(__file__).parents[__name__.count(".")]  # the folder from which the package is imported
 
 
 class StopAfter:
@@ -37,7 +37,7 @@ class StopAfter:
 
 
 def small_config():
-    """Sums of two digits below 10, a small network, 16 steps."""
+    """A config with sums of one-digit numbers, a small network and 16 steps."""
     config = tiny.get_config()
     config.max_digits, config.smallest, config.held_out, config.features = 1, 0, 5, 16
     config.batch_size, config.eval_batch_size, config.num_steps = 10, 4, 16

@@ -26,7 +26,7 @@ ENDINGS, SPELLINGS = 512, 4096  # number of hash values
 
 @functools.cache
 def python_library(files: int, held_out: int) -> tuple[list[Pairs], list[Pairs]]:
-    """Return the training files of the included library, and the held-out ones, every n-th."""
+    """Return the training files of the included library, and every n-th file as held-out files."""
     with zipfile.ZipFile(datasets.shipped("python_library/library.zip", __file__)) as archive:
         names = [name for name in sorted(archive.namelist()) if name.endswith(".py")]
         sources = [archive.read(name).decode("ascii") for name in names[: files or None]]
@@ -61,7 +61,7 @@ class Vocabulary:
         self.tag_numbers = {tag: number for number, tag in enumerate(self.tags)}
 
     def features(self, word: str) -> tuple[int, int, int]:
-        """Return the id of a word, and hashes of its ending and its spelling, from 1 on."""
+        """Return the id of a word, and hashes of its ending and its spelling, which start at 1."""
         ending = zlib.crc32(word[-3:].lower().encode()) % (ENDINGS - 1) + 1
         spelling = zlib.crc32(word.encode()) % (SPELLINGS - 1) + 1
         return self.word_numbers.get(word, UNKNOWN), ending, spelling

@@ -54,8 +54,9 @@ class BiLSTM(nn.Module):
 def near_first(key, shape, dtype=jnp.float32):
     """Initialize the attention biases [heads, distances] so that heads favor nearby tokens.
 
-    As in ALiBi (Press et al., 2022), the penalty of each head grows with the distance, with a slope
-    of its own. Half of the heads favor each side: on the other, the slope is four times steeper.
+    As in ALiBi (Press et al., 2022), the penalty in each head grows with the distance, and each
+    head has a different slope. Half of the heads favor one side, and half favor the other: on the
+    side that a head does not favor, the slope is four times as steep.
     """
     heads, distances = shape
     distance = jnp.arange(distances) - distances // 2
@@ -78,7 +79,8 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x, mask, train: bool):
-        """Map vectors [batch, length, features]; `mask` says which positions are attended to."""
+        """Map vectors [batch, length, features]; `mask` is True for positions that are attended
+        to."""
         width, drop = x.shape[-1], nn.Dropout(self.dropout, deterministic=not train)
         place = jnp.arange(x.shape[1])
         distance = jnp.clip(place - place[:, None], -self.reach, self.reach)

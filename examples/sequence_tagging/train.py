@@ -1,8 +1,9 @@
-"""Training a token tagger: this is the file to change.
+"""Train a token tagger. Edit this file to change the training.
 
-The step, the loop and the evaluation are written out here. `toile.training` provides only the
-plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
-kill, resumes from its last checkpoint and ends with exactly the same parameters.
+This file contains the step, the loop and the evaluation. `toile.training` provides the rest:
+batches, metrics, the progress bar and checkpoints. A run that is stopped, by Ctrl-C or by kill,
+resumes from its last checkpoint and ends with the same parameters as a run that was not
+interrupted.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The tagging example: tags, CoNLL-U, networks, short runs, one stopped, a copied folder."""
+"""Tests of the tagging example: tags, CoNLL-U, networks, runs, and a copied folder."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from toile.training import checkpoints, curves
 from . import conllu, input_pipeline, models, python_tags, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
+ROOT = Path(__file__).parents[__name__.count(".")]  # the folder from which the package is imported
 
 
 class StopAfter:
@@ -62,7 +62,7 @@ TREEBANK = """\
 
 
 def small_config(model="bilstm"):
-    """Four files, a small network, 24 steps."""
+    """A config with four files, a small network and 24 steps."""
     config = tiny.get_config()
     config.files, config.held_out = 4, 2
     config.model, config.features, config.length, config.batch_size = model, 16, 16, 8
@@ -190,7 +190,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cpu_devices():
-    """Undo what --devices requests."""
+    """Restore the number of CPU devices, which --devices changes."""
     before = toile.config.jax_num_cpu_devices
     yield
     toile.config.update("jax_num_cpu_devices", before)

@@ -23,7 +23,7 @@ FIELDS = {
 
 
 def check(binding: str) -> None:
-    """Refuse a binding of a field that does not exist, and suggest the nearest one."""
+    """Raise an error for a binding of a field that does not exist, and suggest a similar field."""
     owner, _, field = binding.partition("=")[0].strip().rpartition(".")
     if owner in FIELDS and field not in FIELDS[owner]:
         raise ValueError(
@@ -43,7 +43,7 @@ def configured(
     gin.clear_config()
     gin.add_config_file_search_path(str(FOLDER))
     steps = [f"Recipe.num_steps = {config.num_steps}"] if config.num_steps else []
-    logging.disable(logging.ERROR)  # gin logs each folder without a file, and raises too
+    logging.disable(logging.ERROR)  # gin logs missing files and also raises an error
     try:
         gin.parse_config_files_and_bindings(list(config.gin_files), [*bindings, *steps])
     finally:

@@ -1,8 +1,8 @@
 """Pairs of token sequences: span corruption of Python's help topics, of any text, or a seqio task.
 
 A batch is a dict of `inputs` and `targets` (int32 [batch, length], 0 for padding). Texts are
-joined, with an END after each, and cut into windows. The hidden spans of a window are random
-each time.
+joined, with an END after each, and cut into windows. New spans are hidden each time a window is
+used.
 """
 
 import itertools
@@ -38,7 +38,7 @@ def documents(recipe):
 
 
 def windows(tokens, texts, length: int) -> dict[str, np.ndarray]:
-    """Join texts into one row of tokens and cut it into windows, without an incomplete last one."""
+    """Join texts into one row of tokens, and cut it into windows; an incomplete one is left out."""
     joined = np.array([t for x in texts for t in (*tokens.encode(x), text.END)], np.int32)
     count = len(joined) // length
     return {"tokens": joined[: count * length].reshape(count, length)}

@@ -1,8 +1,8 @@
 """Pretrain T5 by span corruption: `python -m examples.t5.main`.
 
-`--config=FILE` chooses gin files, which hold the sizes and hyperparameters; `--gin` changes single
-bindings: `--gin=T5Config.layers=2 --gin=Recipe.mean_span=20.0`. The same command with the same
-workdir continues a run that was stopped.
+`--config=FILE` chooses gin files, which contain the sizes and hyperparameters. `--gin` changes
+single bindings, as in `--gin=T5Config.layers=2 --gin=Recipe.mean_span=20.0`. The same command with
+the same workdir resumes a run that was stopped.
 """
 
 import sys

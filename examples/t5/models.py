@@ -1,8 +1,9 @@
-"""T5 1.1: an encoder and a decoder with relative positions, gated GELUs and no dense biases.
+"""T5 1.1: an encoder and a decoder with relative positions and gated GELUs, without dense biases.
 
-Attention is not divided by the square root of its depth; the initializer of the queries does that.
-Positions enter as attention biases, learned for buckets of distances in one table for all layers of
-a stack. Embeddings and logits have separate parameters, as in version 1.1.
+Attention logits are not divided by the square root of the depth; instead, the initial query weights
+are smaller by this factor. Positions are represented by attention biases, which are learned for
+buckets of distances in one table for all layers of a stack. Embeddings and logits have separate
+parameters, as in version 1.1.
 """
 
 import dataclasses
@@ -20,11 +21,11 @@ class T5Config:
 
     vocabulary: int = 32_128
     features: int = 768
-    layers: int = 12  # of the encoder, and as many of the decoder
+    layers: int = 12  # in the encoder, and as many in the decoder
     heads: int = 12
-    depth: int = 64  # of each head
+    depth: int = 64  # features of each head
     mlp_features: int = 2048
-    buckets: int = 32  # of distances
+    buckets: int = 32  # number of buckets for distances
     farthest: int = 128  # longer distances share one bucket
     dropout: float = 0.0
     remat: bool = False
@@ -130,7 +131,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """The layers of the encoder, or of the decoder, whose self-attention is causal."""
+    """The layers of the encoder or the decoder; in the decoder, self-attention is causal."""
 
     config: T5Config
     causal: bool
@@ -138,7 +139,7 @@ class Stack(nn.Module):
 
     @nn.compact
     def __call__(self, x, mask, encoded=None, encoded_mask=None):
-        """Apply the layers; `mask` and `encoded_mask` [batch, length] mark what is not padding."""
+        """Apply the layers; `mask` and `encoded_mask` [batch, length] are False for padding."""
         c, length = self.config, x.shape[1]
         never = jnp.float32(-1e9)
         hidden = lambda mask: jnp.where(mask[:, None, None, :], 0.0, never)
@@ -173,7 +174,7 @@ class T5(nn.Module):
         real = inputs > 0
         encoded = Stack(c, False, not train, name="encoder")(embed(inputs), real)
         before = jnp.pad(targets, ((0, 0), (1, 0)))[:, :-1]
-        everywhere = jnp.ones(targets.shape, bool)  # padding comes last, and the loss ignores it
+        everywhere = jnp.ones(targets.shape, bool)  # padding is at the end, and the loss ignores it
         x = Stack(c, True, not train, name="decoder")(embed(before), everywhere, encoded, real)
         init = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
         return nn.Dense(c.vocabulary, use_bias=False, kernel_init=init, name="logits")(x)

@@ -1,4 +1,4 @@
-"""The report of a finished run: model, curves, gaps and predictions for them, next steps."""
+"""The report of a finished run: model, curves, predictions for gaps, next steps."""
 
 from pathlib import Path
 

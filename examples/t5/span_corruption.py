@@ -1,4 +1,4 @@
-"""T5's task: sentinels replace spans of a text, and the spans are the targets.
+"""T5's task: sentinels replace spans of a text, and the model must predict the spans.
 
     inputs   Thank you <0> me to your party <1> week.
     targets  <0> for inviting <1> last
@@ -33,7 +33,7 @@ def text_length(inputs_length: int, density: float, mean_span: float) -> int:
 
 
 def parts(rng, total: int, count: int) -> np.ndarray:
-    """Cut `total` into `count` random parts of at least 1, with all ways equally likely."""
+    """Divide `total` into `count` random parts of at least 1; all divisions are equally likely."""
     cuts = np.sort(rng.choice(total - 1, count - 1, replace=False)) + 1
     return np.diff(np.concatenate([[0], cuts, [total]]))
 

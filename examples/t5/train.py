@@ -1,8 +1,9 @@
-"""Pretraining T5 by span corruption: this is the file to change.
+"""Pretrain T5 by span corruption. Edit this file to change the training.
 
-The step, the loop and the evaluation are written out here. `toile.training` provides only the
-plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
-kill, resumes from its last checkpoint and ends with exactly the same parameters.
+This file contains the step, the loop and the evaluation. `toile.training` provides the rest:
+batches, metrics, the progress bar and checkpoints. A run that is stopped, by Ctrl-C or by kill,
+resumes from its last checkpoint and ends with the same parameters as a run that was not
+interrupted.
 """
 
 import dataclasses
@@ -31,16 +32,16 @@ class Recipe:
     tfds_name: str = "c4/en"  # any data set whose examples have a `text` feature
     train_split: str = "train"
     test_split: str = "validation"
-    train_documents: int = 0  # use only this many; 0 uses all
-    test_documents: int = 1000  # of a seqio task
+    train_documents: int = 0  # number of documents to use; 0 for all
+    test_documents: int = 1000  # only for seqio tasks
     train_file: str = ""
     test_file: str = ""
     seqio_task: str = ""
-    held_out: int = 9  # hold out every ninth topic of the included text
-    vocabulary_file: str = ""  # a sentencepiece model; bytes if empty
+    held_out: int = 9  # every ninth topic of the included text is held out
+    vocabulary_file: str = ""  # path of a sentencepiece model; "" for bytes
 
     inputs_length: int = 512
-    targets_length: int = 114  # for a seqio task; otherwise it follows from the hidden spans
+    targets_length: int = 114  # only for seqio tasks; otherwise computed from the spans
     noise_density: float = 0.15
     mean_span: float = 3.0
 

@@ -1,4 +1,4 @@
-"""T5: its sizes, its parts, span corruption, gin files, a short run, one stopped, a copy."""
+"""Tests of T5: sizes, parts, span corruption, gin files, runs, and a copied folder."""
 
 import dataclasses
 import os
@@ -19,7 +19,7 @@ pytest.importorskip("gin")
 from . import gin_files, input_pipeline, models, report, span_corruption, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
+ROOT = Path(__file__).parents[__name__.count(".")]  # the folder from which the package is imported
 
 
 class StopAfter:
@@ -64,20 +64,20 @@ def files(tmp_path_factory):
 
 
 def configured(file: str, bindings=()):
-    """The recipe and the sizes of a gin file."""
+    """The recipe and the sizes from a gin file."""
     config = tiny.get_config()
     config.gin_files = (file,)
     return gin_files.configured(config, bindings)
 
 
 def small(files, *bindings):
-    """A small network on a small text, 12 steps."""
+    """A recipe with a small network, a small text and 12 steps."""
     data = ["Recipe.dataset='file'", f"Recipe.train_file={files[0]!r}"]
     data += [f"Recipe.test_file={files[1]!r}"]
     return configured("tiny.gin", [*SMALL, *data, *bindings])
 
 
-# large and xl are as deep as xxl: they take as long, and add little.
+# large and xl are left out: they take as long as xxl and would add little.
 LONG = ("large", "xl")
 SHOWN = [pytest.param(s, marks=[pytest.mark.slow] if s in LONG else []) for s in SIZES]
 

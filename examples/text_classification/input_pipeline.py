@@ -69,7 +69,7 @@ def review(rng) -> tuple[str, int]:
 
 
 def generated_reviews(train: int, held_out: int) -> tuple[list, list]:
-    """Generate two lists of (review, label) pairs, always the same; no review occurs twice."""
+    """Generate two lists of (review, label) pairs without duplicates, the same in every run."""
     rng = np.random.default_rng(0)
     found: dict[str, int] = {}
     while len(found) < train + held_out:
@@ -98,7 +98,7 @@ def words_of(text: str) -> list[str]:
 
 
 class Vocabulary:
-    """Number the words from 2 on, most frequent first; 0 is padding and 1 an unknown word."""
+    """Number the words from 2 on, the most frequent first; 0 is padding, and 1 is UNKNOWN."""
 
     def __init__(self, texts: Iterable[str], min_count: int):
         counts = collections.Counter(word for text in texts for word in set(words_of(text)))

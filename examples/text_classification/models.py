@@ -1,4 +1,4 @@
-"""Two sentence classifiers: one ignores the order of words, the other reads them in order."""
+"""Two sentence classifiers: one ignores the order of the words, and the other uses it."""
 
 import toile.numpy as jnp
 from toile import linen as nn
@@ -8,7 +8,7 @@ PAD, UNKNOWN = 0, 1
 
 
 class WordEmbedding(nn.Module):
-    """Word vectors; in training, some words are replaced by UNKNOWN and some entries by 0."""
+    """Word vectors; in training, some words are replaced with UNKNOWN and some entries with 0."""
 
     vocabulary: int
     features: int

@@ -1,4 +1,4 @@
-"""The text classification example: data, networks, a short run, one stopped, a copied folder."""
+"""Tests of the text classification example: data, networks, runs, and a copied folder."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from toile.training import checkpoints, curves
 from . import input_pipeline, models, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
+ROOT = Path(__file__).parents[__name__.count(".")]  # the folder from which the package is imported
 
 
 class StopAfter:
@@ -39,7 +39,7 @@ class StopAfter:
 
 
 def small_config(model="bag"):
-    """Few reviews, a small network, 24 steps."""
+    """A config with few reviews, a small network and 24 steps."""
     config = tiny.get_config()
     config.model, config.train_examples, config.held_out, config.batch_size = model, 300, 60, 30
     config.embedding, config.hidden, config.num_steps, config.learning_rate = 16, 16, 24, 0.02
@@ -123,7 +123,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cpu_devices():
-    """Undo what --devices requests."""
+    """Restore the number of CPU devices, which --devices changes."""
     before = toile.config.jax_num_cpu_devices
     yield
     toile.config.update("jax_num_cpu_devices", before)

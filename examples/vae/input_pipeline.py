@@ -1,8 +1,8 @@
 """Digits with black and white pixels: the 5,000 included ones, or binarized_mnist.
 
 A batch is a dict of `image`, float32 [batch, 28, 28, 1] of zeros and ones. Pixels of the included
-digits become white at random, with their brightness as the probability: in each epoch for training
-digits, once for held-out digits.
+digits become white at random, with their brightness as the probability. Training digits are
+binarized in each epoch, and held-out digits only once.
 """
 
 from typing import Any

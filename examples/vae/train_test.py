@@ -1,4 +1,4 @@
-"""The VAE example: its data, its bound, a short run, one stopped and resumed, a copied folder."""
+"""Tests of the VAE example: data, the bound, runs, and a copied folder."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from toile.training import checkpoints, curves
 from . import input_pipeline, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
+ROOT = Path(__file__).parents[__name__.count(".")]  # the folder from which the package is imported
 
 
 class StopAfter:
@@ -37,7 +37,7 @@ class StopAfter:
 
 
 def small_config():
-    """A small network, 24 steps."""
+    """A config with a small network and 24 steps."""
     config = tiny.get_config()
     config.hidden, config.latents, config.num_steps, config.learning_rate = 32, 4, 24, 0.01
     config.eval_every_steps, config.log_every_steps, config.checkpoint_every_steps = 12, 4, 10
@@ -78,7 +78,7 @@ def test_a_short_run_learns_and_reports(tmp_path, capsys):
     state, finished = train.train_and_evaluate(config, tmp_path)
     assert finished and int(state.step) == 24
     elbo = list(curves.history(tmp_path, "train_elbo").values())
-    assert len(elbo) == 6 and elbo[-1] > elbo[0] + 50  # from 540, that of a guess
+    assert len(elbo) == 6 and elbo[-1] > elbo[0] + 50  # about -540 at the start
     assert report.show(config, tmp_path, state) > -400
     text = capsys.readouterr().out
     for part in ("VAE Summary", "training ELBO", "1000 held-out digits", "checkpoint_24"):

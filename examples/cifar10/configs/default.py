@@ -12,23 +12,23 @@ def get_config() -> ml_collections.ConfigDict:
     config.held_out = 10_000
     config.shift = 4  # shift images at random by up to this many pixels
     config.flip = True
-    config.cut_out = 16  # side of the gray square in pixels; 0 turns it off
-    config.mixup = 0.2  # parameter of the beta distribution; 0 turns it off
+    config.cut_out = 16  # side length of the gray square in pixels; 0 for no square
+    config.mixup = 0.2  # parameter of the beta distribution; 0 for no mixup
     config.label_smoothing = 0.0
 
     config.model = "wide_resnet"  # or resnet
-    config.depth = 28  # of the WideResNet
+    config.depth = 28  # depth of the wide_resnet
     config.width = 10
     config.dropout = 0.0
-    config.blocks = (2, 2, 2, 2)  # of the ResNet, per stage; these make ResNet-18
+    config.blocks = (2, 2, 2, 2)  # blocks per stage of the resnet; these make ResNet-18
     config.features = 64
-    config.precision = "mixed_bfloat16"  # weights stay in float32; or mixed_float16, float32
+    config.precision = "mixed_bfloat16"  # or mixed_float16, float32 (weights stay in float32)
 
     config.learning_rate = 0.1  # the peak after warmup; cosine decay to 0
     config.warmup_steps = 400
     config.momentum = 0.9
     config.weight_decay = 5e-4
-    config.ema_decay = 0.999  # of the averaged parameters, which evaluation uses
+    config.ema_decay = 0.999  # decay of the averaged parameters, which evaluation uses
     config.batch_size = 128
     config.num_steps = 78_000  # 200 epochs
     config.seed = 0

@@ -15,7 +15,7 @@ LEFT_OUT = {
 
 
 def is_chosen(path: Path) -> bool:
-    """Whether a file has the right size, is plain, and has only Python's own license."""
+    """Whether a file is ASCII text of the right size, without newer syntax or its own license."""
     inside = path.relative_to(LIB)
     if len(inside.parts) > 2 or LEFT_OUT & set(inside.parts) or str(inside) in TABLES:
         return False
@@ -29,7 +29,7 @@ def is_chosen(path: Path) -> bool:
 
 
 def main() -> None:
-    """Write the archive, with the same bytes each time."""
+    """Write the archive; its bytes are the same in every run."""
     chosen = [path for path in sorted(LIB.rglob("*.py")) if is_chosen(path)]
     with zipfile.ZipFile(Path(__file__).parent / "library.zip", "w") as archive:
         for path in (LIB / "LICENSE.txt", *chosen):

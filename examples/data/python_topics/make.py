@@ -1,7 +1,7 @@
 """Make topics.txt from the interpreter's help: `python -m examples.data.python_topics.make`.
 
-Topics are sorted by name. Sections that several topics share appear once: a paragraph that has
-appeared before, apart from its line breaks, is left out, and so is a topic with little else.
+Topics are sorted by name. A paragraph that is in an earlier topic, possibly with other line breaks,
+is left out, and so is a topic that is then too short.
 """
 
 import pydoc_data.topics

@@ -20,7 +20,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.dropout = 0.1
     config.precision = "float32"  # or mixed_bfloat16, mixed_float16 (weights stay in float32)
 
-    config.learning_rate = 0.001  # the start of a cosine decay to 0
+    config.learning_rate = 0.001  # initial value of a cosine decay to 0
     config.weight_decay = 0.0
     config.batch_size = 256  # graphs
     config.num_steps = 100_000

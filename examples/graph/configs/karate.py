@@ -1,4 +1,4 @@
-"""Two GCN layers on Zachary's karate club, trained on two labels: seconds."""
+"""Two GCN layers on Zachary's karate club, trained on two labels; takes seconds."""
 
 import ml_collections
 
@@ -20,7 +20,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.dropout = 0.0
     config.precision = "float32"
 
-    config.learning_rate = 0.001  # at 0.01, GAT attends to the wrong friends: 29 of 34
+    config.learning_rate = 0.001  # at 0.01, GAT gets only 29 of 34 members right
     config.weight_decay = 0.0005
     config.batch_size = 1  # the whole club
     config.num_steps = 100

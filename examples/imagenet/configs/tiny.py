@@ -1,4 +1,4 @@
-"""ResNet-18 with 16 filters on 64 x 64 crops of generated shapes: minutes on two cores."""
+"""ResNet-18 with 16 filters on 64 x 64 crops of generated shapes; takes minutes on two cores."""
 
 import ml_collections
 

@@ -11,15 +11,15 @@ def get_config() -> ml_collections.ConfigDict:
     config.tfds_name = "lm1b"  # any data set whose examples have a `text` feature
     config.train_split = "train"
     config.test_split = "test"
-    config.train_documents = 0  # use only this many; 0 uses all
+    config.train_documents = 0  # number of documents to use; 0 for all
     config.train_file = "wikitext-2-raw/wiki.train.raw"  # for dataset "file"
     config.test_file = "wikitext-2-raw/wiki.test.raw"
-    config.held_out = 9  # hold out every ninth topic of the included text
+    config.held_out = 9  # every ninth topic of the included text is held out
 
     config.tokenizer = "sentencepiece"  # or "bytes"
     config.vocabulary_file = "runs/lm1b_sentencepiece.model"  # created if it does not exist
     config.vocabulary_size = 30_000
-    config.vocabulary_documents = 200_000  # documents to create it from
+    config.vocabulary_documents = 200_000  # number of documents from which it is created
     config.length = 128
     config.pack = True  # put several documents into a row
 
@@ -30,9 +30,9 @@ def get_config() -> ml_collections.ConfigDict:
     config.mlp_features = 2048
     config.dropout = 0.1
     config.tied = False
-    config.remat = False  # recompute layers for their gradients: less memory, more time
+    config.remat = False  # recompute layers in the backward pass; saves memory but takes time
     config.scan_layers = True
-    config.precision = "mixed_bfloat16"  # weights stay in float32; or mixed_float16, float32
+    config.precision = "mixed_bfloat16"  # or mixed_float16, float32 (weights stay in float32)
 
     config.optimizer = "adamw"  # or "lamb"
     config.schedule = "rsqrt"  # or "cosine"

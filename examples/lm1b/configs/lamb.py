@@ -1,4 +1,4 @@
-"""The recipe of default.py with batches of 4,096 rows: LAMB, longer warmup, remat."""
+"""The recipe of default.py with batches of 4,096 rows, LAMB, longer warmup, and remat."""
 
 import runpy
 from pathlib import Path
@@ -12,7 +12,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.batch_size = 4096  # over all devices
     config.remat = True
 
-    # 16 times the rows, so 4 times AdamW's rate: the square root, as LAMB's authors do.
+    # 16 times as many rows, so 4 times AdamW's rate: the square root, as in the LAMB paper.
     config.optimizer = "lamb"
     config.schedule = "cosine"
     config.learning_rate = 0.0064

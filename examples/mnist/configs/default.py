@@ -8,13 +8,13 @@ def get_config() -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
 
     config.dataset = "digits"  # the 5,000 included ones; "tfds" for all 70,000
-    config.train_examples = 0  # use only this many; 0 uses all
+    config.train_examples = 0  # number of digits to use; 0 for all
     config.shift = 1  # shift images at random by up to this many pixels
 
     config.features = (32, 64)  # channels of the convolutions
     config.hidden = 256
 
-    config.learning_rate = 0.1  # the peak after warmup, followed by cosine decay
+    config.learning_rate = 0.1  # peak after warmup; cosine decay follows
     config.warmup_steps = 30
     config.momentum = 0.9
     config.batch_size = 128

@@ -1,4 +1,4 @@
-"""A network of a few thousand weights on 600 digits, for tests: fast, but not accurate."""
+"""A network with a few thousand weights on 600 digits, for tests; it is not accurate."""
 
 import ml_collections
 

@@ -7,7 +7,7 @@ def get_config() -> ml_collections.ConfigDict:
     """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
     config = ml_collections.ConfigDict()
 
-    config.max_digits = 3  # of the second number; the first is below 100
+    config.max_digits = 3  # digits of the second number; the first number is below 100
     config.smallest = 0  # the smallest number in a sum
     config.held_out = 1000  # sums that are not used for training
     config.reverse = True  # read questions backward
@@ -16,8 +16,8 @@ def get_config() -> ml_collections.ConfigDict:
     config.features = 512
     config.precision = "float32"  # or mixed_bfloat16, mixed_float16 (weights stay in float32)
 
-    config.learning_rate = 0.003  # the peak after warmup; cosine decay to 0
-    config.warmup_steps = 750  # with only 250, 1% of the sums are wrong after 2,500 steps
+    config.learning_rate = 0.003  # peak after warmup; then cosine decay to 0
+    config.warmup_steps = 750  # with 250, 1% of the sums are wrong after 2,500 steps
     config.clip_norm = 1.0
     config.batch_size = 128
     config.num_steps = 2500

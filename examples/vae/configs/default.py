@@ -7,13 +7,13 @@ def get_config() -> ml_collections.ConfigDict:
     """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
     config = ml_collections.ConfigDict()
 
-    config.dataset = "tfds"  # the 50,000 of binarized_mnist; or "digits", the 4,000 included ones
+    config.dataset = "tfds"  # binarized_mnist; or "digits", the 4,000 included ones
 
     config.hidden = 500
     config.latents = 20
     config.precision = "float32"  # or mixed_bfloat16, mixed_float16 (weights stay in float32)
 
-    config.learning_rate = 0.001  # the start of a cosine decay to 0
+    config.learning_rate = 0.001  # initial value of a cosine decay to 0
     config.batch_size = 128
     config.num_steps = 11700  # 30 epochs
     config.seed = 0
