@@ -14,8 +14,8 @@ from benchmarks import cpu, gpu
 from benchmarks.cpu_rows import Goal, Row
 from benchmarks.zoo import names
 
-MEMORY = 1.05 # maximum, relative to jax
-FIRST_STEP = 0.5 # maximum, relative to jax
+MEMORY = 1.05  # maximum, relative to jax
+FIRST_STEP = 0.5  # maximum, relative to jax
 
 
 def rows(platform: str) -> Iterator[Row]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = 450 # lines of code in a file
+MOST_LINES = 450  # lines of code in a file
 MOST_COMPLEX = 15
 MOST_IN_ALL = 112_500  # lines of code under toile/
 

@@ -11,8 +11,7 @@ from benchmarks.zoo import Made, Program
 
 
 def _spots(size: int) -> list[np.ndarray]:
-    """The concentrations of two substances on a square, with a few spots of the second
-    substance."""
+    """The concentrations of two substances on a square, with spots of the second substance."""
     random = np.random.default_rng(0)
     second = (random.random((size, size)) < 0.1).astype(np.float32)
     return [1 - 0.5 * second, 0.5 * second]

@@ -27,7 +27,7 @@ from .__main__ import example
 NAMES = ("cifar10", "imagenet", "lm1b", "t5")
 # FLOP/s of dense bfloat16 products with float32 sums, from NVIDIA's data sheets.
 PEAKS = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12}
-SECONDS = 2.0 # duration of the timing
+SECONDS = 2.0  # duration of the timing
 WARM = 12  # warmup steps
 # The key data for both sides.
 RNGS = {name: np.array([0, i], np.uint32) for i, name in enumerate(("dropout", "mixup"))}

@@ -78,7 +78,7 @@ def mixed(config, key, images, labels):
 
 
 def train_step(config):
-    """Make the train step of a config, which returns the new state and the metrics of the batch."""
+    """Create the train step for a config; it returns the new state and the metrics of the batch."""
 
     def step(state, batch):
         labels = optim.smooth_labels(

@@ -93,7 +93,7 @@ def create_state(config, key, devices: int = 1):
 
 
 def train_step(config):
-    """Make the train step of a config, which returns the new state and the metrics of the batch."""
+    """Create the train step for a config; it returns the new state and the metrics of the batch."""
 
     def step(state, batch):
         classes = input_pipeline.CLASSES[config.dataset]

@@ -119,7 +119,7 @@ def measure(logits, targets):
 
 
 def train_step(recipe):
-    """Make the train step of a recipe, which returns the new state and the metrics of the batch."""
+    """Create the train step for a recipe; it returns the new state and the metrics of the batch."""
 
     def step(state, batch):
         def loss_fn(params):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LEAST = 300  # minimum number of programs in a comparison
-SHOWN = 40 # maximum number of lines shown for a difference
+SHOWN = 40  # maximum number of lines shown for a difference
 
 
 def write_part(folder: Path, part: str) -> int:

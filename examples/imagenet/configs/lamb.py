@@ -1,4 +1,4 @@
-"""The recipe of default.py with batches of 16,384: LAMB."""
+"""The recipe of default.py with batches of 16,384 and LAMB."""
 
 import runpy
 from pathlib import Path

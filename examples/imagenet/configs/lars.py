@@ -1,4 +1,4 @@
-"""The recipe of default.py with batches of 16,384: LARS, with quadratic decay."""
+"""The recipe of default.py with batches of 16,384, LARS and quadratic decay."""
 
 import runpy
 from pathlib import Path
