@@ -1,4 +1,7 @@
-"""Experimental parts of JAX's interface; errors for missing parts name alternatives."""
+"""The parts of `jax.experimental` that toile provides.
+
+Accessing any other part raises an AttributeError, which names an alternative if there is one.
+"""
 
 from toile import _absent
 from toile.engine.config import Override

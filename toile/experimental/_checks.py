@@ -19,7 +19,7 @@ class JaxException(Exception):
 
 
 class JaxRuntimeError(_RuntimeError, ValueError):
-    """A check failed. The class is a subclass of ValueError."""
+    """The error that a failed check raises; a subclass of ValueError."""
 
 
 class FailedCheckError(JaxException):

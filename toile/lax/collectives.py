@@ -392,8 +392,9 @@ def ragged_all_to_all(
             or this length is not a multiple of the size of the named axis.
 
     Differences:
-        `recv_sizes` is not used: the sizes are those that the senders give. JAX supports this
-        function only on GPUs and TPUs. Here, every position receives the whole operands.
+        `recv_sizes` is ignored; the sizes come from the senders' `send_sizes`. JAX supports this
+        function only on GPUs and TPUs. toile sends the whole operands to every position, which then
+        selects its slices.
 
     >>> send = jnp.array([[1, 2], [1, 1]])  # the first sends one row, then two
     >>> exchange = lambda x, starts, sizes, places: lax.ragged_all_to_all(

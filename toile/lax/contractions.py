@@ -455,7 +455,7 @@ def ragged_dot(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
             group are 0 in the result.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
-        group_offset: must be None.
+        group_offset: not supported; must be None.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
@@ -498,7 +498,7 @@ def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
         ragged_dot_dimension_numbers: the contracting, batch, ragged and group axes.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.
-        group_offset: must be None.
+        group_offset: not supported; must be None.
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:

@@ -295,7 +295,7 @@ def schur(x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bo
     Args:
         x: square matrices in the last two axes, of a float or complex dtype.
         compute_schur_vectors: whether to return the matrices Q.
-        sort_eig_vals: must be False.
+        sort_eig_vals: must be False; sorting is not supported.
         select_callable: ignored, because eigenvalues are not sorted.
 
     Returns:

@@ -79,11 +79,9 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
         unroll: number of steps to run in each iteration of the compiled loop; True for all steps.
             With larger numbers, the loop may run faster, but it takes longer to compile.
         progress: whether to show on the standard error stream how many steps have been completed.
-            A string is shown as a label. A function `f(done, total)` is called instead, at most 100
-            times. This option works under `jit`; under `grad`, it shows the forward pass.
-
-    Differences:
-        JAX does not have `progress`.
+            If `progress` is a string, the string is shown as a label. If it is a function,
+            `progress(done, total)` is called at most 100 times, and nothing is shown. This option
+            works under `jit`; under `grad`, it shows the forward pass.
 
     Returns:
         A pair of the last carry and the `y` values of all steps, stacked along a new leading axis.
@@ -93,6 +91,9 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
             carry.
         ValueError: the leading axes differ in size, or neither `xs` nor `length` determines the
             number of steps.
+
+    Differences:
+        JAX does not have `progress`.
 
     Compute running sums, with the total as the carry:
 
@@ -219,8 +220,8 @@ def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -
     needs less memory.
 
     Args:
-        f: a function that is called with one slice. It is traced once, or twice if `batch_size`
-            leaves a remainder.
+        f: a function that is called with one slice. It is traced once, or twice if the number of
+            slices is not a multiple of `batch_size`.
         xs: an array or a tree of arrays with leading axes of equal size.
         batch_size: number of slices to process at once with `toile.vmap`; if None, one slice is
             processed at a time.
@@ -270,9 +271,10 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
         body_fun: a function `body_fun(val)` that returns the next value, which must have the
             structure, shapes and dtypes of `val`.
         init_val: the first value: an array or number, or a tree of arrays and numbers.
-        checkpoints: how many values reverse mode (`toile.grad`) keeps at once, at least 2; it is
-            rounded down to a power of 2. If it is None, toile chooses a number between 8 and 256,
-            depending on the size of the value. JAX does not have this argument.
+        checkpoints: number of values that reverse mode (`toile.grad`) keeps at once, at least 2.
+            The number is rounded down to a power of 2. If `checkpoints` is None, toile chooses a
+            number between 8 and 256, depending on the size of the value. JAX does not have this
+            argument.
 
     Returns:
         The first value for which `cond_fun` returns False.
@@ -280,7 +282,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
     Raises:
         TypeError: `cond_fun` does not return a bool scalar, or `body_fun` changes the structure,
             shapes or dtypes of the value.
-        ValueError: `checkpoints` is not an integer, or less than 2.
+        ValueError: `checkpoints` is not an integer, or is less than 2.
         NotImplementedError: the loop is differentiated in reverse mode, and `cond_fun` or
             `body_fun` calls `io_callback`, which must not run twice.
 
@@ -386,8 +388,8 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
         The last value.
 
     Raises:
-        ValueError: a bound is traced, but `unroll` is given; or `checkpoints` is not an integer, or
-            less than 2.
+        ValueError: a bound is traced, but `unroll` is given; or `checkpoints` is not an integer or
+            is less than 2.
 
     >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0)
     Array(10, dtype=int32, weak_type=True)

@@ -314,7 +314,7 @@ class ArrayMethods:
         Args:
             condition: booleans, one for each slice.
             axis: the axis to select along; None for the flattened array.
-            out: must be None.
+            out: not supported; must be None.
             size: number of slices in the result; required under `jit`. If `size` is None, every
                 slice whose condition is true is kept.
             fill_value: value with which the result is padded to `size`.

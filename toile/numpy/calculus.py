@@ -129,7 +129,7 @@ def gradient(f: ArrayLike, *varargs: ArrayLike, axis: AxisLike = None,
         *varargs: distance between samples, or an array of the samples' positions. Pass one argument
             for all axes, or one argument for each axis. The default distance is 1.
         axis: axis or axes to differentiate along; None for all axes.
-        edge_order: must be None.
+        edge_order: not supported; must be None.
 
     Returns:
         An array of floats with the shape of `f`. If there are several axes, a list of such arrays,
@@ -175,7 +175,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0,
 
     Args:
         y: samples of the function.
-        x: positions of the samples; None for samples at equal distances.
+        x: positions of the samples; None if the samples are evenly spaced.
         dx: distance between samples, if `x` is None.
         axis: axis to integrate along.
 

@@ -1,4 +1,4 @@
-"""Tests on whole arrays and on elements: closeness, equality, kinds of numbers.
+"""Tests for closeness, equality and kinds of numbers, on whole arrays or on each element.
 
 May import the engine, `lax` and the ufuncs.
 """

@@ -358,7 +358,7 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
 
     Args:
         a, b: arrays or numbers.
-        out: must be None.
+        out: not supported; must be None.
 
     Returns:
         A matrix with a row for each element of `a` and a column for each element of `b`.

@@ -112,8 +112,9 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
         out_sharding: accepted for compatibility with JAX, and ignored.
 
     Returns:
-        The array. If `object` is a Python number and `dtype` is None, the array is weakly typed:
-        its dtype yields to the dtypes of other operands.
+        The array. If `object` is a Python number and `dtype` is None, the array is weakly typed: if
+        it is combined with another array of the same kind of number, the result has the dtype of
+        the other array.
 
     Raises:
         TypeError: the elements are not numbers.

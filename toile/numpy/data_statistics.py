@@ -443,9 +443,9 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
         xp: x coordinates of the points, in ascending order unless `period` is given.
         fp: values at the points, real or complex, as an array with the shape of `xp`.
         left: value where `x` is less than all elements of `xp`; None for the first element of `fp`,
-            "extrapolate" to continue the first line segment.
+            or "extrapolate" to continue the first line segment.
         right: value where `x` is greater than all elements of `xp`; None for the last element of
-            `fp`, "extrapolate" to continue the last line segment.
+            `fp`, or "extrapolate" to continue the last line segment.
         period: period of the function. If it is given, `x` and `xp` are reduced to one period, the
             points are sorted, and `left` and `right` are ignored.
 

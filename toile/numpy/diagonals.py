@@ -109,7 +109,7 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
             it, and negative numbers are diagonals below it.
         axis1, axis2: axes of `a` that index the rows and the columns of the matrices.
         dtype: dtype of the sums and of the result; None for the dtype that `jnp.sum` chooses.
-        out: must be None.
+        out: not supported; must be None.
 
     Returns:
         An array with the axes of `a` other than `axis1` and `axis2`.

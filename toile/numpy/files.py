@@ -127,7 +127,7 @@ def from_dlpack(x: _SupportsDLPack, /, *, device: Device | Sharding | None = Non
                 copy: bool | None = None) -> Array:
     """Create an array from another library's array that supports the DLPack protocol.
 
-    The two arrays share memory if possible.
+    Values in host memory are copied. On a GPU, the two arrays share memory if possible.
 
     Args:
         x: object with the methods `__dlpack__` and `__dlpack_device__`.

@@ -35,7 +35,7 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
 
     Args:
         *xi: coordinates along each axis of the grid, as one-dimensional arrays.
-        copy: must be True.
+        copy: must be True; False is not supported.
         sparse: if True, each array in the result has length 1 along all axes except the one whose
             coordinates it contains.
         indexing: "ij" for results whose axes are in the order of the arguments; "xy" to swap the
@@ -77,7 +77,7 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, *,
             sparse: Literal[True]) -> tuple[Array, ...]: ...
 def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
             sparse: bool = False) -> Array | tuple[Array, ...]:
-    """Create one array for each axis of a shape; it contains each element's index along the axis.
+    """Create, for each axis of a shape, an array of every element's index along that axis.
 
     Args:
         dimensions: shape of the array that the indices refer to.

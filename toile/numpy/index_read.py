@@ -2,9 +2,9 @@
 
 An index becomes a list of entries: ("int", axis, i), ("slice", axis, start, size, step), ("array",
 axis, values), ("new",), or ("gap",) for an Ellipsis that stands for no axis but, as in NumPy, still
-separates index arrays. An array whose values are checked has a fourth field, what to tell about bad
-ones. Static integers and slices never reach the gather; index_update.py turns the same entries into
-dynamic_update_slice or one scatter.
+separates index arrays. The entry of an array whose values are checked has a fourth field: the text
+about invalid values in the error message. Static integers and slices never reach the gather;
+index_update.py turns the same entries into dynamic_update_slice or one scatter.
 """
 
 from typing import Any

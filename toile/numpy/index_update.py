@@ -311,9 +311,9 @@ class IndexUpdateRef:
       the operation faster; results are undefined if a promise is not kept.
     - `mode` determines how out-of-bounds indices are handled. By default, `get` reads the nearest
       element, the other methods ignore such indices, and an `OutOfBoundsWarning` is shown once for
-      each line. With "fill" or "drop", `get` returns `fill_value` for such indices, and the other
-      methods ignore them. With "clip", all methods replace such indices with the nearest valid
-      index. Pass "promise_in_bounds" to promise that all indices are in bounds.
+      each line of code. With "fill" or "drop", `get` returns `fill_value` for such indices, and the
+      other methods ignore them. With "clip", all methods replace such indices with the nearest
+      valid index. Pass "promise_in_bounds" to promise that all indices are in bounds.
     - `wrap_negative_indices=False` treats negative indices as out of bounds; by default, they count
       from the end.
     - `out_sharding` is accepted for compatibility with JAX, and ignored.

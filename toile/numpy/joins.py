@@ -123,7 +123,7 @@ def stack(arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = No
         arrays: sequence of arrays of equal shape; a single array is treated as the sequence of its
             slices along the first axis.
         axis: position of the new axis in the result.
-        out: must be None.
+        out: not supported; must be None.
         dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:

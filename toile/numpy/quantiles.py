@@ -189,7 +189,7 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
             "nearest" returns the nearer neighbor, or the lower one if both are equally near.
             "inverted_cdf" returns the smallest element e such that at least a fraction `q` of the
             elements is less than or equal to e.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         weights: array of weights with the shape of `a` or the shape of its reduced axes, allowed
             only for "inverted_cdf"; if None, all elements have the same weight.
 
@@ -229,7 +229,7 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         weights: array of weights with the shape of `a` or the shape of its reduced axes, allowed
             only for "inverted_cdf"; if None, all elements have the same weight.
 
@@ -270,7 +270,7 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         weights: array of weights with the shape of `a` or the shape of its reduced axes, allowed
             only for "inverted_cdf"; if None, all elements have the same weight.
         out_sharding: accepted for compatibility with JAX, and ignored.
@@ -297,7 +297,7 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         weights: array of weights with the shape of `a` or the shape of its reduced axes, allowed
             only for "inverted_cdf"; if None, all elements have the same weight.
 
@@ -321,7 +321,7 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
         axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
 
     Returns:
         An array with the remaining axes. Floating dtypes are kept; integers and booleans become
@@ -346,7 +346,7 @@ def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_i
         axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
 
     Returns:
         An array with the remaining axes. Floating dtypes are kept; integers and booleans become

@@ -188,7 +188,7 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the result; None for the dtype of `a`, subject to `promote_integers`.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         initial: number to add to the sum; 0 by default.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
@@ -233,7 +233,7 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
         dtype: dtype of the products and of the result; None for the dtype of `a`, subject to
             `promote_integers`.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         initial: number to multiply the product by; 1 by default.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
@@ -264,7 +264,7 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
@@ -295,7 +295,7 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
@@ -324,7 +324,7 @@ def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         initial: additional element to include, or a pair of elements, one for the minimum and one
             for the maximum; required if a reduced axis is empty or `where` is given.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
@@ -356,7 +356,7 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
 
@@ -379,7 +379,7 @@ def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
 
@@ -401,7 +401,7 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
     Args:
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
 
     Returns:
         An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
@@ -420,7 +420,7 @@ def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
 
     Returns:
         An array with the remaining axes, in the dtype of `a`.
@@ -457,7 +457,7 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
         dtype: dtype of the computation and of the result; if None, floating and complex dtypes are
             kept, and float32 is used for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
 
@@ -510,7 +510,7 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         out: not supported; must be None.
         ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
             estimate unbiased.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
         mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
@@ -593,7 +593,7 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         out: not supported; must be None.
         ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
             estimate of the variance unbiased.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
         mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
@@ -634,7 +634,7 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
         weights: array of weights with the shape of `a`, or with the shape of its reduced axes in
             the order of `axis`; if None, all elements have the same weight.
         returned: whether to also return the sum of the weights.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
 
     Returns:
         An array with the remaining axes. If `returned` is True, a tuple of this array and an array
@@ -707,7 +707,7 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None) with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None) with length 1.
 
     Returns:
         An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
@@ -730,7 +730,7 @@ def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None) with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None) with length 1.
 
     Returns:
         An array with the remaining axes, in the default integer dtype (int32, or int64 with x64

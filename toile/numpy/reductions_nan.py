@@ -48,7 +48,7 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
@@ -76,7 +76,7 @@ def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
@@ -106,7 +106,7 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the sums and of the result; None for the dtype that `sum` uses.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         initial: number to add to the sum; 0 by default.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
@@ -133,7 +133,7 @@ def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         axis: axis or axes to reduce; None to reduce all axes.
         dtype: dtype of the products and of the result; None for the dtype that `prod` uses.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         initial: number to multiply the product by; 1 by default.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
@@ -158,8 +158,8 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     """Compute the arithmetic mean of the elements along the given axes, ignoring NaN.
 
     If all elements are NaN, the mean is NaN. The sum and the count are rounded to the dtype of the
-    result before the division. In float16, whose largest number is 65504, the count overflows if
-    more elements than that are averaged; pass a wider `dtype` in that case.
+    result before the division. A float16 number cannot exceed 65504, so to average more than 65504
+    elements of a float16 array, pass a wider `dtype`.
 
     Args:
         a: array or number.
@@ -167,7 +167,7 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         dtype: dtype of the computation and of the result; if None, floating and complex dtypes are
             kept, and float32 is used for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
 
@@ -203,7 +203,7 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         out: not supported; must be None.
         ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
             estimate unbiased.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
         mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
@@ -265,7 +265,7 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         out: not supported; must be None.
         ddof: number to subtract from the number of elements to obtain the divisor; 1 makes the
             estimate of the variance unbiased.
-        keepdims: whether to keep the reduced axes with size 1.
+        keepdims: whether to keep the reduced axes with length 1.
         where: boolean mask of the elements to include, which is broadcast to the shape of `a`; None
             to include all elements.
         mean: precomputed mean, in which the reduced axes have size 1; None to compute the mean.
@@ -297,14 +297,14 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
     """Find the index of the largest element along an axis, ignoring NaN.
 
     If the largest element occurs several times, the index of its first occurrence is returned. If
-    all elements are NaN, the index is -1. Otherwise, NaN is treated as -inf, so if all
-    the other elements are -inf, the index of a NaN may be returned.
+    all elements are NaN, the index is -1. Otherwise, NaN is treated as -inf, so if all the other
+    elements are -inf, the index of a NaN may be returned.
 
     Args:
         a: array or number.
         axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None) with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None) with length 1.
 
     Returns:
         An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
@@ -327,14 +327,14 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
     """Find the index of the smallest element along an axis, ignoring NaN.
 
     If the smallest element occurs several times, the index of its first occurrence is returned. If
-    all elements are NaN, the index is -1. Otherwise, NaN is treated as inf, so if all
-    the other elements are inf, the index of a NaN may be returned.
+    all elements are NaN, the index is -1. Otherwise, NaN is treated as inf, so if all the other
+    elements are inf, the index of a NaN may be returned.
 
     Args:
         a: array or number.
         axis: axis to search; if None, the flattened array is searched, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None) with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None) with length 1.
 
     Returns:
         An array with the remaining axes, in the default integer dtype (int32, or int64 with x64

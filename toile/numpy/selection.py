@@ -128,7 +128,7 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
         default: elements to use where no condition is true.
 
     Returns:
-        An array of the shape that all arguments broadcast to, in the dtype that the choices and the
+        An array with the broadcast shape of all arguments, in the dtype that the choices and the
         default promote to.
 
     >>> x = jnp.arange(4)
@@ -154,7 +154,7 @@ def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out:
         a: integer array that contains, for each element of the result, the index of the array in
             `choices` from which to take the element.
         choices: arrays to choose from; they are broadcast against each other and against `a`.
-        out: must be None.
+        out: not supported; must be None.
         mode: how to handle out-of-bounds indices. "raise" raises an error and does not support
             traced values, "wrap" wraps indices around, and "clip" uses the nearest valid index.
 
@@ -210,7 +210,7 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
         a: array to take from.
         indices: integer positions; negative values count from the end (except in mode "clip").
         axis: axis to take from; None for the flattened array.
-        out: must be None.
+        out: not supported; must be None.
         mode: how to handle out-of-bounds positions. None or "fill" returns `fill_value`, "wrap"
             wraps them around, and "clip" uses the nearest valid position. Pass "promise_in_bounds"
             to promise that all positions are in bounds.
@@ -393,7 +393,7 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
         size: number of slices in the result; required under `jit`. If `size` is None, every slice
             whose condition is true is kept.
         fill_value: value with which the result is padded to `size`.
-        out: must be None.
+        out: not supported; must be None.
 
     Returns:
         An array with the selected slices along `axis`.

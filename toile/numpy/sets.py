@@ -1,4 +1,4 @@
-"""Sets as sorted arrays: unique and related functions, unions, differences, membership tests.
+"""Functions that treat arrays as sets: `unique` and its variants, unions, differences, membership.
 
 With a static `size`, everything works under `jit`: the results are truncated, or padded with
 `fill_value`. Without a `size`, the number of distinct elements must be known, so the values must be

@@ -75,7 +75,7 @@ class _Methods:
             dtype: dtype of the elements and of the result; None for the dtype of `a` (for `add` and
                 `multiply`, the dtype that `sum` and `prod` use). Logical functions return booleans.
             out: not supported; must be None.
-            keepdims: whether to keep the reduced axes with size 1.
+            keepdims: whether to keep the reduced axes with length 1.
             initial: value that is combined with the first element; None for the function's identity
                 if it has one.
             where: boolean mask of the elements to include, which is broadcast to the shape of `a`;

@@ -1,4 +1,4 @@
-"""The folder of the compilation cache."""
+"""Functions of `jax.experimental.compilation_cache`, which do not affect toile's cache."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Apply functions along batch axes of size 1 or n, and small helpers for shapes and indices.
+"""Helpers for batch axes of size 1 or n, and for shapes and indices.
 
-An index out of bounds marks an element that is not there: it reads zero and is dropped where
-something is written. Indices are not counted from the end, so negative ones are out of bounds too.
+An index that is out of bounds marks padding: reads at this index return zero, and writes are
+ignored. Negative indices do not count from the end, so they are out of bounds too.
 """
 
 from __future__ import annotations

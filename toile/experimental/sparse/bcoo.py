@@ -1,4 +1,4 @@
-"""The class of sparse arrays in the format BCOO: lists of elements with their indices."""
+"""The format BCOO of sparse arrays, which stores a list of elements and their indices."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class BCOO(BCOOStorage):
 
     The axes are, in this order, batch axes, sparse axes and dense axes. Each batch has the same
     number `nse` of stored elements. A stored element is an array along the dense axes, and has an
-    index vector with one entry for each sparse axis. Elements with equal indices are added. An
-    element whose index is out of bounds is ignored: such elements are used as padding.
+    index vector with one entry for each sparse axis. Elements with equal indices are added.
+    Elements whose indices are out of bounds serve as padding and are ignored.
 
     Arrays support `@`, `*`, `/`, `+`, `-`, `abs` and indexing. Results are sparse, except for
     products with dense arrays (`@`) and sums with dense arrays.
@@ -151,7 +151,7 @@ class BCOO(BCOOStorage):
         return bcoo_todense(self)
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCOO:
-        """Permute the axes; None reverses them. See `bcoo_transpose`."""
+        """Reorder the axes, or reverse their order if `axes` is None; see `bcoo_transpose`."""
         order = list(range(self.ndim))[::-1] if axes is None else list(axes)
         made = bcoo_transpose(self, permutation=order)
         sparse = order[self.n_batch : self.n_batch + self.n_sparse]
@@ -170,9 +170,9 @@ class BCOO(BCOOStorage):
         """Add up elements with equal indices, and sort the indices.
 
         Args:
-            nse: number of stored elements of the result; None: as many as needed, which cannot be
-                determined in transformed functions.
-            remove_zeros: whether stored zeros are removed. This cannot be differentiated.
+            nse: number of stored elements of the result; required under transformations such as
+                `jit`. If `nse` is None, as many elements as necessary are stored.
+            remove_zeros: whether to remove stored zeros.
 
         Returns:
             An array with unique, sorted indices.
@@ -193,7 +193,7 @@ class BCOO(BCOOStorage):
         return sparsify(lambda x: x.astype(*args, **kwargs))(self)
 
     def sum(self, *args: Any, **kwargs: Any) -> Any:
-        """Sum the elements along axes: the result is sparse, or dense if it has no axes."""
+        """Sum the elements along some axes; the result is sparse, or dense if it has no axes."""
         return sparsify(lambda x: x.sum(*args, **kwargs))(self)
 
     def __getitem__(self, item: Any) -> Any:
@@ -247,9 +247,10 @@ def bcoo_fromdense(
 
     Args:
         mat: the dense array.
-        nse: number of stored elements in each batch. If it is larger than needed, the last ones
-            have indices out of bounds; if it is too small, elements are lost. None: as many as
-            needed, which cannot be determined in transformed functions.
+        nse: number of stored elements in each batch. If it is larger than necessary, the array is
+            padded with elements whose indices are out of bounds; if it is too small, elements are
+            lost. If `nse` is None, as many elements as necessary are stored; under transformations
+            such as `jit`, `nse` is required.
         n_batch: number of batch axes.
         n_dense: number of dense axes.
         index_dtype: dtype of the indices.

@@ -1,4 +1,4 @@
-"""Dense arrays as BCOO arrays and back; sorted indices, and sums of elements with equal ones."""
+"""Conversion of BCOO arrays to dense arrays, sorting of indices, and sums over equal indices."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def bcoo_extract(sparr: B, arr: ArrayLike, *, assume_unique: bool | None = None)
         sparr: BCOO array whose indices are used.
         arr: dense array of the same shape.
         assume_unique: if True, every stored element gets the value at its index. If False, only the
-            first of several elements with equal indices gets the value; the others are zero. None:
-            `sparr.unique_indices`.
+            first of several elements with equal indices gets the value; the others are zero. None
+            means `sparr.unique_indices`.
 
     Returns:
         A BCOO array with the indices of `sparr`.
@@ -139,7 +139,8 @@ def bcoo_sort_indices(mat: B) -> B:
         mat: the BCOO array.
 
     Returns:
-        A BCOO array with indices in lexicographic order. Elements with equal indices stay apart.
+        A BCOO array with indices in lexicographic order. Elements with equal indices are not added
+        up.
     """
     data, indices = mat.data, mat.indices
     if mat.n_sparse:
@@ -212,9 +213,10 @@ def bcoo_sum_duplicates(mat: B, nse: int | None = None) -> B:
 
     Args:
         mat: the BCOO array.
-        nse: number of stored elements of the result. If it is larger than needed, elements with
-            indices out of bounds are added; if it is too small, elements are lost. None: as many
-            elements as needed, which cannot be determined in transformed functions.
+        nse: number of stored elements of the result. If it is larger than necessary, the array is
+            padded with elements whose indices are out of bounds; if it is too small, elements are
+            lost. If `nse` is None, as many elements as necessary are stored; under transformations
+            such as `jit`, `nse` is required.
 
     Returns:
         A BCOO array with unique indices in lexicographic order.

@@ -1,4 +1,4 @@
-"""Axes of BCOO arrays: which are batch, sparse and dense ones, their order and their sizes."""
+"""Functions that change the kind (batch, sparse, dense), order and size of a BCOO array's axes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def bcoo_update_layout(
 ) -> B:
     """Change which axes of a BCOO array are batch axes and dense axes.
 
-    Turning a sparse axis into a batch axis or a dense axis stores many zeros, unless its size is at
-    most 1.
+    If a sparse axis of size 2 or more becomes a batch axis or a dense axis, many zeros are stored.
 
     Args:
         mat: the BCOO array.
-        n_batch: new number of batch axes; None: as before.
-        n_dense: new number of dense axes; None: as before.
-        on_inefficient: what to do if many zeros would be stored: raise an error, warn, or nothing.
+        n_batch: new number of batch axes; None to keep the number.
+        n_dense: new number of dense axes; None to keep the number.
+        on_inefficient: what to do if many zeros would be stored: `"error"` raises an error,
+            `"warn"` issues a warning, and None does neither.
 
     Returns:
         A BCOO array with the same elements.
@@ -162,12 +162,12 @@ def permuted(mat: BCOOStorage, permutation: Sequence[int]) -> tuple[list[int], .
 
 
 def bcoo_transpose(mat: B, *, permutation: Sequence[int]) -> B:
-    """Permute the axes of a BCOO array.
+    """Reorder the axes of a BCOO array.
 
     Args:
         mat: the BCOO array.
-        permutation: for each axis of the result, the axis of `mat`. Batch, sparse and dense axes
-            can only be permuted among themselves.
+        permutation: for each axis of the result, the corresponding axis of `mat`. Batch axes must
+            stay in front of the sparse axes, and sparse axes in front of the dense axes.
 
     Returns:
         The transposed array.
@@ -192,7 +192,7 @@ def bcoo_rev(operand: B, dimensions: Sequence[int]) -> B:
 
     Args:
         operand: the BCOO array.
-        dimensions: the axes.
+        dimensions: the axes to reverse.
 
     Returns:
         A BCOO array of the same shape.
@@ -222,13 +222,13 @@ def bcoo_broadcast_in_dim(
 ) -> B:
     """Add axes to a BCOO array, and repeat its elements along batch and dense axes.
 
-    New axes in front of the sparse axes are batch axes; new axes between sparse axes, which must
-    have size 1, are sparse.
+    New axes in front of the sparse axes are batch axes. New axes between sparse axes are sparse
+    axes, and must have size 1.
 
     Args:
         mat: the BCOO array.
         shape: shape of the result.
-        broadcast_dimensions: for each axis of `mat`, the axis of the result.
+        broadcast_dimensions: for each axis of `mat`, the corresponding axis of the result.
         sharding: ignored.
 
     Returns:
@@ -310,8 +310,9 @@ def bcoo_reshape(
 
     Args:
         mat: the BCOO array.
-        new_sizes: shape of the result; batch, sparse and dense axes must not be mixed.
-        dimensions: permutation of the axes of `mat` that is applied first; None: no permutation.
+        new_sizes: shape of the result. Only axes of the same kind (batch, sparse or dense) can be
+            merged.
+        dimensions: permutation of the axes of `mat` that is applied first; None for no permutation.
         sharding: ignored.
 
     Returns:
@@ -362,9 +363,9 @@ def bcoo_concatenate(operands: Sequence[B], *, dimension: int) -> B:
     """Join BCOO arrays along an existing axis.
 
     Args:
-        operands: BCOO arrays with equal shapes, except along `dimension`, and equally many batch
-            and dense axes.
-        dimension: the axis, which must not be a dense one.
+        operands: BCOO arrays with equal shapes, except along `dimension`, and with the same numbers
+            of batch and dense axes.
+        dimension: the axis to join along, which must not be a dense axis.
 
     Returns:
         A BCOO array.

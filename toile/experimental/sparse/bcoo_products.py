@@ -1,8 +1,8 @@
-"""Products with BCOO arrays: contractions, sampled contractions and products element by element.
+"""Products with BCOO arrays: contractions, sampled contractions and elementwise products.
 
 A contraction with a dense array reads the rows of the dense array at the stored indices, multiplies
-them with the stored values and adds them up by the remaining indices; a compiler makes that one
-kernel. Its derivatives have the same form.
+them by the stored values, and adds them up by the remaining indices. The compiler fuses these
+operations into one kernel. The derivatives of the contraction have the same form.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def bcoo_dot_general(
     precision: None = None, preferred_element_type: DTypeLike | None = None,
     out_sharding: None = None,
 ) -> Any:
-    """Contract two arrays, of which any may be sparse, as `lax.dot_general` does.
+    """Contract two arrays, as `lax.dot_general` does; one or both of them may be sparse.
 
     Args:
         lhs, rhs: BCOO arrays or dense arrays.
         dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`, four
             sequences of axes.
         precision: ignored.
-        preferred_element_type: dtype of the result; None: that of the operands.
+        preferred_element_type: dtype of the result; None for the dtype of the operands.
         out_sharding: ignored.
 
     Returns:
@@ -169,10 +169,10 @@ def bcoo_dot_general_sampled(
     Args:
         A, B: dense arrays.
         indices: indices of the elements to compute, as in a BCOO array.
-        dimension_numbers: as for `bcoo_dot_general`.
+        dimension_numbers: the axes to contract, as in `bcoo_dot_general`.
 
     Returns:
-        The elements: the data of a BCOO array with these indices.
+        The values of the elements, in the form of the data of a BCOO array with these indices.
     """
     A, B, indices = jnp.asarray(A), jnp.asarray(B), jnp.asarray(indices)
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
@@ -266,7 +266,8 @@ def bcoo_multiply_dense(sp_mat: BCOOStorage, v: ArrayLike) -> Array:
         v: dense array that can be broadcast to the shape of `sp_mat`.
 
     Returns:
-        The values of the product, a BCOO array with the indices of `sp_mat`.
+        The values of the product at the indices of `sp_mat`, in the form of the array
+        `sp_mat.data`.
     """
     v = jnp.asarray(v)
     data, indices, shape = sp_mat.data, sp_mat.indices, sp_mat.shape
@@ -294,11 +295,11 @@ def bcoo_multiply_sparse(lhs: BCOOStorage, rhs: BCOOStorage) -> Any:
     """Multiply two BCOO arrays, element by element.
 
     Args:
-        lhs, rhs: BCOO arrays with equally many axes, which are broadcast against each other.
+        lhs, rhs: BCOO arrays with the same number of axes, which are broadcast against each other.
 
     Returns:
-        A BCOO array. Its number of stored elements is the product of the operands' numbers; the
-        elements that are not needed have indices out of bounds.
+        A BCOO array. Its number of stored elements is the product of the operands' numbers of
+        stored elements. Elements that are not needed have indices that are out of bounds.
     """
     if lhs.ndim != rhs.ndim:
         raise TypeError(

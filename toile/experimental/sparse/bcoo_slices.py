@@ -1,4 +1,4 @@
-"""Parts of BCOO arrays, their sums along axes, and convolutions of them along one axis."""
+"""Slices, gathers, sums and one-dimensional convolutions of BCOO arrays."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ def bcoo_slice(
     mat: B, *, start_indices: Sequence[int], limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> B:
-    """Take a part of a BCOO array, at positions that are known.
+    """Read a part of a BCOO array at a fixed position.
 
     Args:
         mat: the BCOO array.
-        start_indices: for each axis, the first index.
-        limit_indices: for each axis, the index after the last one.
-        strides: for each axis, the distance between indices; None: 1.
+        start_indices: first index along each axis.
+        limit_indices: end of the slice along each axis, excluded.
+        strides: distance between indices along each axis; None means 1.
 
     Returns:
-        A BCOO array. It has at most as many stored elements as its sparse axes have positions.
+        A BCOO array. Its number of stored elements is at most the product of the sizes of its
+        sparse axes.
     """
     if not isinstance(mat, BCOOStorage):
         raise TypeError(f"bcoo_slice: input should be BCOO array, got {type(mat)}{here()}")
@@ -92,16 +93,16 @@ def _kept(mat: BCOOStorage, data: Any, keep: Any, indices: Any, shape: Shape) ->
 def bcoo_dynamic_slice(
     mat: B, start_indices: Sequence[ArrayLike], slice_sizes: Sequence[int]
 ) -> B:
-    """Take a block of a BCOO array, at a position that may be a traced value.
+    """Read a block of a BCOO array at a position that may be traced.
 
     Args:
         mat: the BCOO array.
-        start_indices: for each axis, the first index, a number. It is clamped so that the block is
-            inside the array.
-        slice_sizes: for each axis, the size of the block.
+        start_indices: start of the block along each axis, a sequence of numbers. A block that is
+            not entirely inside the array is shifted to the nearest position inside it.
+        slice_sizes: size of the block along each axis.
 
     Returns:
-        A BCOO array of the shape `slice_sizes`.
+        A BCOO array of shape `slice_sizes`.
     """
     if not isinstance(mat, BCOOStorage):
         raise TypeError(f"bcoo_slice: input should be BCOO array, got {type(mat)}{here()}")
@@ -135,15 +136,16 @@ def bcoo_gather(
     slice_sizes: Sequence[int], *, unique_indices: bool = False, indices_are_sorted: bool = False,
     mode: str | GatherScatterMode | None = None, fill_value: None = None,
 ) -> B:
-    """Take blocks of a BCOO array, as `lax.gather` does for dense arrays.
+    """Collect blocks of a BCOO array, as `lax.gather` does for dense arrays.
 
     Args:
         operand: the BCOO array.
-        start_indices: integers; index vectors are along the last axis.
-        dimension_numbers: which axes the parts of index vectors belong to, see `lax.gather`.
-        slice_sizes: for each axis of `operand`, the size of the blocks.
+        start_indices: integer array of index vectors, which are along the last axis.
+        dimension_numbers: how the axes of the arrays correspond; see `lax.gather`.
+        slice_sizes: size of a block along each axis of `operand`.
         unique_indices, indices_are_sorted: ignored.
-        mode: `"promise_in_bounds"` or None, which means the same here.
+        mode: `"promise_in_bounds"` or None, which have the same meaning. Other modes are not
+            supported.
         fill_value: ignored.
 
     Returns:
@@ -188,14 +190,14 @@ def bcoo_gather(
 
 
 def bcoo_reduce_sum(mat: B, *, axes: Sequence[int]) -> B:
-    """Sum the elements of a BCOO array along axes.
+    """Sum the elements of a BCOO array along some axes.
 
     Args:
         mat: the BCOO array.
-        axes: the axes, which the result does not have.
+        axes: the axes to sum over, which are removed.
 
     Returns:
-        A BCOO array. Elements that are added in the sum may be stored with equal indices.
+        A BCOO array. Terms of the same sum may be stored as separate elements with equal indices.
     """
     n_batch, n_sparse, _, nse = mat._axes
     axes = sorted({operator.index(a) for a in axes})
@@ -241,16 +243,16 @@ def bcoo_conv_general_dilated(
     feature_group_count: int = 1, batch_group_count: int = 1, precision: None = None,
     preferred_element_type: None = None, out_sharding: None = None,
 ) -> Any:
-    """Convolve a signal with a kernel along one axis, of which any may be sparse.
+    """Convolve a signal with a kernel along one axis; one or both of them may be sparse.
 
     Args:
         lhs: the signal, of shape `(1, 1, n)`, a BCOO array or a dense array.
         rhs: the kernel, of shape `(1, 1, m)`, a BCOO array or a dense array.
-        window_strides: must be `(1,)`.
-        padding: padding of the signal, as for `lax.conv_general_dilated`.
-        lhs_dilation, rhs_dilation: must be `(1,)` or None.
-        dimension_numbers: must be the default.
-        feature_group_count, batch_group_count: must be 1.
+        window_strides: must be `(1,)`; other strides are not supported.
+        padding: padding of the signal, as in `lax.conv_general_dilated`.
+        lhs_dilation, rhs_dilation: must be `(1,)` or None; other dilations are not supported.
+        dimension_numbers: must be `("NCH", "OIH", "NCH")` or None, which means the same.
+        feature_group_count, batch_group_count: must be 1; other numbers are not supported.
         precision, preferred_element_type, out_sharding: ignored.
 
     Returns:

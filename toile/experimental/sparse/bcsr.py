@@ -1,4 +1,4 @@
-"""The class of sparse arrays in the format BCSR: elements by row, with their columns."""
+"""The format BCSR of sparse arrays, which stores elements row by row with their column indices."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class BCSR(BCSRStorage):
     """A sparse array in the format BCSR, "batched compressed sparse rows".
 
     The axes are, in this order, batch axes, two sparse axes (rows and columns) and dense axes. The
-    elements of row i are those from `indptr[i]` to `indptr[i + 1]`. Elements after the last row are
-    padding.
+    elements of row i are at the positions from `indptr[i]` to `indptr[i + 1] - 1`. Elements after
+    the last row are padding.
 
     Args:
         args: the triple (data, indices, indptr). `data` has the shape `[*batch, nse, *dense]`,
@@ -113,7 +113,7 @@ class BCSR(BCSRStorage):
         return bcsr_todense(self)
 
     def to_bcoo(self) -> BCOO:
-        """Return the array in the format BCOO."""
+        """Convert the array to the format BCOO."""
         indices = bcoo_indices_of(self.indices, self.indptr, self.shape)
         return BCOO((self.data, indices), shape=self.shape)
 
@@ -121,10 +121,9 @@ class BCSR(BCSRStorage):
         """Add up elements with equal indices, and sort the columns.
 
         Args:
-            nse: number of stored elements of the result; None: as many as needed, which cannot be
-                determined in transformed functions.
-            remove_zeros: whether to remove stored zeros. If True, the operation cannot be
-                differentiated.
+            nse: number of stored elements of the result; required under transformations such as
+                `jit`. If `nse` is None, as many elements as necessary are stored.
+            remove_zeros: whether to remove stored zeros.
 
         Returns:
             An array with unique, sorted indices.
@@ -162,7 +161,7 @@ def bcsr_fromdense(
 
     Args:
         mat: dense array with `n_batch + n_dense + 2` axes.
-        nse: number of stored elements in each batch, as for `bcoo_fromdense`.
+        nse: number of stored elements in each batch, as in `bcoo_fromdense`.
         n_batch: number of batch axes.
         n_dense: number of dense axes.
         index_dtype: dtype of the indices.

@@ -1,4 +1,4 @@
-"""Functions of BCSR arrays, most of which go through BCOO arrays with the same values."""
+"""Functions of BCSR arrays; most of them convert their arguments to BCOO arrays."""
 
 from __future__ import annotations
 
@@ -93,11 +93,12 @@ def bcsr_dot_general(
         dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`, four
             sequences of axes.
         precision: ignored.
-        preferred_element_type: dtype of the result; None: that of the operands.
+        preferred_element_type: dtype of the result; None for the dtype of the operands.
         out_sharding: ignored.
 
     Returns:
-        A dense array. Its axes are the batch axes, the other axes of `lhs` and those of `rhs`.
+        A dense array. Its axes are the batch axes, the other axes of `lhs` and the other axes of
+        `rhs`.
     """
     if not isinstance(rhs, (np.ndarray, AnyArray)) or not isinstance(
             lhs, (BCSRStorage, np.ndarray, AnyArray)):
@@ -121,7 +122,7 @@ def bcsr_broadcast_in_dim(
     Args:
         mat: the BCSR array.
         shape: shape of the result.
-        broadcast_dimensions: for each axis of `mat`, the axis of the result.
+        broadcast_dimensions: for each axis of `mat`, the corresponding axis of the result.
         sharding: ignored.
 
     Returns:
@@ -135,9 +136,9 @@ def bcsr_concatenate(operands: Sequence[R], *, dimension: int) -> R:
     """Join BCSR arrays along an existing axis.
 
     Args:
-        operands: BCSR arrays with equal shapes, except along `dimension`, and equally many batch
-            and dense axes.
-        dimension: the axis, which must not be a dense one.
+        operands: BCSR arrays with equal shapes, except along `dimension`, and with the same numbers
+            of batch and dense axes.
+        dimension: the axis to join along, which must not be a dense axis.
 
     Returns:
         A BCSR array.
@@ -151,7 +152,7 @@ def bcsr_sum_duplicates(mat: R, nse: int | None = None) -> R:
 
     Args:
         mat: the BCSR array.
-        nse: number of stored elements of the result, as for `bcoo_sum_duplicates`.
+        nse: number of stored elements of the result, as in `bcoo_sum_duplicates`.
 
     Returns:
         A BCSR array with unique indices in lexicographic order.

@@ -1,4 +1,4 @@
-"""Sparse matrices in the format COO: values, rows and columns. `BCOO` can do more."""
+"""Sparse matrices in the format COO: values, rows and columns. `BCOO` supports more operations."""
 
 from __future__ import annotations
 
@@ -147,8 +147,9 @@ def coo_fromdense(
 
     Args:
         mat: the dense matrix.
-        nse: number of stored elements. If it is larger than needed, the last ones are zero. None:
-            as many as needed, which cannot be determined in transformed functions.
+        nse: number of stored elements. If it is larger than necessary, the last elements are zeros.
+            If `nse` is None, as many elements as necessary are stored; under transformations such
+            as `jit`, `nse` is required.
         index_dtype: dtype of the indices.
 
     Returns:
@@ -177,7 +178,7 @@ def coo_matvec(mat: COO, v: ArrayLike, transpose: bool = False) -> Array:
     Args:
         mat: the COO matrix.
         v: the vector.
-        transpose: whether the transpose of the matrix is multiplied.
+        transpose: whether to multiply the transpose of the matrix instead.
 
     Returns:
         A vector.
@@ -191,7 +192,7 @@ def coo_matmat(mat: COO, B: ArrayLike, *, transpose: bool = False) -> Array:
     Args:
         mat: the COO matrix.
         B: the dense matrix.
-        transpose: whether the transpose of `mat` is multiplied.
+        transpose: whether to multiply the transpose of `mat` instead.
 
     Returns:
         A dense matrix.

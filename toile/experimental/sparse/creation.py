@@ -1,4 +1,4 @@
-"""Sparse arrays that are empty, have ones on a diagonal, or are random."""
+"""Functions that create sparse arrays: zeros, ones on a diagonal, and random arrays."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def empty(
 
     Args:
         shape: shape of the array.
-        dtype: dtype of the elements; None: float32.
+        dtype: dtype of the elements; None for float32.
         index_dtype: dtype of the indices.
-        sparse_format: the format.
-        **kwds: `n_batch`, `n_dense` and `nse`, for the formats BCOO and BCSR.
+        sparse_format: the name of the format.
+        **kwds: for the formats BCOO and BCSR, `n_batch`, `n_dense` and `nse`.
 
     Returns:
         A sparse array without stored elements, or with `nse` elements of padding in each batch.
@@ -64,12 +64,13 @@ def eye(
 
     Args:
         N: number of rows.
-        M: number of columns; None: N.
-        k: the diagonal; positive numbers are above the main diagonal.
-        dtype: dtype of the elements; None: float32.
+        M: number of columns; None for the number of rows.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
+        dtype: dtype of the elements; None for float32.
         index_dtype: dtype of the indices.
-        sparse_format: the format.
-        **kwds: `n_batch` and `n_dense`, for the format BCOO.
+        sparse_format: the name of the format.
+        **kwds: for the format BCOO, `n_batch` and `n_dense`.
 
     Returns:
         A sparse matrix.
@@ -95,8 +96,9 @@ def random_bcoo(
         key: the random key.
         shape: shape of the array.
         dtype: dtype of the elements.
-        indices_dtype: dtype of the indices; None: the default integer dtype.
-        nse: number of stored elements in each batch, or their fraction if it is less than 1.
+        indices_dtype: dtype of the indices; None for the default integer dtype.
+        nse: number of stored elements in each batch. A number less than 1 is the fraction of the
+            elements that are stored.
         n_batch: number of batch axes.
         n_dense: number of dense axes.
         unique_indices: whether the indices are unique.

@@ -1,4 +1,4 @@
-"""Sparse matrices in the formats CSR and CSC: elements by row or column. `BCSR` can do more."""
+"""Sparse matrices in the formats CSR and CSC: elements by row or by column."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def csr_fromdense(
 
     Args:
         mat: the dense matrix.
-        nse: number of stored elements; None: as many as needed, which cannot be determined in
-            transformed functions.
+        nse: number of stored elements; required under transformations such as `jit`. If `nse` is
+            None, as many elements as necessary are stored.
         index_dtype: dtype of the indices.
 
     Returns:
@@ -171,7 +171,7 @@ def csr_matvec(mat: CSR, v: ArrayLike, transpose: bool = False) -> Array:
     Args:
         mat: the CSR matrix.
         v: the vector.
-        transpose: whether the transpose of the matrix is multiplied.
+        transpose: whether to multiply the transpose of the matrix instead.
 
     Returns:
         A vector.
@@ -185,7 +185,7 @@ def csr_matmat(mat: CSR, B: ArrayLike, *, transpose: bool = False) -> Array:
     Args:
         mat: the CSR matrix.
         B: the dense matrix.
-        transpose: whether the transpose of `mat` is multiplied.
+        transpose: whether to multiply the transpose of `mat` instead.
 
     Returns:
         A dense matrix.

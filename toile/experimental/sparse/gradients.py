@@ -1,4 +1,4 @@
-"""Derivatives with respect to sparse arrays: those of the stored values, at the same indices."""
+"""Derivatives with respect to the stored values of sparse arrays."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def grad(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
     **kwargs: bool,
 ) -> Callable[..., Any]:
-    """Create a function that computes the gradient, also with respect to sparse arrays.
+    """Create a function that computes gradients with respect to dense or sparse arrays.
 
-    The gradient with respect to a sparse array is a sparse array with the same indices: the
-    derivatives with respect to the stored values.
+    The gradient with respect to a sparse array is a sparse array with the same indices. It contains
+    the derivatives with respect to the stored values.
 
     Args:
         fun: function that returns a number.
@@ -114,7 +114,7 @@ def value_and_grad(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
     **kwargs: bool,
 ) -> Callable[..., Any]:
-    """Create a function that computes the value and the gradient, as `sparse.grad` does.
+    """Create a function that computes a value and its gradient; see `sparse.grad`.
 
     Args:
         fun: function that returns a number.
@@ -132,7 +132,7 @@ def jacfwd(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
     **kwargs: bool,
 ) -> Callable[..., Any]:
-    """Create a function that computes the Jacobian in forward mode, as `sparse.grad` does.
+    """Create a function that computes a Jacobian in forward mode; see `sparse.grad`.
 
     Args:
         fun: function that returns a dense array.
@@ -141,8 +141,8 @@ def jacfwd(
         **kwargs: other arguments of `toile.jacfwd`.
 
     Returns:
-        A function of the same arguments that returns the Jacobian. With respect to a sparse array,
-        it is a sparse array whose first batch axes are those of the result.
+        A function of the same arguments that returns the Jacobian. The Jacobian with respect to a
+        sparse array is a sparse array whose first batch axes are the axes of the result of `fun`.
     """
     return _derived(api.jacfwd, fun, argnums, has_aux, kwargs)
 
@@ -151,7 +151,7 @@ def jacrev(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
     **kwargs: bool,
 ) -> Callable[..., Any]:
-    """Create a function that computes the Jacobian in reverse mode, as `sparse.grad` does.
+    """Create a function that computes a Jacobian in reverse mode; see `sparse.grad`.
 
     Args:
         fun: function that returns a dense array.
@@ -160,8 +160,8 @@ def jacrev(
         **kwargs: other arguments of `toile.jacrev`.
 
     Returns:
-        A function of the same arguments that returns the Jacobian. With respect to a sparse array,
-        it is a sparse array whose first batch axes are those of the result.
+        A function of the same arguments that returns the Jacobian. The Jacobian with respect to a
+        sparse array is a sparse array whose first batch axes are the axes of the result of `fun`.
     """
     return _derived(api.jacrev, fun, argnums, has_aux, kwargs)
 

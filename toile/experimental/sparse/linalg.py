@@ -1,4 +1,4 @@
-"""Linear algebra with sparse matrices: a direct solver, and the largest eigenvalues."""
+"""Linear algebra with sparse matrices: a direct solver and a method for the largest eigenvalues."""
 
 from __future__ import annotations
 
@@ -100,23 +100,23 @@ def lobpcg_standard(
 ) -> tuple[Array, Array, Array]:
     """Compute the largest eigenvalues of a symmetric matrix with the LOBPCG method.
 
-    LOBPCG, the locally optimal block preconditioned conjugate gradient method (Knyazev, 2001), uses
-    products with the matrix only.
+    LOBPCG, the locally optimal block preconditioned conjugate gradient method (Knyazev, 2001),
+    requires only products with the matrix.
 
     Args:
-        A: symmetric matrix of shape `(n, n)`, dense or sparse, or a function that multiplies it by
-            a matrix of shape `(n, k)`.
+        A: symmetric matrix of shape `(n, n)`, dense or sparse, or a function that multiplies this
+            matrix by a matrix of shape `(n, k)`.
         X: initial search directions, of shape `(n, k)`: linearly independent columns, one for each
             eigenvalue, where `0 < 5 * k < n`.
-        m: largest number of iterations.
+        m: maximum number of iterations.
         tol: an eigenpair has converged if the norm of its residual is less than
-            `tol * 10 * n * (eigenvalue + norm(A v))`. None: the precision of the dtype.
+            `tol * 10 * n * (eigenvalue + norm(A v))`. None means the precision of the dtype.
 
     Returns:
         The triple (eigenvalues in decreasing order, eigenvectors in columns, number of iterations).
 
     Raises:
-        ValueError: the shapes or dtypes do not fit, or `k` is too large.
+        ValueError: the shapes or dtypes do not match, or `k` is too large.
 
     >>> from toile.experimental import sparse
     >>> mat = sparse.BCOO.fromdense(jnp.diag(jnp.arange(20.0)))

@@ -1,7 +1,7 @@
-"""What operations do with sparse operands: the rules that `Operation.sparse` chooses from.
+"""Rules for operations with sparse operands, from which `Operation.sparse` chooses.
 
-A rule gets an operation and its operands, sparse arrays among them, and returns the results, which
-may be sparse.
+A rule receives an operation and its operands, at least one of which is sparse. It returns the
+results, which may be sparse.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run functions of arrays on sparse arrays: the transformation `sparsify`."""
+"""The transformation `sparsify`, which runs functions of arrays on sparse arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class SparseTracer(Tracer):
     Args:
         trace: the trace of the function.
         matrix: the sparse array.
-        pattern: an object that arrays with the same indices share; None: no other array has them.
+        pattern: an object that all arrays with these indices share; None if no other array has
+            these indices.
     """
 
     __slots__ = ("matrix", "pattern")
@@ -109,9 +110,8 @@ def _is_sparse(x: Any) -> bool:
 def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., Any]:
     """Turn a function of arrays into a function that also accepts sparse arrays.
 
-    The function is run on its arguments, and its operations use the sparse format where they can.
-    Operations with dense results, such as `exp`, raise an error: convert their operands with
-    `sparse.todense`.
+    The operations of the function use the sparse format where possible. Operations with dense
+    results, such as `exp`, raise an error; convert their operands with `sparse.todense` first.
 
     Args:
         f: function of arrays, or of trees of arrays.
@@ -160,8 +160,8 @@ def todense(arr: JAXSparse | ArrayLike) -> Array:
     """Convert an array to a dense array; dense arrays are returned unchanged.
 
     Args:
-        arr: a sparse array or a dense array. In a function that is passed to `sparsify`, arguments
-            that are sparse can be converted.
+        arr: a sparse array or a dense array. A function that `sparsify` transforms can convert its
+            sparse arguments.
 
     Returns:
         A dense array.

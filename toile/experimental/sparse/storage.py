@@ -1,7 +1,7 @@
-"""The buffers of sparse arrays: `JAXSparse`, the base of all formats, and those of BCOO and BCSR.
+"""The base class of all sparse formats, `JAXSparse`, and the storage classes of BCOO and BCSR.
 
-The functions of this package are written for these classes and return arrays of the class of their
-operand. The classes that users see, such as `BCOO`, add methods that call these functions.
+The functions of this package accept instances of these classes, and return arrays of the same class
+as their operand. The public classes, such as `BCOO`, add methods that call these functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ S = TypeVar("S", bound="BatchedStorage")
 
 
 class SparseEfficiencyError(ValueError):
-    """An operation would store many more elements than the sparse array has."""
+    """The error for an operation that would store many more elements than the sparse array has."""
 
 
 class SparseEfficiencyWarning(UserWarning):
