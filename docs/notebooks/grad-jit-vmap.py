@@ -115,7 +115,7 @@ fast = toile.jit(descend)
 
 
 def seconds(function, repetitions=50):
-    """The mean time of a call."""
+    """Return the mean time of a call."""
     start = time.perf_counter()
     for _ in range(repetitions):
         params, value = function(guess, t, y, 0.1)

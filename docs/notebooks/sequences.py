@@ -212,8 +212,8 @@ def forecast(params, beginning):
         return (hidden, following), following
 
     start = jnp.zeros(model.width)
-    hidden, predictions = lax.scan(one, start, beginning)  # read
-    _, values = lax.scan(follow, (hidden, predictions[-1]), None, length=30 - 1)  # go on
+    hidden, predictions = lax.scan(one, start, beginning)  # reads the beginning
+    _, values = lax.scan(follow, (hidden, predictions[-1]), None, length=30 - 1)  # continues it
     return jnp.concatenate([predictions[-1:], values])
 
 
