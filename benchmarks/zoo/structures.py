@@ -52,7 +52,7 @@ def _clicks(batch: int, dense: int, tables: int, rows: int) -> tuple[np.ndarray,
 def recommender(
     L: Any, batch: int, dense: int, tables: int, rows: int, d: int, width: int
 ) -> Made:  # fmt: skip
-    """Predicts clicks from embedding tables and products of pairs of embeddings, by Adagrad."""
+    """Predicts clicks from embedding tables and products of pairs of embeddings, with Adagrad."""
     nn, jnp = L.linen, L.jnp
 
     class Recommender(nn.Module):

@@ -87,7 +87,7 @@ def train_step(state, batch):
 
 @toile.jit
 def eval_step(state, batch, key):
-    """Return the metrics of a batch, with codes drawn by a key, and the reconstructed images."""
+    """Return the metrics of a batch, with codes drawn with a key, and the reconstructed images."""
     outputs = state.predict(batch["image"], rngs={"noise": key})
     _, seen = measure(outputs, batch)
     return seen, toile.nn.sigmoid(outputs[0]).reshape(batch["image"].shape)
@@ -103,7 +103,7 @@ def evaluate(state, loader) -> dict[str, float]:
 
 
 def generate(state, key, count: int):
-    """Generate images [count, 28, 28] by decoding codes drawn by a key."""
+    """Generate images [count, 28, 28] by decoding codes drawn with a key."""
     latents = state.params["encoder"]["mean"]["bias"].size
     codes = random.normal(key, (count, latents))
     return state.predict(codes, method="generate").reshape((count, 28, 28))

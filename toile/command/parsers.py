@@ -155,7 +155,7 @@ def _examples(commands: Any) -> Parser:
 
 def _run(commands: Any) -> Parser:
     parser = _added(
-        commands, "run", "run", "run a program that was written for JAX and Flax, on toile",
+        commands, "run", "run", "use toile to run a program that was written for JAX and Flax",
         "In the program and in all packages that it imports, `import jax` and `import flax`\n"
         "import toile, whether or not jax and flax are installed. The program is not changed.",
         "toile run train.py --learning_rate=0.1\ntoile run -m my_package.train")

@@ -1,4 +1,4 @@
-"""`toile run`: runs a program that was written for JAX and Flax, on toile."""
+"""`toile run`: uses toile to run a program that was written for JAX and Flax."""
 
 from __future__ import annotations
 

@@ -450,8 +450,8 @@ class _Boxed:
 class Partial(functools.partial):
     """A version of `functools.partial` that is also a tree.
 
-    Because a `Partial` is a tree, it can be passed to jitted functions: the arguments that are
-    already set contain its leaves, and the function is part of its structure.
+    Because a `Partial` is a tree, it can be passed to jitted functions. Its leaves are those of the
+    arguments that are already set, and the function is part of its structure.
 
     Args:
         func: the function to call.

@@ -195,7 +195,7 @@ def rprop(
 def optimistic_gradient_descent(
     learning_rate: ScalarOrSchedule, alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> GradientTransformationExtraArgs:
-    """Optimistic gradient descent, which extrapolates the last change in the gradient, for games.
+    """Optimistic gradient descent, a method for games that extrapolates changes in the gradient.
 
     A parameter with gradient `g` moves by `-learning_rate * ((alpha + beta) * g - beta * g')`,
     where `g'` is the gradient in the previous step. In the first step, `g'` is `g`. In games, where

@@ -874,7 +874,7 @@ def optimistic_adam_v2(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Optimistic Adam, which extrapolates the change in its steps, for games such as GAN training.
+    """Optimistic Adam, a method for games such as GAN training that extrapolates changes in steps.
 
     A parameter moves by `-learning_rate * ((alpha + beta) * u - beta * u')`, where `u` is the step
     that `adam` computes, without the learning rate, and `u'` is the previous `u`. In games, where
