@@ -203,7 +203,7 @@ print("step", int(restored.step), f"accuracy {accuracy(restored, held_out):.1%}"
 # %% [markdown]
 # Now we repeat the last ten epochs, starting from this checkpoint. The order of the batches and the
 # dropout masks depend only on the epoch and step numbers, so the result is bit-for-bit identical to
-# that of the first run:
+# the result of the first run:
 
 # %%
 again = restored

@@ -194,9 +194,9 @@ assert reached < 0.01
 # ## Continue a wave
 #
 # To forecast many values, the network first reads the beginning of a wave and then its own
-# predictions: each prediction becomes the next input. Reading the predictions is a second scan,
-# which carries the cell's state and the last prediction. It has no elements to read, so `xs` is
-# None, and `length` sets the number of steps.
+# predictions: each prediction becomes the next input. A second scan computes these predictions. It
+# carries the cell's state and the last prediction. It has no elements to read, so `xs` is None, and
+# `length` sets the number of steps.
 
 
 # %%
