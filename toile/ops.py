@@ -34,8 +34,8 @@ _DOC = """{first}
     Args:
         data: array whose slices along the first axis are reduced.
         segment_ids: array of integers that contains the segment of each slice. Slices whose id is
-            negative or at least `num_segments` are ignored; ids that are not negative are reported
-            by a warning, unless `mode` is given.
+            negative or at least `num_segments` are ignored. An id that is too large causes a
+            warning, unless `mode` is given.
         num_segments: number of segments; None means the largest id plus 1. It is required under
             `jit`.
         indices_are_sorted: whether `segment_ids` is guaranteed to be in increasing order.

@@ -53,7 +53,7 @@ class BlockScaleConfig:
 def get_scaled_dot_general_config(
     mode: Literal["nvfp4", "mxfp8"], global_scale: Array | None = None
 ) -> BlockScaleConfig:
-    """Return the configuration with which `scaled_dot_general` quantizes an operand.
+    """Create the configuration that `scaled_dot_general` uses to quantize an operand.
 
     Args:
         mode: "mxfp8" for 8-bit elements in blocks of 32, or "nvfp4" for 4-bit elements in blocks of

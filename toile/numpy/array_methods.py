@@ -317,7 +317,7 @@ class ArrayMethods:
             out: not supported; must be None.
             size: number of slices in the result; required under `jit`. If `size` is None, every
                 slice whose condition is true is kept.
-            fill_value: value with which the result is padded to `size`.
+            fill_value: value used to pad the result to `size`.
 
         >>> jnp.arange(4).compress(jnp.array([True, False, True, True]))
         Array([0, 2, 3], dtype=int32)
@@ -356,7 +356,7 @@ class ArrayMethods:
         """Find the indices of the elements that are not zero, as one array for each axis.
 
         Args:
-            fill_value: value with which the result is padded to `size`.
+            fill_value: value used to pad the result to `size`.
             size: number of indices to return; required under `jit`. If `size` is None, all indices
                 are returned.
         """

@@ -624,7 +624,7 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: AxisLike = None) 
 
 
 def resize(a: ArrayLike, new_shape: ShapeLike) -> Array:
-    """Fill a new shape with the elements of an array, repeated or truncated as needed.
+    """Repeat or truncate the elements of an array to fill a new shape.
 
     Elements are read and written row by row. If the array is empty, the result is filled with
     zeros.

@@ -80,7 +80,7 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
             other.
         size: if `x` and `y` are None, the number of indices to return; required under `jit`. If
             `size` is None, all indices are returned.
-        fill_value: if `x` and `y` are None, the value with which the result is padded to `size`:
+        fill_value: if `x` and `y` are None, the value used to pad the result to `size`:
             one number, or a tuple with one number for each axis. The default is 0.
 
     Returns:
@@ -392,7 +392,7 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
         axis: axis to select along; None for the elements of the flattened array.
         size: number of slices in the result; required under `jit`. If `size` is None, every slice
             whose condition is true is kept.
-        fill_value: value with which the result is padded to `size`.
+        fill_value: value used to pad the result to `size`.
         out: not supported; must be None.
 
     Returns:
@@ -427,7 +427,7 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
         arr: array whose elements are extracted.
         size: number of elements in the result; required under `jit`. If `size` is None, every
             element whose condition is true is kept.
-        fill_value: value with which the result is padded to `size`.
+        fill_value: value used to pad the result to `size`.
 
     Returns:
         A one-dimensional array.
@@ -502,7 +502,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None,
     Args:
         a: array with at least one axis.
         size: number of indices to return; None to return all of them.
-        fill_value: value with which the result is padded to `size`: one number, or a tuple with one
+        fill_value: value used to pad the result to `size`: one number, or a tuple with one
             number for each axis; 0 by default.
 
     Returns:
@@ -554,7 +554,7 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None,
         a: array or number.
         size: number of indices to return; required under `jit`. If `size` is None, all indices are
             returned.
-        fill_value: value with which the result is padded to `size`; 0 by default.
+        fill_value: value used to pad the result to `size`; 0 by default.
 
     Returns:
         A one-dimensional array.
@@ -570,7 +570,7 @@ def argwhere(a: ArrayLike, *, size: int | None = None,
         a: array or number.
         size: number of rows to return; required under `jit`. If `size` is None, all rows are
             returned.
-        fill_value: value with which the result is padded to `size`: one number, or a tuple with one
+        fill_value: value used to pad the result to `size`: one number, or a tuple with one
             number for each axis; 0 by default.
 
     Returns:

@@ -112,7 +112,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
         axis: axis along which whole slices are compared; None to compare elements.
         equal_nan: whether NaN counts as equal to NaN.
         size: number of elements in the result; None to return all of them.
-        fill_value: value with which the result is padded to `size`; None for the smallest element.
+        fill_value: value used to pad the result to `size`; None for the smallest element.
         sorted: accepted for compatibility with JAX, and ignored; results are always sorted.
 
     Returns:
@@ -163,7 +163,7 @@ def unique_all(x: ArrayLike, /, *, size: int | None = None,
         x: array or number.
         size: number of elements in the result; required under `jit`. If `size` is None, all
             elements that are found are returned.
-        fill_value: value with which the result is padded to `size`; None for the smallest element.
+        fill_value: value used to pad the result to `size`; None for the smallest element.
 
     Returns:
         A named tuple of `values` (in increasing order), `indices` (where each value first occurs),
@@ -184,7 +184,7 @@ def unique_counts(x: ArrayLike, /, *, size: int | None = None,
         x: array or number.
         size: number of elements in the result; required under `jit`. If `size` is None, all
             elements that are found are returned.
-        fill_value: value with which the result is padded to `size`; None for the smallest element.
+        fill_value: value used to pad the result to `size`; None for the smallest element.
 
     Returns:
         A named tuple of `values`, in increasing order, and `counts`.
@@ -204,7 +204,7 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
         x: array or number.
         size: number of elements in `values`; required under `jit`. If `size` is None, all
             elements that are found are returned.
-        fill_value: value with which the result is padded to `size`; None for the smallest element.
+        fill_value: value used to pad the result to `size`; None for the smallest element.
 
     Returns:
         A named tuple of `values`, in increasing order, and `inverse_indices`, with the shape of
@@ -225,7 +225,7 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None,
         x: array or number.
         size: number of elements in the result; required under `jit`. If `size` is None, all
             elements that are found are returned.
-        fill_value: value with which the result is padded to `size`; None for the smallest element.
+        fill_value: value used to pad the result to `size`; None for the smallest element.
 
     Returns:
         A one-dimensional array.
@@ -283,7 +283,7 @@ def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
         ar1, ar2: the arrays, which are flattened.
         size: number of elements in the result; required under `jit`. If `size` is None, all
             elements that are found are returned.
-        fill_value: value with which the result is padded to `size`; None for the smallest element.
+        fill_value: value used to pad the result to `size`; None for the smallest element.
 
     Returns:
         A one-dimensional array in increasing order.
@@ -335,7 +335,7 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
             the order of `ar1`.
         size: number of elements in the result; required under `jit`. If `size` is None, all
             elements that are found are returned.
-        fill_value: value with which the result is padded to `size`; 0 by default.
+        fill_value: value used to pad the result to `size`; 0 by default.
 
     Returns:
         A one-dimensional array, in increasing order unless `assume_unique` is True.
@@ -375,7 +375,7 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
         assume_unique: True to promise that no element occurs twice in the same array.
         size: number of elements in the result; required under `jit`. If `size` is None, all
             elements that are found are returned.
-        fill_value: value with which the result is padded to `size`; None for the smallest element
+        fill_value: value used to pad the result to `size`; None for the smallest element
             found, or 0 if there is none.
 
     Returns:
@@ -415,7 +415,7 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
             two arrays.
         size: number of elements in the result; required under `jit`. If `size` is None, all
             elements that are found are returned.
-        fill_value: value with which the result is padded to `size`; None for the smallest element
+        fill_value: value used to pad the result to `size`; None for the smallest element
             found, or 0 if there is none.
 
     Returns:

@@ -254,8 +254,8 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Raise `x1` to the power `x2`.
 
     Anything to the power 0 is 1. A negative float raised to a power that is not an integer is NaN.
-    If `x2` is a Python integer or, outside `jit`, an integer array of rank 0, the exponent
-    counts as known: the power is computed by multiplication, and `x2` does not affect the dtype of
+    If `x2` is a Python integer or, outside `jit`, an integer array of rank 0, the exponent is
+    considered known: the power is computed by multiplication, and `x2` does not affect the dtype of
     the result.
 
     Args:

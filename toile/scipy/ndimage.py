@@ -77,8 +77,8 @@ def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: i
 
     Differences:
         SciPy also supports splines of higher order. With `"constant"`, it returns `cval` for every
-        index outside the array, without interpolation. With `"wrap"`, the period with which SciPy
-        repeats the array is 1 less than the size of the axis; SciPy's `"grid-wrap"` corresponds to
+        index outside the array, without interpolation. With `"wrap"`, SciPy repeats the array with
+        a period that is 1 less than the size of the axis; SciPy's `"grid-wrap"` corresponds to
         toile's `"wrap"`.
 
     >>> from toile.scipy import ndimage

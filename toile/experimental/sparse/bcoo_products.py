@@ -172,7 +172,8 @@ def bcoo_dot_general_sampled(
         dimension_numbers: the axes to contract, as in `bcoo_dot_general`.
 
     Returns:
-        The values of the elements, in the form of the data of a BCOO array with these indices.
+        An array of the values of the elements, which can serve as the data of a BCOO array with
+        these indices.
     """
     A, B, indices = jnp.asarray(A), jnp.asarray(B), jnp.asarray(indices)
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
@@ -266,8 +267,8 @@ def bcoo_multiply_dense(sp_mat: BCOOStorage, v: ArrayLike) -> Array:
         v: dense array that can be broadcast to the shape of `sp_mat`.
 
     Returns:
-        The values of the product at the indices of `sp_mat`, in the form of the array
-        `sp_mat.data`.
+        An array like `sp_mat.data` that contains the values of the product at the indices of
+        `sp_mat`.
     """
     v = jnp.asarray(v)
     data, indices, shape = sp_mat.data, sp_mat.indices, sp_mat.shape

@@ -110,8 +110,8 @@ _xlogx.defjvps(lambda dx, y, x: dx * (jnp.log(x) + 1))
 def entr(x: ArrayLike) -> Array:
     """Compute the contribution of one probability to the entropy: `-x log(x)`.
 
-    The result is 0 at 0 and -inf for negative `x`. Its sum over all probabilities of a distribution
-    is the entropy of the distribution in nats.
+    The result is 0 at 0 and -inf for negative `x`. The sum of the results for all probabilities of
+    a distribution is the entropy of the distribution in nats.
 
     Args:
         x: probabilities, or other real numbers.
@@ -130,8 +130,8 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """Compute the contribution of one outcome to the relative entropy: `p log(p / q)`.
 
     The result is `p log(p / q)` where both `p` and `q` are positive, 0 where `p` is 0 and `q` is
-    not negative, and inf otherwise. Its sum over all outcomes is the Kullback-Leibler divergence
-    of `p` from `q`.
+    not negative, and inf otherwise. The sum of the results for all outcomes is the Kullback-Leibler
+    divergence of `p` from `q`.
 
     Args:
         p, q: probabilities, which are broadcast against each other.

@@ -155,8 +155,7 @@ def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
     Args:
         a: array of samples.
         axis: axis of the samples; None to treat all elements of `a` as samples.
-        ddof: delta degrees of freedom. The divisor used to compute the variance is the number of
-            samples minus `ddof`.
+        ddof: number to subtract from the number of samples to obtain the divisor of the variance.
         nan_policy: `"propagate"` to return NaN where a sample is NaN, `"omit"` to ignore NaNs.
         keepdims: whether to keep the axis in the result, with size 1.
 
