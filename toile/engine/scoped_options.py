@@ -573,7 +573,7 @@ def disable_jit(disable: bool = True) -> Override:
 
     >>> @toile.jit
     ... def f(x):
-    ...     return x if x > 0 else -x  # jit cannot decide this: x has no value
+    ...     return x if x > 0 else -x  # under jit, x has no value
     >>> with toile.disable_jit():
     ...     f(-1.0)
     1.0

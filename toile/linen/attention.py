@@ -357,7 +357,7 @@ class SelfAttention(MultiHeadDotProductAttention):
             `MultiHeadDotProductAttention`.
 
     >>> import toile.linen as nn
-    >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=False)  # use this
+    >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=False)  # recommended
     >>> variables = layer.init(key(0), jnp.ones((3, 6)))
     >>> toile.tree.map(jnp.shape, variables["params"])["out"]
     {'kernel': (2, 3, 6)}

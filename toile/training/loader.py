@@ -68,7 +68,7 @@ class Loader:
     >>> loader = Loader(data, 4, key=key(0))
     >>> [batch["x"].tolist() for batch in loader]
     [[0, 8, 2, 4], [1, 7, 9, 5]]
-    >>> first = next(iter(loader))  # of epoch 1
+    >>> first = next(iter(loader))  # the first batch of epoch 1
     >>> other = Loader(data, 4, key=key(0))
     >>> other.load_state_dict(loader.state_dict())
     >>> len(list(other)), other.epoch

@@ -76,7 +76,7 @@ def sigmoid_focal_loss(
         TypeError: `logits` is not floating-point.
 
     >>> from toile import optim
-    >>> logits = jnp.array([4.0, -4.0])  # sure and right, sure and wrong
+    >>> logits = jnp.array([4.0, -4.0])  # confident: right, wrong
     >>> optim.sigmoid_focal_loss(logits, jnp.array([1, 1])).round(3)
     Array([0.   , 3.875], dtype=float32)
     """
