@@ -86,7 +86,7 @@ def lines() -> Iterator[str]:
 
 
 def snapshot() -> str:
-    """The text of the file."""
+    """The text of the snapshot file."""
     return "\n".join(sorted(set(lines()))) + "\n"
 
 

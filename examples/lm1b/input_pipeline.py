@@ -30,7 +30,8 @@ def documents(config):
 
 
 def tokenizer(config, texts):
-    """Return a tokenizer: bytes, or a sentencepiece model, trained if it does not exist."""
+    """Return a tokenizer for bytes, or a sentencepiece model, which is trained if it does not
+    exist."""
     if config.tokenizer == "bytes":
         return text.Bytes()
     if config.tokenizer == "sentencepiece":

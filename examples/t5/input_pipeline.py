@@ -16,7 +16,7 @@ from . import span_corruption
 
 
 def tokenizer(recipe):
-    """Return a tokenizer: bytes, or a sentencepiece model such as T5's own."""
+    """Return a tokenizer for bytes, or a sentencepiece model such as T5's own."""
     if not recipe.vocabulary_file:
         return text.Bytes()
     return text.SentencePiece(recipe.vocabulary_file)

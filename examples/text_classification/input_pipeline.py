@@ -34,7 +34,8 @@ DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 
 
 def clause(rng, good: bool) -> str:
-    """Generate a statement about a part of the film; one in five negates the opposite."""
+    """Generate a statement about a part of the film; one in five statements negates the
+    opposite."""
     pick = lambda words: words[rng.integers(len(words))]
     denied = rng.random() < 0.2
     pleased = good != denied
