@@ -62,17 +62,18 @@ if TEST_ALL:
 LONG = ("test_random_program",)
 
 
-def has_gpu() -> bool:
-    """Whether CuPy is installed and sees a device."""
+def gpu_count() -> int:
+    """How many devices CuPy sees; 0 if it is not installed."""
     try:
         import cupy
 
-        return cupy.cuda.runtime.getDeviceCount() > 0
+        return cupy.cuda.runtime.getDeviceCount()
     except Exception:  # no CuPy, no driver, a driver too old: all mean that there is no GPU to use
-        return False
+        return 0
 
 
-ON_GPU = os.environ["TOILE_PLATFORM"] != "cpu" and has_gpu()
+DEVICES = 0 if os.environ["TOILE_PLATFORM"] == "cpu" else gpu_count()
+ON_GPU = DEVICES > 0
 
 hypothesis.settings.register_profile(
     "toile",
@@ -103,7 +104,8 @@ if ON_GPU:
         path = request.path.as_posix()
         of_gpu = request.node.get_closest_marker("gpu")
         of_cpu = not of_gpu and (request.node.get_closest_marker("cpu")
-                                 or any(folder in path for folder in OF_THE_CPU))
+                                 or any(folder in path for folder in OF_THE_CPU)
+                                 or "two_devices" in request.node.name and DEVICES < 2)
         if of_cpu:
             monkeypatch.setattr(gpu, "gpu_devices", lambda: ())
             monkeypatch.setenv("TOILE_PLATFORM", "cpu")  # of processes that the test starts

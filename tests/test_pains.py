@@ -307,7 +307,7 @@ def test_donated_memory_is_used_for_results():
     for _ in range(20):
         x = step(x)
         places.append(x.unsafe_buffer_pointer())
-    assert len(set(places[-8:])) == 2  # in turns, however long the loop is
+    assert len(set(places[-8:])) <= 2  # the same one or two, however long the loop is
 
 
 # --------------------------------------------------------------------------------- docs/pains.md

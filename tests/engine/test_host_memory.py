@@ -6,6 +6,7 @@ import toile
 import toile.numpy as jnp
 from toile.engine import host_memory
 
+pytestmark = pytest.mark.cpu  # memory of a GPU: tests/gpu/test_out_of_memory.py
 HUGE = 12_000_000  # its square does not fit into the address space of any machine
 
 

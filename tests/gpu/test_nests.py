@@ -32,6 +32,7 @@ from toile.compiler.plan.nests import build
 from toile.kernels.nest import gpu as nests
 from toile.kernels.nest import gpu_forms as nest_forms
 from toile.primitives.families import Elementwise
+from toile.scipy.ndimage import map_coordinates
 from toile.targets.cuda import driver as driver_module
 from toile.targets.cuda.modules import Kernel, compile_source
 
@@ -149,6 +150,9 @@ MEANING = {
     "booleans": (lambda x: (x.any(), x.all(0)), shape(500, 64, dtype=bool)),
     # maps
     "transpose": (lambda x: x.T + 1, shape(70, 130)),
+    "rotation": (lambda x: jnp.rot90(x) + jnp.rot90(x, -1), shape(70, 130)),
+    "bilinear": (lambda x, y: map_coordinates(x, [y * 3 + 5, y * 2 + 4], 1), shape(40, 50),
+                 shape(33, 70)),
     "transpose bfloat16": (lambda x: x.T + 1, shape(130, 200, dtype=BF16)),
     "transpose of four": (lambda x, y: x.transpose(3, 1, 0, 2) * y,
                           shape(17, 3, 5, 40), shape(40, 3, 17, 5)),
@@ -176,8 +180,8 @@ MEANING = {
     "functions of complex numbers": (complex_functions, *[shape(20, 33, dtype=jnp.complex64)] * 2),
     "bits": (bits, shape(33, 64)),
 }  # fmt: skip
-ONE_KERNEL = ("dropout", "dropout both ways", "dropout of a transpose", "uniform", "normal",
-              "split counts", "parts of complex numbers", "bits")
+ONE_KERNEL = ("bilinear", "dropout", "dropout both ways", "dropout of a transpose", "uniform",
+              "normal", "split counts", "parts of complex numbers", "bits")
 
 on_host = pytest.mark.skipif(not fibers.available(), reason="needs g++")
 

@@ -186,13 +186,21 @@ def test_running_out_says_what_there_is(device, monkeypatch):
     with pytest.raises(OutOfMemoryError, match="RESOURCE_EXHAUSTED") as found:
         host_driver.run(executable, held, device)
     text = str(found.value)
-    for part in (f"needed {memory.size(executable.arena_bytes)} more", "none left for",
+    for part in (f"needed {memory.size(executable.arena_bytes)} more", "made at",
                  f"planned peak of program: {memory.size(executable.peak_bytes)}",
                  "a batch of ", "(now 4096, the first axis of float32[4096,20])",
                  "each example adds", "largest live buffers:"):  # fmt: skip
         assert part in text, part
     assert text.count("float32[") == memory.SHOWN + 1
     assert isinstance(found.value, MemoryError) and isinstance(found.value, RuntimeError)
+
+
+def test_the_result_that_does_not_fit_is_named(device):
+    program, leaves = program_of(lambda x: x @ x.T, [normal(2000, 1)])
+    executable = host_driver.compiled(program, device)
+    device.limit = device.used + 1_000_000
+    with pytest.raises(OutOfMemoryError, match=r"needed 15.3 MiB more for float32\[2000,2000\]"):
+        executable.room(executable.out_bytes[0], 0)
 
 
 def test_results_know_their_line_and_module(device):

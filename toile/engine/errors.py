@@ -294,11 +294,12 @@ class OutOfBoundsWarning(UserWarning):
     and layers return NaN, and an update is ignored. The warning shows the index, the size of the
     axis, and the line and module that used the index. It is issued once for each operation on a
     line. If you choose a behavior by passing a `mode`, no warning is issued. With
-    `toile.checks("index")`, an IndexError is raised instead.
+    `toile.checks("index")`, an IndexError is raised instead. On a GPU, the warning is issued when
+    the program waits for a result.
 
     Broken::
 
-        toile.jit(lambda x, i: x[i])(jnp.arange(3), jnp.array([1, 7]))
+        toile.jit(lambda x, i: x[i])(jnp.arange(3), jnp.array([1, 7])).block_until_ready()
 
     Repaired::
 

@@ -75,13 +75,18 @@ _LARGE = 1 << 30  # bytes; for smaller results, the machine's memory is not look
 
 def program_error(name: str, program: Any) -> MemoryError:
     """The error for a Program that does not fit: its largest value and the line that made it."""
-    made = [(var.aval.nbytes, i, e) for i, e in enumerate(program.equations) for var in e.outs]
-    place = ""
-    if made:
-        equation = max(made)[2]
-        name = f"{type(equation.op).__name__} in {name}"
-        if equation.scope:
-            place = f"\n  in {'/'.join(equation.scope)}"
-        if equation.source is not None:
-            place += f"\n  made at {equation.source}\n    {equation.source.text()}"
+    name, place = largest_step(name, program)
     return memory_error(name, program.out_avals, place)
+
+
+def largest_step(name: str, program: Any) -> tuple[str, str]:
+    """The operation that makes the largest value of a Program: "DotGeneral in f", and lines that
+    say where the user wrote it."""
+    made = [(var.aval.nbytes, i, e) for i, e in enumerate(program.equations) for var in e.outs]
+    if not made:
+        return name, ""
+    equation = max(made)[2]
+    place = f"\n  in {'/'.join(equation.scope)}" if equation.scope else ""
+    if equation.source is not None:
+        place += f"\n  made at {equation.source}\n    {equation.source.text()}"
+    return f"{type(equation.op).__name__} in {name}", place

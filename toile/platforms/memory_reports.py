@@ -17,14 +17,17 @@ class OutOfMemoryError(MemoryError, RuntimeError):
 
 def size(nbytes: float) -> str:
     """Bytes in a readable unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1024 or unit == "GiB":
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if nbytes < 1024 or unit == "TiB":
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1024
     raise AssertionError
 
 
 def largest(buffers: Iterable[Any], most: int) -> list[str]:
-    """The lines for the largest buffers: size, dtype and shape, where they come from."""
+    """The lines for the largest buffers: size, dtype and shape, where they come from.
+
+    Buffers of less than 1% of the largest are left out."""
     found = sorted(buffers, key=lambda b: -b.nbytes)[:most]
+    found = [b for b in found if b.nbytes * 100 >= found[0].nbytes]
     return [f"    {size(b.nbytes):>10}  {b.what}  {b.made}" for b in found]

@@ -201,9 +201,10 @@ def is_picked(x: Aval, out: Aval, innermost: bool = False) -> bool:
 
 
 def picked_rows(op: Any, ins: Sequence[Aval], out: Aval, innermost: bool = False) -> bool:
-    """A `picks` rule: loop nests read whole rows in place."""
+    """A `picks` rule: loop nests read whole rows in place, and elements of arrays of one axis if
+    the device reads elements one by one."""
     x, indices = ins
-    return (is_picked(x, out) and whole_rows(op, x, indices)
+    return (is_picked(x, out, innermost and x.ndim == 1) and whole_rows(op, x, indices)
             and dtypes.kind(indices.dtype) in "iu" and indices.dtype != np.uint64)
 
 

@@ -174,6 +174,8 @@ class _Recomputing:
         return not self.strict or _bytes(self._longer(v, recipe.sources)) <= v.aval.nbytes
 
     def _is_cheap(self, e: Equation) -> bool:
+        if e.op.by_index and e.ins[0].aval.ndim == 1:
+            return False  # each element that is read moves a whole sector of memory
         if e.op.picks:
             innermost = self.fused.limits.innermost
             return e.op.picks([a.aval for a in e.ins], e.outs[0].aval, innermost)

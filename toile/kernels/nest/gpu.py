@@ -141,7 +141,7 @@ def _loads_along(x: Loops) -> dict[int, list[int]]:
     along: dict[int, list[int]] = {}
     for i, (place, access) in enumerate(zip(x.loads, x.nest.loads, strict=True)):
         axes = [a for a in range(x.nest.rank - 1)
-                if place.strides[a] == 1 and x.extents[a] >= 16]
+                if abs(place.strides[a]) == 1 and x.extents[a] >= 16]
         if access.inner == 2 and axes and not access.picked:
             along.setdefault(axes[0], []).append(i)
     return along

@@ -23,6 +23,7 @@ from toile.compiler.debug_flags import asked_for
 from toile.compiler.index_tests import Tested
 from toile.compiler.ir.steps import Constant
 from toile.compiler.plan.place import arena_layout
+from toile.engine.dtypes import float0
 from toile.engine.program import Program
 from toile.platforms.gpu import devices as gpu
 from toile.platforms.gpu.index_words import IndexWords
@@ -166,7 +167,7 @@ class Executable:
             held = [self.given(x) for x in raws]
             memory = [self.room(n, i) for i, n in enumerate(self.out_bytes)]
             self.run([x.data.ptr for x in held] + [p for _, p in memory], False)
-        return [m.array(shape, dtype, 0)
+        return [m.array(shape, dtype, 0) if dtype != float0 else np.zeros(shape, float0)
                 for (m, _), (shape, dtype) in zip(memory, self.out_specs, strict=True)]
 
     def room(self, nbytes: int, index: int | None = None) -> tuple[Any, int]:
@@ -193,7 +194,10 @@ class Executable:
         return room
 
     def given(self, x: Any) -> Any:
-        """An operand as a row-major CuPy array."""
+        """An operand as a row-major CuPy array. Arrays of float0 have no bytes and stay on the
+        host; nothing reads what is passed for them."""
+        if x.dtype == float0:
+            return self.device.allocate(1)[0].array((1,), np.dtype("int8"), 0)
         if not gpu.is_gpu_data(x):
             return gpu.uploaded(x)
         if x.device.id != self.device.ordinal:

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from toile.engine.host_memory import largest_step
 from toile.engine.program import Program
+from toile.engine.source import here
 from toile.platforms.code_memory import Shelf
 from toile.platforms.gpu import devices as gpu
 from toile.platforms.gpu.devices import GpuDevice, cupy
@@ -23,7 +25,7 @@ from toile.platforms.largest_batch import Fit, batch_that_fits
 from toile.platforms.memory_reports import SAVINGS, OutOfMemoryError, largest, size
 from toile.targets.cuda import modules as kernels
 
-SHOWN = 10  # largest buffers in the report
+SHOWN = 3  # largest buffers in the report
 LARGE = 64 << 20  # bytes of an arena that the pool should not keep
 T = TypeVar("T")
 
@@ -173,7 +175,9 @@ def out_of_memory(
         buffers.append(Buffer(held, f"uint8[{held}]", Made("temporaries of all programs")))
     fit = batch_that_fits(executable, room_for(executable, stats, held)) if executable else None
     text = report(executable, needed, stats, buffers, fit)
-    return OutOfMemoryError(f"RESOURCE_EXHAUSTED: {text}\n  ({error})")
+    reason = "" if needed else f"\n  ({error})"
+    place = largest_step("", executable.program)[1] if executable is not None else ""
+    return OutOfMemoryError(f"RESOURCE_EXHAUSTED: {text}{reason}{place}{here()}")
 
 
 def room_for(executable: Any, stats: dict[str, Any], arena: int) -> int:
@@ -198,12 +202,14 @@ def report(
     """The text of the error when memory runs out."""
     name = executable.program.name if executable else "an array" if needed else "a library"
     wanted = f"{size(needed)} more" if needed else "more than is available"
+    if executable and needed:
+        wanted += _result_of_size(executable.program, needed)
     lines = [f"out of memory on the GPU: {name} needed {wanted}"]
     if executable:
         lines.append(f"  planned peak of {name}: {size(executable.peak_bytes)} "
                      "(inputs, results, constants, temporaries)")
-    lines.append(f"  in use: {size(stats.get('bytes_in_use', 0))} of "
-                 f"{size(stats.get('bytes_limit', 0))}")
+    lines[-1] += (f"; in use: {size(stats.get('bytes_in_use', 0))} of "
+                  f"{size(stats.get('bytes_limit', 0))}")
     if buffers:
         lines.append("  largest live buffers:")
         lines += largest(buffers, SHOWN)
@@ -211,3 +217,9 @@ def report(
         lines += [f"  {line}" for line in fit.lines(size)]
     lines.append(f"  (these save memory: {SAVINGS}; toile.plan shows the whole plan)")
     return "\n".join(lines)
+
+
+def _result_of_size(program: Program, nbytes: int) -> str:
+    """For which result of a Program an allocation of this size is, as a part of a sentence."""
+    found = [v.aval for v in program.outputs if v.aval.nbytes == nbytes]
+    return f" for {found[0].str_short()}" if found else ""
