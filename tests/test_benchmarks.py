@@ -21,7 +21,8 @@ CASES += [("scan", "covariance,5", 0.01), ("resize", "mlp:batch=8,width=8", 16)]
 
 
 def test_the_cost_of_a_check_is_measured():
-    assert checks.measured("mlp", {"batch": 4, "width": 8}, rounds=2) > 0
+    found = checks.measured("mlp", {"batch": 4, "width": 8}, rounds=2)
+    assert set(found) == set(checks.CHECKS) and min(found.values()) > 0
 
 
 @pytest.mark.parametrize("framework", cpu_rows.FRAMEWORKS)
