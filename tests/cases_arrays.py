@@ -18,6 +18,7 @@ from toile.primitives import cumulative as u
 from toile.primitives import families as f
 from toile.primitives import fft as t
 from toile.primitives import gathers as n
+from toile.primitives import quantized as q
 from toile.primitives import reductions as r
 from toile.primitives import shapes as s
 from toile.primitives import sorts as o
@@ -31,6 +32,24 @@ from toile.primitives.addresses import (
 ANY = (*NUMBERS, "bool")
 A = X(2, 3, 4)
 APART = X(2, 3, 4, apart=True)
+
+
+
+def dequantized(op):
+    """What `op` means, one element at a time."""
+
+    def oracle(values, scales, *zeros):
+        out = np.empty((values.shape[0], op.length, values.shape[2]), op.dtype)
+        for i, k, j in np.ndindex(*out.shape):
+            number = float(values[i, k * op.bits // 8, j])
+            if op.bits == 4:
+                number = (int(number) >> 4 * (k % 2)) & 15
+            zero = float(zeros[0][i, k // op.group, j]) if zeros else 8 if op.bits == 4 else 0
+            out[i, k, j] = (number - zero) * float(scales[i, k // op.group, j])
+        return out
+
+    return oracle
+
 
 SHAPES = [
     Row(f.BroadcastInDim, f.BroadcastInDim((4, 2, 5, 3), (1, 3)), (X(2, 3),),
@@ -50,6 +69,17 @@ SHAPES = [
         lambda *xs: np.concatenate(xs, 1), dtypes=ANY, linear=(0, 1, 2)),
     Row(s.Rev, s.Rev((0, 2)), (A,), lambda x: x[::-1, :, ::-1], dtypes=ANY, linear=(0,)),
     Row(s.Copy, s.Copy(), (A,), np.copy, dtypes=ANY, linear=(0,)),
+    *(Row(q.Dequantize, op, (values, X(2, op.groups, 3), *[X(2, op.groups, 3)] * zeros),
+          dequantized(op), dtypes=kinds, moving=(), label=f"{op.bits}-{op.group}-{zeros}")
+      for op, values, zeros, kinds in (
+          (q.Dequantize(8, 2, 4, -2, np.dtype("float32")), I(2, 4, 3, low=-9, high=9, dtype="int8"),
+           0, ("float32", "bfloat16")),
+          (q.Dequantize(8, 3, 4, -2, np.dtype("float64")), I(2, 4, 3, high=255, dtype="uint8"), 1,
+           ("float64",)),
+          (q.Dequantize(4, 2, 5, -2, np.dtype("float32")), I(2, 3, 3, high=255, dtype="uint8"), 0,
+           ("float32", "float16")),
+          (q.Dequantize(4, 3, 6, -2, np.dtype("bfloat16")), I(2, 3, 3, high=255, dtype="uint8"), 1,
+           ("float32",)))),
     *(Row(s.Iota, lambda k=k: s.Iota(dtype_of(k), (2, 3), 1)(), (),
           lambda k=k: np.broadcast_to(np.arange(3), (2, 3)).astype(dtype_of(k)), label=k,
           dtypes=("float32",)) for k in ("float32", "int32", "bfloat16", "uint8")),

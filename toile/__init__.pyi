@@ -30,6 +30,7 @@ from toile import (
     optim as optim,
     parallel as parallel,
     profiler as profiler,
+    quantization as quantization,
     random as random,
     ref as ref,
     scipy as scipy,

@@ -127,6 +127,11 @@ class Traits:
     # the preceding equations (`compiler.passes.rewriter.Rewriter`).
     simplified: ClassVar[Any] = None
 
+    # ---- quantized numbers
+    # `decoded(*operands)`: the numbers that quantized numbers stand for, composed of other
+    # operations. None: the operation does not dequantize.
+    decoded: ClassVar[Any] = None
+
     # ---- random keys
     # The result shares the operand's buffer, reinterpreted as keys or as the words of keys.
     retypes_keys: ClassVar[bool] = False

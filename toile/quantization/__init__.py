@@ -1,0 +1,9 @@
+"""Quantized parameters: integers or float8 numbers with scales, which modules read as arrays.
+
+`quantize` replaces parameters of a tree by arrays of the class `QuantizedArray`. See
+docs/quantisation.md.
+"""
+
+from toile.engine.lazy import attach as _attach
+
+__getattr__, __dir__, __all__ = _attach(__name__, __file__)

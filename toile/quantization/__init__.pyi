@@ -1,0 +1,9 @@
+"""The public names of this package: loaded when they are first used, and known to type checkers."""
+
+from toile.quantization.arrays import QuantizedArray as QuantizedArray
+from toile.quantization.rounding import quantize_array as quantize_array
+from toile.quantization.parameters import (
+    dequantize as dequantize,
+    quantize as quantize,
+    size_of as size_of,
+)

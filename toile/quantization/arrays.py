@@ -1,0 +1,167 @@
+"""The class `QuantizedArray`, which arithmetic reads as the array of numbers that it stands for."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from toile import numpy as jnp
+from toile import struct
+from toile.engine.annotations import Array, DTypeLike
+from toile.primitives.quantized import Dequantize
+
+__all__ = ["QuantizedArray"]
+
+
+@struct.dataclass
+class QuantizedArray:
+    """An array of small integers or float8 numbers, with scales for groups of elements.
+
+    The array stands for the numbers `(values - zeros) * scales`. It can be used in place of an
+    array: functions of toile, modules and operators read these numbers. Compiled products of few
+    rows read the stored values directly. Derivatives treat the array as a constant.
+
+    The array is a tree whose leaves are `values`, `scales` and, if they are not None, `zeros` and
+    `input_scale`. Transformations, checkpoints and `device_put` therefore apply to it, also if they
+    add or remove leading axes.
+
+    Args:
+        values: the stored numbers. If `bits` is 4, an element of uint8 contains two numbers that
+            are neighbors along `axis`, the first one in the low bits.
+        scales: array with the axes of `values`. Along `axis`, it has one element for each group.
+        zeros: array with the shape of `scales`, or None. If it is None, 4-bit numbers are stored
+            with 8 added to them.
+        input_scale: scale for the inputs of products with this array, or None; see
+            `int8_activations`.
+        bits: number of bits of an element, 8 or 4.
+        group: number of neighbors along `axis` that share a scale. The last group may be shorter.
+        length: length of the array along `axis`.
+        axis: the axis of the groups, counted from the end: a negative number.
+        dtype: dtype of the numbers that the array stands for.
+
+    >>> from toile.quantization import quantize_array
+    >>> q = quantize_array(jnp.array([[1.0, -2.0], [0.5, 4.0]]), bits=8)
+    >>> q
+    QuantizedArray(float32[2,2], bits=8, group=2, axis=-2)
+    >>> q.values
+    Array([[127, -64],
+           [ 64, 127]], dtype=int8)
+    >>> jnp.round(jnp.ones(2) @ q, 1)
+    Array([1.5, 2. ], dtype=float32)
+    """
+
+    values: Array
+    scales: Array
+    zeros: Array | None = None
+    input_scale: Array | None = None
+    bits: int = struct.field(pytree_node=False, default=8)
+    group: int = struct.field(pytree_node=False, default=1)
+    length: int = struct.field(pytree_node=False, default=1)
+    axis: int = struct.field(pytree_node=False, default=-2)
+    dtype: Any = struct.field(pytree_node=False, default=np.dtype(np.float32))
+
+    __array_priority__ = 200
+    __array_ufunc__ = None  # operators of NumPy arrays call the methods of this class
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array that it stands for."""
+        sizes = list(self.values.shape)
+        sizes[self.axis] = self.length
+        return tuple(sizes)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.values.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the stored values, scales and zeros."""
+        parts = (self.values, self.scales, self.zeros, self.input_scale)
+        return sum(x.size * x.dtype.itemsize for x in parts if x is not None)
+
+    @property
+    def T(self) -> Array:
+        """The numbers with the axes in reverse order."""
+        return self.dequantize().T
+
+    def dequantize(self) -> Array:
+        """Compute the numbers that the array stands for.
+
+        Returns:
+            An array of dtype `dtype`.
+        """
+        op = Dequantize(self.bits, self.group, self.length, self.axis, np.dtype(self.dtype))
+        parts = (self.values, self.scales, self.zeros)
+        return op(*(jnp.asarray(x) for x in parts if x is not None))
+
+    __jax_array__ = dequantize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.dequantize(), dtype=dtype)
+
+    def astype(self, dtype: DTypeLike) -> Array:
+        """Compute the numbers and convert them.
+
+        Args:
+            dtype: dtype of the result.
+
+        Returns:
+            An array of that dtype.
+        """
+        return self.dequantize().astype(dtype)
+
+    def reshape(self, *shape: Any) -> Array:
+        """Compute the numbers and give them another shape.
+
+        Args:
+            *shape: the sizes of the axes, or one tuple of them.
+
+        Returns:
+            An array with that shape.
+        """
+        return self.dequantize().reshape(*shape)
+
+    def __getitem__(self, index: Any) -> Array:
+        return self.dequantize()[index]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        if not hasattr(self.values, "shape"):  # a tree of something other than arrays
+            return f"QuantizedArray({self.values!r}, {self.scales!r}, {self.zeros!r})"
+        sizes = ",".join(map(str, self.shape))
+        return (f"QuantizedArray({np.dtype(self.dtype)}[{sizes}], bits={self.bits}, "
+                f"group={self.group}, axis={self.axis})")
+
+
+def _method(function: Callable[..., Any], swapped: bool) -> Callable[..., Any]:
+    def method(self: QuantizedArray, other: Any) -> Any:
+        if isinstance(other, QuantizedArray):
+            other = other.dequantize()
+        return function(other, self.dequantize()) if swapped else function(
+            self.dequantize(), other)
+
+    return method
+
+
+def _negative(self: QuantizedArray) -> Array:
+    return -self.dequantize()
+
+
+for _name in ("add", "sub", "mul", "truediv", "matmul", "pow"):
+    _function = getattr(operator, _name)
+    setattr(QuantizedArray, f"__{_name}__", _method(_function, False))
+    setattr(QuantizedArray, f"__r{_name}__", _method(_function, True))
+setattr(QuantizedArray, "__neg__", _negative)  # noqa: B010 -- struct.dataclass made the class
