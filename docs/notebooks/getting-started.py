@@ -29,7 +29,7 @@ import numpy as np
 
 file = Path("mnist/data/mnist_5k.npz")  # in my_project
 if not file.exists():
-    file = "examples" / file  # in a clone
+    file = "examples" / file  # in a clone of the repository
 with np.load(file) as digits:
     images, labels = digits["images"][..., None], digits["labels"]
 train = {"image": images[:4000], "label": labels[:4000]}
@@ -221,6 +221,6 @@ assert evaluate(restored) == results
 # `my_project` contains a complete version of this program, with command-line flags, a progress bar
 # and TensorBoard logs. It can also resume an interrupted run exactly.
 # `pip install -r requirements.txt` installs the packages that the program needs, and
-# `python -m mnist.main` runs it. (In a clone, `make mnist` does both.) [Customizing a training
-# loop](forking.md) shows how to change the program, and [modules](modules.md) and [the training
-# loop](training.md) explain its parts.
+# `python -m mnist.main` runs it. (In a clone of the repository, `make mnist` does both.) [Customizing
+# a training loop](forking.md) shows how to change the program, and [modules](modules.md) and [the
+# training loop](training.md) explain its parts.

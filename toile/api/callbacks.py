@@ -1,6 +1,6 @@
 """Call Python functions from traced code: pure_callback, io_callback and debug callbacks.
 
-May import everything below `api`.
+This module may import all layers below `api`.
 """
 
 from __future__ import annotations

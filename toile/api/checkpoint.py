@@ -1,7 +1,7 @@
 """`checkpoint` (also called `remat`), its policies, and names for values.
 
 A policy decides for each operation of the forward pass whether its results may be kept for the
-backward pass. May import everything below `api`.
+backward pass. This module may import all layers below `api`.
 """
 
 from __future__ import annotations
@@ -203,7 +203,9 @@ class checkpoint_policies:
 
     @staticmethod
     def dots_with_no_batch_dims_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
-        """Keep the results of contractions, such as products with weights, that have no batch axes.
+        """Keep the results of contractions without batch axes.
+
+        For example, products of activations and weights are such contractions.
 
         Args:
             prim: the operation.

@@ -1,7 +1,7 @@
 """Choose for each cotangent of `vjp` whether it is returned, added to a Ref, or dropped.
 
 `f_vjp.with_refs(*wishes)` expects one request for each leaf of the arguments: `GradValue()`, a Ref
-to which the cotangent is added, or `DontWant()`. May import the engine.
+to which the cotangent is added, or `DontWant()`. This module may import the engine.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The arguments at `nondiff_argnums` are passed to the rules unchanged. If a rule returns a tangent or
 cotangent with the wrong structure or shape, the error names the function and shows what was needed
-and what was returned. May import everything below `api`.
+and what was returned. This module may import all layers below `api`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Turn functions into Programs: jit, eval_shape, make_jaxpr, closure_convert.
 
-Functions are staged on avals; nothing is computed. May import everything below `api`.
+Functions are staged on avals; nothing is computed. This module may import all layers below `api`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 While a `Stepper` is active, jitted functions, loops, branches and checkpointed functions run as
 ordinary Python code (`disable_jit`), and the traces of `transforms.stepped` report each operation
 of the forward and the backward pass to the stepper. The stepper decides where to stop;
-`engine.debugger` then runs the debugger there. May import everything below `api`.
+`engine.debugger` then runs the debugger there. This module may import all layers below `api`.
 """
 
 from __future__ import annotations

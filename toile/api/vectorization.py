@@ -1,7 +1,7 @@
 """vmap, and the derivatives that are built from it: jacfwd, jacrev and hessian.
 
-`in_axes` and `out_axes` are prefixes of the trees of arguments and results. May import everything
-below `api`.
+`in_axes` and `out_axes` are prefixes of the trees of arguments and results. This module may import
+all layers below `api`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Ranges of integers in a Program, found from the equations that compute them.
 
 Indices that are in bounds whatever the inputs are, such as positions, results of argmax and clipped
-numbers, need no test. Operations have `value_range` rules. May import primitives and the engine.
+numbers, need no test. Operations have `value_range` rules. This module may import primitives and
+the engine.
 """
 
 from __future__ import annotations

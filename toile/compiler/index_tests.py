@@ -5,7 +5,7 @@ without a branch. Numbers computed in loops and branches are returned from them.
 tests has one more output: a vector that starts with 1 if there is a bad index, else 0, followed by
 the numbers of all tests. A platform reads it without waiting for it, and then calls
 `Tested.report`.
-May import control, transforms, primitives and the engine.
+This module may import compiler.index_ranges, control, transforms, primitives and the engine.
 """
 
 from __future__ import annotations

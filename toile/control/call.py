@@ -1,8 +1,8 @@
 """Operations that carry Programs, and the simplest of them: a call.
 
 The rules of such an operation use derived Programs: the jvp, the split into known and linear
-parts, the transpose and the vmap. Each is made once and cached with the Program. May import the
-engine, primitives and transforms.
+parts, the transpose and the vmap. Each is made once and cached with the Program. This module may
+import the engine, primitives and transforms.
 """
 
 from __future__ import annotations

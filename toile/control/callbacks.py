@@ -1,8 +1,8 @@
 """Operations that call Python: pure, with effects, and for debugging.
 
 The user's function takes arrays and returns arrays or numbers. An equation with effects is neither
-removed nor reordered; a debug callback never affects derivatives. May import control.call and
-below.
+removed nor reordered; a debug callback never affects derivatives. This module may import
+control.call and the modules below it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """cond and switch: one of several Programs, chosen by an index.
 
 The first operand is an int32 scalar, clamped to the indices of the branches. A mapped index runs
-every branch and selects. May import control.call and below.
+every branch and selects. This module may import control.call and the modules below it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Without a staging trace, the user's Python functions are called directly; a staging trace records a
 Program of the function together with its rules. All functions here are flat: lists in, lists out.
-May import control.call and below.
+This module may import control.call and the modules below it.
 """
 
 from __future__ import annotations

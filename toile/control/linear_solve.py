@@ -1,7 +1,8 @@
 """custom_linear_solve: x with A x = b, where A and its solver are given as Programs.
 
 The operands are the values that the functions close over, followed by b. The derivative solves a
-second system; the transpose solves the system with A transposed. May import control.call and below.
+second system; the transpose solves the system with A transposed. This module may import
+control.call and the modules below it.
 """
 
 from __future__ import annotations

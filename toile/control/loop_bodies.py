@@ -1,6 +1,6 @@
 """Programs that while loops and their derivatives make from their conditions and bodies.
 
-May import the engine, primitives and transforms.masks.
+This module may import the engine, primitives and transforms.masks.
 """
 
 from __future__ import annotations

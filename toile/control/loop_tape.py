@@ -5,7 +5,7 @@ keeps a bounded number of values. The first run keeps carries at equal distances
 room for another one, every second one is dropped. The tape holds the values that the visits of the
 last iterations need. For earlier ones, the loop runs again from a kept carry and refills the tape;
 on the way, it keeps carries at smaller distances, so that the next runs are shorter. All distances
-are powers of 2. May import the engine and primitives.
+are powers of 2. This module may import the engine and primitives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Calls that draw random bits from a generator's state. May import what control.call may."""
+"""Calls that draw random bits from a generator's state.
+
+This module may import the same modules as control.call.
+"""
 
 from __future__ import annotations
 

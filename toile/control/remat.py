@@ -1,7 +1,8 @@
 """checkpoint (remat): a call whose intermediate values are recomputed instead of kept.
 
 Reverse mode saves the inputs and the values that the policy allows; the transpose runs the forward
-part again, and then the backward part. May import control.call and below.
+part again, and then the backward part. This module may import control.call and the modules below
+it.
 """
 
 from __future__ import annotations

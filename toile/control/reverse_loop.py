@@ -1,8 +1,8 @@
 """The backward pass of a while loop: visits to its iterations, from the last to the first.
 
 The operation is a call to the Program that `control.loop_tape` makes. Its derivative and its mapped
-form are visits to the iterations of the derived loop. May import control.call, loop_bodies and
-loop_tape, and below.
+form are visits to the iterations of the derived loop. This module may import control.call,
+loop_bodies, loop_tape and the modules below them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Inputs are constants, the carry, and arrays whose first axis is the step; outputs are the last
 carry and the stacked per-step results. Reverse mode runs a scan in the other direction over the
 residuals of the forward scan; residuals that are constants or per-step inputs are passed on, not
-saved. May import control.call and below.
+saved. This module may import control.call and the modules below it.
 """
 
 from __future__ import annotations

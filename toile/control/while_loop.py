@@ -2,7 +2,7 @@
 
 Inputs are the condition's constants, the body's constants and the carry. In forward mode, the
 tangents are part of the carry. Reverse mode runs the loop again from its inputs, see
-`control.reverse_loop`. May import control.reverse_loop and below.
+`control.reverse_loop`. This module may import control.reverse_loop and the modules below it.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class ObjectCache:
         self.usable = True  # until a check of the folder itself fails
         self.writable = True
         self.unscanned: int | None = None  # bytes written since the folder was last measured
-        self._path: str | None = None  # the folder's path with links resolved
+        self._path: str | None = None  # the folder's path with symbolic links resolved
 
     # ---- objects
     def get(self, key: str) -> bytes | None:

@@ -2,10 +2,10 @@
 
 A folder is opened once for each use and checked through its descriptor, and the files in it are
 opened through that descriptor. Therefore, the folder that is read is the one that was checked, even
-if the path changes in the meantime. Files are opened without following links and without blocking,
-and must be regular files. Windows has no owners and modes of this kind. On Windows, the folder is
-protected by the access rights of the user's profile, and only the kind and the size of files are
-checked.
+if the path changes in the meantime. Files are opened without following symbolic links and without
+blocking, and must be regular files. Windows has no owners and modes of this kind. On Windows, the
+folder is protected by the access rights of the user's profile, and only the kind and the size of
+files are checked.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _names(path: str) -> list[str]:
 
 
 def resolved(folder: Path) -> str:
-    """The path of a folder with links resolved; raises Untrusted if the way to it is not safe.
+    """The path of a folder with symbolic links resolved; raises Untrusted if the path is unsafe.
 
     Each link and each folder on the way must belong to this user or root. Folders on the way must
     not be writable by everyone, unless they are sticky, as /tmp is. They may be writable by a

@@ -2,7 +2,7 @@
 
 `register` defines the flags; values on the command line are applied when absl's app starts. `parse`
 reads the `--jax_...` arguments immediately, for test files that another program runs. absl is
-optional; without it, there are no flags to define. May import absl only.
+optional; without it, there are no flags to define. This module may import only absl.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `DeviceArray` is the fast path and is recognized by its exact type; its operators call NumPy
 directly if there is no trace and the dtypes agree, and otherwise use the operators that `toile`
 installs on `Array`. A `KeyArray` contains random keys; its uint32 buffer has one more axis than its
-shape. May import engine.dtypes, avals, buffers, trace, devices, shardings, fp_errors and source.
+shape. This module may import the modules of the engine below it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 An `Aval` is a shape, a dtype and the weak bit; it is immutable and compared by value. `Zero` stands
 for a tangent or cotangent that is known to be zero. It refers to the value or aval whose tangent it
-is, and makes its own aval only when needed. May import engine.dtypes.
+is, and makes its own aval only when needed. This module may import engine.dtypes,
+engine.foreign_names and engine.source.
 """
 
 from __future__ import annotations

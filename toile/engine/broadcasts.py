@@ -4,7 +4,7 @@ The shapes (N, 1) and (N,) give the shape (N, N): the second operand gains a lea
 last axis of the first one is repeated. In a loss, this is nearly always a mistake, because the
 mean over N * N pairs has the right shape but the wrong value. `shapes_conflict` is the rule for
 shapes. `note` records such operations while a function is traced; `transforms.loss_shapes` decides
-whether a loss depends on them. May import the engine below it.
+whether a loss depends on them. This module may import the modules of the engine below it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Until 3.12, Python's own `cached_property` took a lock shared by all objects of a class. If another
 thread holds this lock while the process forks, the child inherits the lock in its locked state and
-waits forever, because the thread that holds the lock does not exist in the child. May import the
-standard library only.
+waits forever, because the thread that holds the lock does not exist in the child. This module may
+import only the standard library.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`toile.checks`: one switch for the checks that find silent mistakes.
 
 `flags.checks` lists the checks that are on in this thread, such as "index,nan". The checks
-themselves are in the code that they check; each of them first calls `enabled(name)`. May import
-engine.config only.
+themselves are in the code that they check; each of them first calls `enabled(name)`. This module
+may import only engine.config and engine.flag_table.
 """
 
 from __future__ import annotations

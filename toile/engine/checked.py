@@ -3,7 +3,7 @@
 While one of these options is on, a `CheckedTrace` is used where there would otherwise be no trace.
 When all of them are off, no check is performed, so the checks cost nothing. When a Program's result
 is bad, the Program is replayed operation by operation to find where the bad value comes from
-(`value_origins`). May import the engine below it.
+(`value_origins`). This module may import the modules of the engine below it.
 """
 
 from __future__ import annotations

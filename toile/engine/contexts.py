@@ -1,7 +1,8 @@
 """Values that are set for a block and on which traced programs may depend, such as meshes.
 
 They are part of every jit cache key (through `config.flags`), so a function is traced again when a
-context changes. Values are hashable, and each thread has its own. May import engine.config only.
+context changes. Values are hashable, and each thread has its own. This module may import only
+engine.config.
 """
 
 from __future__ import annotations

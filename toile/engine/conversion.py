@@ -1,6 +1,6 @@
 """Make arrays from users' values and from the raw results of array libraries.
 
-May import engine.arrays, engine.platform_registry and below.
+This module may import engine.arrays, engine.platform_registry and the modules below them.
 """
 
 from __future__ import annotations

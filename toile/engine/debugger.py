@@ -3,7 +3,8 @@
 A stop in the forward pass is a stop in the user's own frame. The backward pass has no such frame:
 there, an artificial frame is made, whose code has the file, line and function name of the user's
 forward line, and whose local variables are given by a `Scene`, so that every command of pdb works
-in it. Frames of toile and of other libraries are hidden. May import engine.source and engine.trace.
+in it. Frames of toile and of other libraries are hidden. This module may import engine.source and
+engine.trace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Devices, on which arrays are stored and Programs run. May import engine.config only.
+"""Devices, on which arrays are stored and Programs run.
+
+This module may import only engine.config, engine.locks and engine.source.
 
 A `Device` is compared by identity; `cpu_devices()` is the list for this process. The number of CPU
 devices is configurable (`TOILE_CPU_DEVICES`, `jax_num_cpu_devices`): each is a host thread while a

@@ -3,7 +3,8 @@
 Messages say what was needed, what was given, where in the user's program it happened, and what to
 do, in at most 15 lines. `toile.errors` is the public module. The programs assume `import toile`,
 `import toile.numpy as jnp`, `import numpy as np`, `from toile import lax, random` and
-`from functools import partial`; tests run them. May import engine.source only.
+`from functools import partial`; tests run them. This module may import only engine.source and
+engine.tracebacks.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ class NonHashableStaticArgumentError(ToileError, ValueError):
 
 
 class TreeStructureError(ToileError, TypeError):
-    """Two pytrees, such as the results of two branches, must have the same structure but differ.
+    """Two pytrees, such as the results of two branches, must have the same structure but do not.
 
     Broken::
 

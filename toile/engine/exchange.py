@@ -3,7 +3,7 @@
 An `Exchange` belongs to one device. Operations over named axes call its methods with NumPy arrays
 when they run, or with spans of a device's memory; `toile.parallel` provides an `Exchange` whose
 devices are threads, and others for GPUs and for several processes. Every device of a group makes
-the same calls in the same order. May import the standard library only.
+the same calls in the same order. This module may import only the standard library.
 """
 
 from __future__ import annotations

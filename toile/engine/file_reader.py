@@ -2,8 +2,8 @@
 
 A file may be damaged or malicious. Before a reader trusts a length, shape or count, it compares the
 number with the bytes that are present, so that memory and time stay within a stated multiple of the
-file's size. Whatever Python raises on damaged bytes becomes an `UnreadableFileError`. May import
-the engine's errors only.
+file's size. Whatever Python raises on damaged bytes becomes an `UnreadableFileError`. This module
+may import only the engine's errors.
 """
 
 from __future__ import annotations

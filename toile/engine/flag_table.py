@@ -1,7 +1,8 @@
 """The table of all options, with their defaults and the parsers of their values.
 
 A parser is called with the name of the option and the value that the user or the environment
-supplies, and returns the value to store. May import engine.source only.
+supplies, and returns the value to store. This module may import only engine.source and
+engine.suggestions.
 """
 
 from __future__ import annotations

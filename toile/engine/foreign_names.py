@@ -1,6 +1,7 @@
 """Names that people bring from PyTorch, NumPy and TensorFlow, and what toile calls them.
 
-An AttributeError about one of these names says what to write instead. May import nothing.
+An AttributeError about one of these names says what to write instead. This module may not import
+other modules of toile.
 """
 
 from __future__ import annotations

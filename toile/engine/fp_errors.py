@@ -2,8 +2,8 @@
 
 `np.errstate` costs microseconds. Running a ufunc in a private context in which errors are off
 (`quiet_runner`) costs nothing, but is not re-entrant; code that may call back into toile uses
-`ignore_errors` and `restore_errors`, which set and reset NumPy's error state. May import numpy
-only.
+`ignore_errors` and `restore_errors`, which set and reset NumPy's error state. This module may
+import only numpy.
 """
 
 from __future__ import annotations

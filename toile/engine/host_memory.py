@@ -1,7 +1,7 @@
 """Errors for allocations that do not fit into the machine's memory.
 
 They name the array that was needed, what made it, how much memory there is, and the line of the
-user's program. May import engine.avals and engine.source.
+user's program. This module may import engine.avals and engine.source.
 """
 
 from __future__ import annotations

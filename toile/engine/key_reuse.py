@@ -1,6 +1,6 @@
 """Detect concrete random keys that are used twice, if `debug_key_reuse` or the check is on.
 
-May import the engine below it.
+This module may import the modules of the engine below it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Only the forking thread lives on in a child. The other threads' work is unfinished there, so locks
 they held would never be released; the locks here guard caches, whose entries are complete at any
 time. A fork waits for the compiler and for imports; the child restarts imports that did not end in
-time. May import the standard library only.
+time. This module may import only the standard library.
 """
 
 from __future__ import annotations

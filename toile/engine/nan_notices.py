@@ -2,7 +2,8 @@
 
 The places where losses are read call `notice`: writers, progress bars, plots and, once a
 `TrainState` exists, `float(x)`. The warning says how to find the operation that produced the NaN;
-it is issued once in a process. May import engine.config, engine.promotion, engine.source.
+it is issued once in a process. This module may import engine.config, engine.promotion and
+engine.source.
 """
 
 from __future__ import annotations

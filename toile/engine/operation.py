@@ -3,7 +3,7 @@
 `op(*args)` passes the operation to the innermost trace, or runs it immediately if there is no
 trace. Rules are named after their callers: `infer` (avals), `eager` (NumPy arrays), `jvp`,
 `transpose` and `vmap` (traced values). Fields are hashable and never floats or arrays: literals are
-operands. May import the engine below it.
+operands. This module may import the modules of the engine below it.
 """
 
 from __future__ import annotations

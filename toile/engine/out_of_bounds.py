@@ -3,7 +3,7 @@
 An index whose mode the user did not choose is clamped, dropped or filled, as in JAX. `Bounds` says
 which values are in bounds, and describes a bad one in the words of the operation that uses it. It
 is created where the user's call is traced, so that it knows the line and the module; compiled code
-only returns the bad value. May import the engine below it.
+only returns the bad value. This module may import the modules of the engine below it.
 """
 
 from __future__ import annotations

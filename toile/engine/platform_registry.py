@@ -3,8 +3,8 @@
 The engine computes with NumPy in the host's memory, the `home` platform. Another platform has its
 own devices, owns buffers that are not NumPy's, and runs operations and Programs on them; its
 interface is `toile.platforms.base.Platform`. The registry is one of the two places where a higher
-layer registers something with the engine (the other is `sharded.placing`). May import
-engine.devices and engine.config.
+layer registers something with the engine (the other is `sharded.placing`). This module may import
+engine.devices, engine.config and engine.source.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Values that a traced function closes over become leading inputs (`trace_program`
 never embedded constants; rank-0 constants are literals. Programs are compared by identity. Also
 here: the staging trace, the evaluator that replays a Program under any trace, and dead code
 removal.
-May import the engine below it.
+This module may import the modules of the engine below it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What Programs, and operations that carry them, do to random keys.
 
 The key use of a Program follows from the key uses of its equations; consuming a key twice raises an
-error. May import the engine only.
+error. This module may import only the engine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Programs as text: one equation per line, with types, parameters and the user's line.
 
-Carried Programs are printed indented below their equation. May import engine.program.
+Carried Programs are printed indented below their equation. This module may import engine.program.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In a Program, words are followed back to the value that they are a part of: an input, or the words
 of typed keys. Concrete words are recognized by their place in memory and their value, because each
-`keys[0]` is a new array. May import the engine below it.
+`keys[0]` is a new array. This module may import the modules of the engine below it.
 """
 
 from __future__ import annotations

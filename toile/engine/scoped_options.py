@@ -1,7 +1,8 @@
 """The options that can be set for a block: `with toile.debug_nans(True):`.
 
 Each option is a `State`, declared by a function without a body that provides its name, its
-documentation and the type of its values. May import engine.config only.
+documentation and the type of its values. This module may import only engine.config, engine.devices
+and engine.flag_table.
 """
 
 from __future__ import annotations

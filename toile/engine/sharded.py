@@ -5,7 +5,7 @@ either form from the other when first needed. Programs over devices take and ret
 code sees one array. Results are laid out over the operands' devices: like an operand of the same
 shape if the operation works element by element, whole on every device otherwise. On another
 platform, a part is a buffer of its device, and the one buffer for all devices is on a primary
-device (or is a NumPy array). May import engine.arrays, engine.platform_registry.
+device (or is a NumPy array). This module may import the modules of the engine below it.
 """
 
 from __future__ import annotations

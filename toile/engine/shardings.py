@@ -1,7 +1,7 @@
 """How arrays are placed on devices: the base class Sharding, and SingleDeviceSharding.
 
 A sharding says which devices hold an array and which indices each device has; shardings over a mesh
-are in `toile.parallel`. May import engine.devices.
+are in `toile.parallel`. This module may import engine.devices, engine.records and engine.source.
 """
 
 from __future__ import annotations

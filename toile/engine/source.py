@@ -3,7 +3,7 @@
 A location is captured only during staging (or on failure), as a code object and an instruction
 offset; the text is made when it is read. Frames inside toile are skipped, so the innermost
 remaining frame is the user's; the frame that it called is the public function of toile, whose
-arguments an error shows by shape and dtype. May import engine.tracebacks only.
+arguments an error shows by shape and dtype. This module may import only engine.tracebacks.
 """
 
 from __future__ import annotations

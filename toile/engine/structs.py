@@ -1,6 +1,6 @@
 """ShapeDtypeStruct: a shape and a dtype that represent an array in the public API.
 
-May import engine.dtypes, engine.source.
+This module may import engine.annotations, engine.dtypes and engine.source.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ inside a transformation, calls `expect_error`. It watches the innermost frame of
 Python's own tracing. When the error arrives there, toile's frames are removed below it, and the
 next frame of the user that called toile is watched. Watching ends with the first event that is not
 this error. If a debugger or a coverage tool is already tracing, it is left alone, and tracebacks
-are complete. May import nothing but the standard library.
+are complete. This module may import only the standard library.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Passes, fusion, kernels and programs over a mesh ask these questions instead of testing for classes,
 so that a new operation takes part in all of them through its own answers. A rule that is None is
-absent. May import nothing.
+absent. This module may not import other modules of toile.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A PyTreeDef is immutable. Structures that occur repeatedly are interned (`node`), so that equal
 structures are usually the same object and comparing them costs nothing; otherwise `==` compares
-their nodes. A structure that is rebuilt often compiles its own constructor. May import key paths
-and compiled code only.
+their nodes. A structure that is rebuilt often compiles its own constructor. This module may import
+the modules of the engine below it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A `Replay` runs a Program again, one operation at a time, including the Programs
 carry. Each value that contains a NaN has an `Origin`: the operation that produced it from operands
 without NaN, or the argument that contained it. A result's origin is therefore the first operation
 that led to its NaN; NaNs that a later operation masks do not count. The same holds for infinities.
-May import the engine below it.
+This module may import the modules of the engine below it.
 """
 
 from __future__ import annotations

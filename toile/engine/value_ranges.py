@@ -1,7 +1,8 @@
 """NaNs and infinities in arrays: whether there are any, how many, and the range of the others.
 
 `non_finite` answers quickly, because checks ask it about every result. `describe_values` is for
-error messages. May import engine.arrays, engine.dtypes, engine.platform_registry.
+error messages. This module may import engine.arrays, engine.dtypes, engine.fp_errors and
+engine.platform_registry.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The largest batch that fits into memory, found by planning a call at several batch sizes.
 
 The peak grows almost linearly with the batch, so each planned size leads to a better guess for the
-next one. May import platforms, staging and the engine.
+next one. This module may import platforms, staging and the engine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plans of Programs that are not going to run: for the CPU, or for a GPU that need not exist.
 
-May import platforms and the engine.
+This module may import platforms and the engine.
 """
 
 from __future__ import annotations

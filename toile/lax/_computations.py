@@ -3,7 +3,7 @@
 A computation is staged once on scalars. If it is a single associative operation, such as `lax.add`
 or `lambda a, b: a + b`, it is recognized and runs as that reduction; any other computation is
 mapped over the elements. The function that composes the steps of a linear recurrence is recognized
-too. May import the engine, primitives, transforms and `_traced_functions`.
+too. This module may import the engine, primitives, transforms and other modules of `lax`.
 """
 
 from __future__ import annotations

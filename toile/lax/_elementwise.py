@@ -2,7 +2,7 @@
 
 Two concrete arrays with the same dtype and shape are passed directly to the operation. The
 decorators supply the bodies of functions that are declared with only a name, types and a docstring.
-May import the engine, primitives and `_operands`.
+This module may import the engine, primitives and `_operands`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 An eager operation does not check shapes first, because NumPy detects most errors; this module
 checks for the errors that NumPy does not detect. `prepared` creates an operation for given
 parameters and operand types, checks the types with the operation's `infer` rule, and caches the
-operation, so that a second call with the same types costs one lookup. May import the engine and
-primitives.
+operation, so that a second call with the same types costs one lookup. This module may import the
+engine, primitives and parallel.specs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Collectives over named axes: psum, pmean, all_gather, ppermute, axis_index and the like.
 
-The axis names are bound by vmap, pmap or shard_map. May import everything below `lax`.
+The axis names are bound by vmap, pmap or shard_map. This module may import all layers below `lax`.
 """
 
 from __future__ import annotations

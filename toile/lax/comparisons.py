@@ -1,6 +1,6 @@
 """Elementwise comparisons and bitwise operations.
 
-May import the engine, primitives, `_operands` and `_elementwise`.
+This module may import the engine, primitives, `_operands` and `_elementwise`.
 """
 # mypy: disable-error-code="empty-body"
 

@@ -2,8 +2,8 @@
 
 `dot_general` labels the axes with letters: first the batch axes, then the free axes of both
 operands. On the CPU, every precision means full float32; the operation stores the requested
-precision for other backends. May import the engine, primitives, `_operands` and this package's
-shapes and elementwise functions.
+precision for other backends. This module may import the engine, primitives and other modules of
+`lax`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `dimension_numbers` are three strings such as ("NHWC", "HWIO", "NHWC"), a `ConvDimensionNumbers`, or
 None, which means ("NCHW", "OIHW", "NCHW"). Strides and padding are in the order of the spatial
-letters in the second string. May import the engine, primitives, `_operands` and this package's
-shapes.
+letters in the second string. This module may import the engine, primitives and other modules of
+`lax`.
 """
 
 from __future__ import annotations

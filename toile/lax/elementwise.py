@@ -1,8 +1,8 @@
 """Elementwise arithmetic, functions of complex numbers, and choices between arrays.
 
 Operands must have the same dtype and the same shape, except that operands of rank 0 and axes of
-size 1 are broadcast. Python numbers adopt the dtype of the array operand. May import the engine,
-primitives, `_operands`, `_elementwise` and the comparisons.
+size 1 are broadcast. Python numbers adopt the dtype of the array operand. This module may import
+the engine, primitives, `_operands`, `_elementwise` and the comparisons.
 """
 # mypy: disable-error-code="empty-body"
 

@@ -1,8 +1,8 @@
 """Gather, scatter, and slices at positions known only at run time.
 
 By default, negative starts of dynamic slices count from the end. A slice that is not entirely
-inside the operand is shifted so that it is. May import the engine, primitives, `_operands`, and
-this package's shapes, elementwise functions and loops.
+inside the operand is shifted so that it is. This module may import the engine, primitives and other
+modules of `lax`.
 """
 # mypy: disable-error-code="empty-body"
 
@@ -237,7 +237,7 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
     receives. For ordinary indexing, `x.at[...].set(...)` is easier to use.
 
     Args:
-        operand: the array to start from; it is not modified.
+        operand: the array to update; the result is a new array.
         scatter_indices: integer array of index vectors, one for each window. The last axis contains
             the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
@@ -278,7 +278,7 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     index vectors and windows.
 
     Args:
-        operand: the array to start from; it is not modified.
+        operand: the array to update; the result is a new array.
         scatter_indices: integer array of index vectors, one for each window. The last axis contains
             the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
@@ -314,7 +314,7 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     explanation of index vectors and windows.
 
     Args:
-        operand: the array to start from; it is not modified.
+        operand: the array to update; the result is a new array.
         scatter_indices: integer array of index vectors, one for each window. The last axis contains
             the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
@@ -350,7 +350,7 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     explanation of index vectors and windows.
 
     Args:
-        operand: the array to start from; it is not modified.
+        operand: the array to update; the result is a new array.
         scatter_indices: integer array of index vectors, one for each window. The last axis contains
             the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
@@ -386,7 +386,7 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     explanation of index vectors and windows.
 
     Args:
-        operand: the array to start from; it is not modified.
+        operand: the array to update; the result is a new array.
         scatter_indices: integer array of index vectors, one for each window. The last axis contains
             the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
@@ -422,7 +422,7 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     explanation of index vectors and windows.
 
     Args:
-        operand: the array to start from; it is not modified.
+        operand: the array to update; the result is a new array.
         scatter_indices: integer array of index vectors, one for each window. The last axis contains
             the components of each vector.
         updates: the values for all windows, in an array with the dtype of `operand`. Its axes are
@@ -457,7 +457,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
     The function is applied to an element once for each window that contains the element.
 
     Args:
-        operand: the array to start from; it is not modified.
+        operand: the array to update; the result is a new array.
         scatter_indices: integer array of index vectors, one for each window. The last axis contains
             the components of each vector.
         func: a function that is called with a scalar and returns a scalar of the same dtype.
@@ -568,7 +568,7 @@ def _start(name: str, s: Any, n: int, dtype: Any, allowed: bool) -> Any:
 def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike],
                   slice_sizes: ShapeLike, *,
                   allow_negative_indices: bool | Sequence[bool] = True) -> Array:
-    """Read a block of an array, at a position that may depend on other arrays.
+    """Read a block of an array, at a position that may be computed at run time.
 
     Under `toile.jit`, `x[i:i + n]` raises an error if `i` is traced, because the shape of the
     result must be known. With `dynamic_slice`, the size of the block is fixed, and only its
@@ -590,7 +590,7 @@ def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayL
     >>> lax.dynamic_slice(x, (1, 2), (2, 2))
     Array([[ 6,  7],
            [10, 11]], dtype=int32)
-    >>> lax.dynamic_slice(x, (1, 3), (2, 2))  # moved to the left
+    >>> lax.dynamic_slice(x, (1, 3), (2, 2))  # shifted to the left
     Array([[ 6,  7],
            [10, 11]], dtype=int32)
     """
@@ -614,13 +614,13 @@ def block(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike],
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike,
                          start_indices: ArrayLike | Sequence[ArrayLike], *,
                          allow_negative_indices: bool | Sequence[bool] = True) -> Array:
-    """Replace a block of an array, at a position that may depend on other arrays.
+    """Replace a block of an array, at a position that may be computed at run time.
 
     A block that is not entirely inside the array is shifted to the nearest position inside it, so
     no part of `update` is cut off.
 
     Args:
-        operand: the array to start from; it is not modified.
+        operand: the array to update; the result is a new array.
         update: the new block: an array with the rank and dtype of `operand`, at most as large as
             `operand` along each axis.
         start_indices: start of the block along each axis: a vector of integers, or a sequence of
@@ -633,7 +633,7 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike,
 
     >>> lax.dynamic_update_slice(jnp.zeros(5), jnp.array([1.0, 2.0]), (2,))
     Array([0., 0., 1., 2., 0.], dtype=float32)
-    >>> lax.dynamic_update_slice(jnp.zeros(5), jnp.array([1.0, 2.0]), (4,))  # moved to the left
+    >>> lax.dynamic_update_slice(jnp.zeros(5), jnp.array([1.0, 2.0]), (4,))  # shifted to the left
     Array([0., 0., 0., 1., 2.], dtype=float32)
     """
     x, u = _operand("dynamic_update_slice", operand), _operand("dynamic_update_slice", update, 1)
@@ -658,7 +658,7 @@ def _one_axis(x: Any, axis: int, start: Any, negative: bool) -> tuple[list[Any],
 
 def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int,
                          axis: int = 0, *, allow_negative_indices: bool = True) -> Array:
-    """Read a block along one axis, at a position that may depend on other arrays.
+    """Read a block along one axis, at a position that may be computed at run time.
 
     Args:
         operand: the array to read.
@@ -684,7 +684,7 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
 
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0,
                          keepdims: bool = True, *, allow_negative_indices: bool = True) -> Array:
-    """Read the slice at one position along an axis; the position may depend on other arrays.
+    """Read the slice at one position along an axis; the position may be computed at run time.
 
     Args:
         operand: the array to read.
@@ -711,10 +711,10 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0,
 
 def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike,
                                 axis: int, *, allow_negative_indices: bool = True) -> Array:
-    """Replace a block along one axis, at a position that may depend on other arrays.
+    """Replace a block along one axis, at a position that may be computed at run time.
 
     Args:
-        operand: the array to start from; it is not modified.
+        operand: the array to update; the result is a new array.
         update: the new block, an array with the rank and dtype of `operand`.
         start_index: start of the block, an integer or an integer array of rank 0. A block that is
             not entirely inside the array is shifted to the nearest position inside it.
@@ -735,10 +735,10 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
 
 def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike,
                                 axis: int, *, allow_negative_indices: bool = True) -> Array:
-    """Replace the slice at one position along an axis; the position may depend on other arrays.
+    """Replace the slice at one position along an axis; the position may be computed at run time.
 
     Args:
-        operand: the array to start from; it is not modified.
+        operand: the array to update; the result is a new array.
         update: the new slice, with the dtype of `operand`. It either has size 1 along `axis` or
             lacks this axis.
         index: the position, an integer or an integer array of rank 0. A position that is out of

@@ -1,6 +1,7 @@
 """Functions whose results solve an equation: custom_linear_solve and custom_root.
 
-The derivatives come from the equation, not from the solver. May import everything below `lax`.
+The derivatives come from the equation, not from the solver. This module may import all layers below
+`lax`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The progress of loops, shown while compiled code runs. May import everything below `lax`."""
+"""The progress of loops, shown while compiled code runs.
+
+This module may import all layers below `lax`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Loops: scan, map, while_loop, fori_loop, associative_scan.
 
-Bodies are traced once, and carries must keep their structure, shapes and dtypes. May import
-everything below `lax`.
+Bodies are traced once, and carries must keep their structure, shapes and dtypes. This module may
+import all layers below `lax`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Other functions: `stop_gradient`, polynomials, barriers, sharding constraints and tokens.
 
-May import the engine, primitives, parallel, `_operands` and this package's shapes and elementwise
-functions.
+This module may import the engine, primitives, parallel and other modules of `lax`.
 """
 
 from __future__ import annotations

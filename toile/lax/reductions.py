@@ -2,7 +2,7 @@
 
 `reduce` accepts any function. A plain sum, product, extremum or bitwise operation is replaced with
 a specialized reduction. With any other function, the elements are combined in a balanced tree that
-keeps their order. May import the engine, primitives, `_operands` and `_computations`.
+keeps their order. This module may import the engine, primitives and other modules of `lax`.
 """
 # mypy: disable-error-code="empty-body"
 

@@ -1,7 +1,7 @@
 """Sorting, and finding the largest elements.
 
 In `sort`, NaN comes last; in `top_k`, NaN is the largest value. `approx_max_k` and `approx_min_k`
-are exact. May import the engine, primitives, `_operands` and this package's shapes.
+are exact. This module may import the engine, primitives and other modules of `lax`.
 """
 
 from __future__ import annotations

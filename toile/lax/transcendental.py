@@ -1,6 +1,6 @@
 """Exponentials, logarithms, roots, trigonometry and special functions, element by element.
 
-May import the engine, primitives, `_operands` and `_elementwise`.
+This module may import the engine, primitives, `_operands` and `_elementwise`.
 """
 # mypy: disable-error-code="empty-body"
 

@@ -1,6 +1,6 @@
 """Conversion of user-supplied axes and shapes to tuples of Python ints.
 
-May import the engine and `lax`.
+This module may import the engine and `lax`.
 """
 
 from __future__ import annotations

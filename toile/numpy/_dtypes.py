@@ -1,6 +1,6 @@
 """Sets of dtypes, and conversions between integer, float and complex dtypes.
 
-May import the engine and `lax`.
+This module may import the engine and `lax`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checking of user arguments, and conversion to operands: arrays and Python numbers.
 
-May import the engine and `lax`.
+This module may import the engine, `lax` and `_dtypes`.
 """
 
 from __future__ import annotations

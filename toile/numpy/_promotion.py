@@ -3,8 +3,8 @@
 Every function of this package uses this module, so the most common cases are tested first: for
 arrays that already agree, two or three comparisons are enough. `lax` accepts operands of equal
 shapes or of rank 0, so scalars stay scalars and only arrays of different shapes are broadcast.
-Python numbers become rank-0 operands of the promoted dtype. May import the engine, `lax` and
-`_operands`.
+Python numbers become rank-0 operands of the promoted dtype. This module may import the engine,
+`lax`, `_dtypes` and `_operands`.
 """
 
 from __future__ import annotations

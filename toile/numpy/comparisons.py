@@ -1,6 +1,6 @@
 """Tests for closeness, equality and kinds of numbers, on whole arrays or on each element.
 
-May import the engine, `lax` and the ufuncs.
+This module may import the engine, `lax` and other modules of `toile.numpy`.
 """
 
 from __future__ import annotations

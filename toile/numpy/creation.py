@@ -1,8 +1,8 @@
 """Creation of arrays from Python and NumPy data, of constant arrays, and of ranges.
 
 Existing data is converted to a concrete array immediately. `zeros`, `arange`, `eye` and similar
-functions call `lax`, so inside `jit` they are staged and allocate no memory. May import the engine,
-`lax`, `api.devices` and `_promotion`.
+functions call `lax`, so inside `jit` they are staged and allocate no memory. This module may import
+the engine, primitives.shapes, `lax`, `api.devices` and other modules of `toile.numpy`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cumulative sums and products along an axis.
 
-May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
+This module may import the engine, `lax` and other modules of `toile.numpy`.
 """
 
 from __future__ import annotations

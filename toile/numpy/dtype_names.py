@@ -1,7 +1,7 @@
 """Dtypes, constants and printing functions under their NumPy names.
 
-The scalar types come from `engine.dtypes`, and the printing functions from NumPy. May import the
-engine and `api.devices`.
+The scalar types come from `engine.dtypes`, and the printing functions from NumPy. This module may
+import the engine and `api.devices`.
 """
 # ruff: noqa: F403, F405 -- __all__ says which names of the engine are public here
 

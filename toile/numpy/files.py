@@ -1,6 +1,6 @@
 """Conversion of buffers, strings, files and other libraries' arrays to toile arrays.
 
-Results are concrete arrays. May import the engine and `creation`.
+Results are concrete arrays. This module may import the engine and `creation`.
 """
 
 from __future__ import annotations

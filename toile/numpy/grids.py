@@ -1,6 +1,6 @@
 """Logarithmic spacing, coordinate grids, and the index tricks `mgrid`, `ogrid`, `r_` and `c_`.
 
-May import the engine, `lax`, `api`, `creation` and the ufuncs.
+This module may import the engine, `lax`, `api` and other modules of `toile.numpy`.
 """
 
 from __future__ import annotations

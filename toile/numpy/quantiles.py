@@ -1,8 +1,8 @@
 """Quantiles, percentiles and medians, and versions of them that ignore NaN.
 
 The array is first reshaped to a matrix, whose columns are then sorted. The two elements nearest to
-each quantile are read with one gather each. May import the engine, `lax`, `_promotion`,
-`reductions` and `ufuncs`.
+each quantile are read with one gather each. This module may import the engine, `lax` and other
+modules of `numpy`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Each function handles the common case first: an array that is not weakly typed and that is summed in
 its own dtype. Everything else goes through `_reduce`, which converts, masks, reduces and combines,
-in that order. Half-precision numbers are accumulated in float32. May import the engine, `lax`,
-`_promotion` and `ufuncs`.
+in that order. Half-precision numbers are accumulated in float32. This module may import the engine,
+`lax` and other modules of `toile.numpy`.
 """
 
 from __future__ import annotations

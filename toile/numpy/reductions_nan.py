@@ -1,6 +1,6 @@
 """Reductions that ignore NaN: each first replaces NaN with the identity of the reduction.
 
-May import the engine, `lax`, `reductions` and the modules that `reductions` imports.
+This module may import the engine, `lax` and other modules of `toile.numpy`.
 """
 
 from __future__ import annotations

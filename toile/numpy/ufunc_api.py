@@ -2,8 +2,8 @@
 
 The functions in `ufuncs` are plain functions with these methods as attributes, so that calling them
 has no extra cost. `isinstance(add, ufunc)` is still True. Only a user's scalar functions are
-wrapped in actual `ufunc` objects (`frompyfunc`). May import the engine, `lax`, `api` and the
-reductions.
+wrapped in actual `ufunc` objects (`frompyfunc`). This module may import the engine, `lax`, `api`
+and other modules of `toile.numpy`.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ def reciprocal(x: ArrayLike, /) -> Array:
 
 
 def exp(x: ArrayLike, /) -> Array:
-    """Compute e to the power of each element.
+    """Raise e to the power of each element.
 
     Args:
         x: array or number.
@@ -290,7 +290,7 @@ def exp(x: ArrayLike, /) -> Array:
 
 
 def exp2(x: ArrayLike, /) -> Array:
-    """Compute 2 to the power of each element.
+    """Raise 2 to the power of each element.
 
     Args:
         x: array or number.

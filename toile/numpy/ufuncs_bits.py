@@ -1,6 +1,7 @@
 """Elementwise functions for the sign, mantissa and exponent of floating-point numbers.
 
-Signs and exponents are read from the bits. May import the engine, `lax`, `api` and the ufuncs.
+Signs and exponents are read from the bits. This module may import the engine, `lax`, `api` and
+other modules of `toile.numpy`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Elementwise functions that combine several operations: division, powers, rounding, bounds.
 
 Each is a composition of `lax` functions. Where the derivative of the composition would be wrong, as
-for `logaddexp` of equal infinities, a custom rule replaces it. May import the engine, `lax`, `api`
-and the ufuncs.
+for `logaddexp` of equal infinities, a custom rule replaces it. This module may import the engine,
+primitives.bits, `lax`, `api` and other modules of `toile.numpy`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Optimizers, gradient transformations, schedules and losses.
 
 Names, arguments, states and results are the same as in Optax, with two additions. Masks and labels
-may be globs, such as `"encoder/**"`, that match parameter paths. `get_hyperparams` and
+may be globs that match parameter paths, such as `"encoder/**"`. `get_hyperparams` and
 `set_hyperparams` read and change the hyperparameters in a state.
 """
 

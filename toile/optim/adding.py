@@ -54,7 +54,7 @@ def add_decayed_weights(
             typical values are 1e-4 to 0.1.
         mask: the parameters that decay, given as a tree of bools with the structure of the
             parameters or a prefix of that structure, as a function that returns such a tree for the
-            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
+            parameters, or as one or more globs that match parameter paths, such as `"**/kernel"`.
             If `mask` is None, all parameters decay.
 
     Returns:

@@ -203,7 +203,7 @@ def freeze(
     Args:
         mask: the parameters that stay unchanged, given as a tree of bools with the structure of the
             parameters or a prefix of that structure, as a function that returns such a tree for the
-            parameters, or as one or more globs, such as `"encoder/**"`, that match parameter paths.
+            parameters, or as one or more globs that match parameter paths, such as `"encoder/**"`.
 
     Returns:
         A gradient transformation. Put it last in a chain.
@@ -237,7 +237,7 @@ def stop_gradients(
         params: tree of parameters.
         mask: the parameters to freeze, given as a tree of bools with the structure of the
             parameters or a prefix of that structure, as a function that returns such a tree for the
-            parameters, or as one or more globs, such as `"encoder/**"`, that match parameter paths.
+            parameters, or as one or more globs that match parameter paths, such as `"encoder/**"`.
 
     Returns:
         The parameters, with `lax.stop_gradient` applied to those that are frozen.
@@ -271,8 +271,8 @@ def selective_transform(
         optimizer: transformation for the leaves that are trained. It keeps no state for the other
             leaves.
         freeze_mask: the parameters that stay unchanged, given as a tree of bools with the structure
-            of the parameters or a prefix of that structure, or as one or more globs, such as
-            `"encoder/**"`, that match parameter paths.
+            of the parameters or a prefix of that structure, or as one or more globs that match
+            parameter paths, such as `"encoder/**"`.
 
     Returns:
         A gradient transformation.

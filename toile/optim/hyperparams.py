@@ -164,7 +164,7 @@ def inject_hyperparams(
     step. Bools and values that are not numbers are passed to `inner_factory` unchanged.
 
     Args:
-        inner_factory: function, such as `adam`, that returns a transformation.
+        inner_factory: a function that returns a transformation, for example `adam`.
         static_args: name or names of arguments that are passed to `inner_factory` unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters. If None, the dtype of the
             parameters is used; if the parameters have different dtypes, the dtype to which all
@@ -240,7 +240,7 @@ def inject_stateful_hyperparams(
     """Call `inject_hyperparams`, which is the newer name of this function.
 
     Args:
-        inner_factory: function, such as `adam`, that returns a transformation.
+        inner_factory: a function that returns a transformation, for example `adam`.
         static_args: name or names of arguments that are passed to `inner_factory` unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters. If None, the dtype of the
             parameters is used; if the parameters have different dtypes, the dtype to which all

@@ -83,9 +83,9 @@ def masked(
     Args:
         inner: transformation to apply.
         mask: a tree of bools with the structure of the parameters or a prefix of that structure, a
-            function that returns such a tree for the parameters, or one or more globs, such as
-            `"**/kernel"`, that match parameter paths. `*` matches any characters within one name,
-            and `**` matches any number of names.
+            function that returns such a tree for the parameters, or one or more globs that match
+            parameter paths, such as `"**/kernel"`. `*` matches any characters within one name, and
+            `**` matches any number of names.
         mask_compatible_extra_args: whether to also mask the keyword arguments of `update` that have
             the same structure as the updates.
 

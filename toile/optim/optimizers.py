@@ -115,7 +115,7 @@ def adamw(
             to 0.1. The weight decay is multiplied by the learning rate.
         mask: the parameters that decay, given as a tree of bools with the structure of the
             parameters or a prefix of that structure, as a function that returns such a tree for the
-            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
+            parameters, or as one or more globs that match parameter paths, such as `"**/kernel"`.
             If `mask` is None, all parameters decay.
         nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
@@ -243,7 +243,7 @@ def adamaxw(
             multiplied by the learning rate.
         mask: the parameters that decay, given as a tree of bools with the structure of the
             parameters or a prefix of that structure, as a function that returns such a tree for the
-            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
+            parameters, or as one or more globs that match parameter paths, such as `"**/kernel"`.
             If `mask` is None, all parameters decay.
 
     Returns:
@@ -366,7 +366,7 @@ def adan(
             multiplied by the learning rate.
         mask: the parameters that decay, given as a tree of bools with the structure of the
             parameters or a prefix of that structure, as a function that returns such a tree for the
-            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
+            parameters, or as one or more globs that match parameter paths, such as `"**/kernel"`.
             If `mask` is None, all parameters decay.
 
     Returns:
@@ -405,7 +405,7 @@ def lion(
             multiplied by the learning rate.
         mask: the parameters that decay, given as a tree of bools with the structure of the
             parameters or a prefix of that structure, as a function that returns such a tree for the
-            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
+            parameters, or as one or more globs that match parameter paths, such as `"**/kernel"`.
             If `mask` is None, all parameters decay.
 
     Returns:
@@ -476,7 +476,7 @@ def lamb(
         weight_decay: strength of the weight decay, a number or a schedule.
         mask: the parameters that decay, given as a tree of bools with the structure of the
             parameters or a prefix of that structure, as a function that returns such a tree for the
-            parameters, or as one or more globs, such as `"**/kernel"`, that match parameter paths.
+            parameters, or as one or more globs that match parameter paths, such as `"**/kernel"`.
             If `mask` is None, all parameters decay.
 
     Returns:
@@ -659,8 +659,8 @@ def adadelta(
         weight_decay: strength of the weight decay, a number or a schedule.
         weight_decay_mask: the parameters that decay, given as a tree of bools with the structure of
             the parameters or a prefix of that structure, as a function that returns such a tree for
-            the parameters, or as one or more globs, such as `"**/kernel"`, that match parameter
-            paths. If `weight_decay_mask` is None, all parameters decay.
+            the parameters, or as one or more globs that match parameter paths, such as
+            `"**/kernel"`. If `weight_decay_mask` is None, all parameters decay.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -714,8 +714,8 @@ def adafactor(
             stored in full.
         weight_decay_mask: the parameters that decay, given as a tree of bools with the structure of
             the parameters or a prefix of that structure, as a function that returns such a tree for
-            the parameters, or as one or more globs, such as `"**/kernel"`, that match parameter
-            paths. If `weight_decay_mask` is None, all parameters decay.
+            the parameters, or as one or more globs that match parameter paths, such as
+            `"**/kernel"`. If `weight_decay_mask` is None, all parameters decay.
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the

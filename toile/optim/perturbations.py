@@ -1,4 +1,4 @@
-"""Smooth versions of functions, such as an argmax, that have no useful derivative.
+"""Smooth versions of functions that have no useful derivative, such as `argmax`.
 
 `f(x)` is replaced by the mean of `f(x + sigma * z)` over random noise `z`, estimated from samples.
 Derivatives of any order are computed only from values of `f` (the score-function estimator).
@@ -85,7 +85,7 @@ def make_perturbed_fun(
     fun: Callable[[PyTree], PyTree], num_samples: int = 1000, sigma: ArrayLike = 0.1,
     noise: Normal | Gumbel = _GUMBEL, use_baseline: bool = True,
 ) -> Callable[[Array, PyTree], PyTree]:
-    """Create a smooth version of a function, such as an argmax, that has no useful derivative.
+    """Create a smooth version of a function that has no useful derivative, such as `argmax`.
 
     The smooth function uses samples to estimate the mean of `fun(x + sigma * z)` over random noise
     `z`. Its derivatives of any order are computed only from values of `fun`, so `fun` may be

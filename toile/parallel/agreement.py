@@ -2,8 +2,8 @@
 
 Each run of such a Program gets a number. Before the first run, each process sends all others a
 digest of the Program. If the digests differ, the processes also send the details of the Program,
-and all processes raise an error that shows both versions. Later runs send nothing. May import the
-engine and parallel.
+and all processes raise an error that shows both versions. Later runs send nothing. This module may
+import the engine and parallel.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A layout is an `Own`; None means that an array is not divided, and UNKNOWN means that its layout is
 not known. To find the layout of a value, tracers of derivatives and of vmap are unwrapped. In a
-Program, layouts are propagated from equation to equation where the result is certain. May import
-control and below.
+Program, layouts are propagated from equation to equation where the result is certain. This module
+may import control and the layers below it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Gradients are averaged leaf by leaf. Their sums are independent, so they can be computed together.
 An all-reduce may be delayed until a later one of its kind if no equation in between needs its
-result. May import primitives and below.
+result. This module may import primitives and the layers below it.
 """
 
 from __future__ import annotations

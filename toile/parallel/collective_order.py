@@ -2,7 +2,8 @@
 
 Devices synchronize for each collective, and `buckets` joins equal all-reduces that are neighbors.
 Here, every equation that needs no all-reduce goes first. Then all all-reduces of one kind that are
-ready go together, starting with the kind that came first. May import primitives and below.
+ready go together, starting with the kind that came first. This module may import primitives and the
+layers below it.
 """
 
 from __future__ import annotations

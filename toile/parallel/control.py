@@ -4,7 +4,8 @@ A thread of each process sends a heartbeat to the next process in a ring, even w
 compiles or reads data. This distinguishes a slow process from one that has stopped. If a process
 has waited for a long time, it sends a report of its position to the process that it waits for,
 which compares the report with its own position. A conflict, like any failure, is sent to all
-processes, which then raise the same error. All messages go through MPI. May import the engine.
+processes, which then raise the same error. All messages go through MPI. This module may import the
+engine and parallel.runs.
 """
 
 from __future__ import annotations

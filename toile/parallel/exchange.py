@@ -4,7 +4,7 @@ Each device of a run has an `Exchange`. All of them share a `World`, in which th
 synchronize: the last device to arrive combines the values of all devices. Sums are computed in the
 order of devices, so the results are bit-for-bit identical on all devices. When a device fails,
 `stop` wakes the other devices. If a device has finished while others wait for it, an error is
-raised. May import the engine.
+raised. This module may import the engine.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A fingerprint contains the collectives of a Program in order, each with its operation, axes, groups,
 and the shapes and dtypes of its operands. It also contains the inputs and outputs, and the number
 of times that every other operation occurs. The user's source lines are shown when two fingerprints
-differ, but are not compared. May import primitives and below.
+differ, but are not compared. This module may import primitives and the layers below it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 The first device runs in the calling thread, and the others run in threads that are kept for the
 next run. Each kernel uses one thread. If the function raises an error on a device, the other
 devices stop, at their next collective or in the middle of a run, and the error is raised here.
-KeyboardInterrupt is treated in the same way. May import the engine, targets and parallel.exchange.
+KeyboardInterrupt is treated in the same way. This module may import the engine, targets and
+parallel.exchange.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One Program on several GPU devices: compiled once, issued by one thread per device.
 
 Threads enqueue the work on the devices' streams and return; results are buffers that the work will
-fill. Only one run is issued at a time, because its devices wait for each other. May import
-platforms and below.
+fill. Only one run is issued at a time, because its devices wait for each other. This module may
+import platforms and the layers below it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Without this pass, gradients are averaged after the backward pass. Here, their sums begin during the
 backward pass, several at a time, as soon as enough bytes are ready. They end when the first result
-is needed. All devices run the same equations, so they begin the sums in the same order. May import
-primitives and below.
+is needed. All devices run the same equations, so they begin the sums in the same order. This module
+may import primitives and the layers below it.
 """
 
 from __future__ import annotations

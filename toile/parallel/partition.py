@@ -3,7 +3,7 @@
 The layouts of a Program's inputs and its sharding constraints determine the Program of one device,
 with collectives where devices need each other's data. The Program of one device runs like a Program
 of shard_map. A Program runs on one device if it has effects, refers to different meshes, or
-contains nothing that is divided. May import staging and below.
+contains nothing that is divided. This module may import staging and the layers below it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Program of one device: a Program divided equation by equation.
 
 Each operation has a rule for its division (`Operation.divide`); loops and branches divide their
-bodies. May import control and below.
+bodies. This module may import control and the layers below it.
 """
 
 from __future__ import annotations

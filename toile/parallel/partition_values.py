@@ -4,7 +4,8 @@ A `Placed` value has a part on each device; its sum over the mesh axes in `parti
 pending. A `Spread` value, such as a broadcast or an iota, is made in any layout that is needed. A
 `Frame` stages the collectives that a conversion needs: pending sums are scattered where the
 requested layout divides the value along their axis, an axis that moves is exchanged, missing parts
-are gathered, and parts that are not needed are sliced off. May import control and below.
+are gathered, and parts that are not needed are sliced off. This module may import control and the
+layers below it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `put` lays an array out over the devices of a sharding. `place` finds the shardings of the results
 of a Program from those of its operands, equation by equation; a result without a rule is stored
-whole on every device. `Constraint` is the identity with a sharding for its result. May import
-control and below.
+whole on every device. `Constraint` is the identity with a sharding for its result. This module may
+import control and the layers below it.
 """
 
 from __future__ import annotations

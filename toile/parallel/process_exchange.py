@@ -4,8 +4,8 @@ Within each process, the devices that belong to a group synchronize as threads d
 these devices then exchanges messages with the other processes and distributes the result. Sums are
 computed in the order of devices within a process, then in the order of processes. A common result
 is either computed in one place and sent, or computed everywhere from the same numbers in the same
-order, so the results are bit-for-bit identical on all devices. May import the engine and
-parallel.exchange.
+order, so the results are bit-for-bit identical on all devices. This module may import the engine
+and other modules of `parallel`.
 """
 
 from __future__ import annotations

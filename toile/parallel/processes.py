@@ -3,7 +3,7 @@
 Messages are sent with nonblocking MPI calls, and a waiting process polls them. Therefore, a waiting
 process can report which processes it waits for, a failure elsewhere ends the wait, and two threads
 never call MPI at the same time. Other communication (heartbeats, failures) is in
-`parallel.control`. May import the engine.
+`parallel.control`. This module may import the engine and other modules of `parallel`.
 """
 
 from __future__ import annotations

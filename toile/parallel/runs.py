@@ -6,8 +6,8 @@ determine whether they are at the same program. A waiting process sends a `Repor
 determines whether the process that it waits for can never arrive. A report may be out of date when
 it is read: its sender may have received what it waited for in the meantime. The receiver of a
 report therefore answers with its clock, and the next report repeats that number. The repeated
-number proves that the sender still waited in vain after it had read the answer. May import the
-engine.
+number proves that the sender still waited in vain after it had read the answer. This module may
+import the engine.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Arguments are divided along mesh axes by `in_specs`, and results are joined by `
 the function, collectives can use the names of the mesh axes. If the mesh has devices, one Program
 runs on each of them (`parallel.spmd`). For an abstract mesh, the function is vmapped over each
 axis, so the meaning does not depend on the number of devices. Without `in_specs`, arguments are
-divided according to their layout, which must be known (`sharding_of`). May import staging and
-below.
+divided according to their layout, which must be known (`sharding_of`). This module may import
+staging and the layers below it.
 """
 
 from __future__ import annotations

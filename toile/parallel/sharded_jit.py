@@ -2,8 +2,8 @@
 
 Arguments are laid out by `in_shardings` before the call. Results are laid out by `out_shardings`:
 in the partition pass if that pass divides the function, and otherwise after the call. Both options
-are prefixes of the trees to which they apply; None stands for an unspecified sharding. May import
-staging and below.
+are prefixes of the trees to which they apply; None stands for an unspecified sharding. This module
+may import staging and the layers below it.
 """
 
 from __future__ import annotations

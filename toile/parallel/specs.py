@@ -1,7 +1,7 @@
 """PartitionSpec and NamedSharding, which specify which mesh axes divide which axes of an array.
 
 This code does not depend on the number of devices, which only limits which meshes can be created.
-May import the engine and parallel.meshes.
+This module may import the engine and parallel.meshes.
 """
 
 from __future__ import annotations

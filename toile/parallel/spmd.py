@@ -3,8 +3,8 @@
 `Spmd` contains the Program of one device. `ins` and `outs` list, for each axis of each operand and
 result, the mesh axes that divide it. Along a mesh axis that no entry names, all devices have equal
 values. The rules of the operation are built from those of the Program, with the axes of the mesh in
-scope. The Program is compiled once; its collectives run through `parallel.exchange`. May import
-control and below.
+scope. The Program is compiled once; its collectives run through `parallel.exchange`. This module
+may import control and the layers below it.
 """
 
 from __future__ import annotations

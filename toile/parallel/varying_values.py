@@ -6,7 +6,8 @@ Inside a mapped function, the transpose of psum is psum, which yields the gradie
 all results over devices with respect to the arguments of each device. `shared` corrects the
 difference at the ends of a differentiated function, along axes where values do not vary: cotangents
 of results are divided by the number of devices, and cotangents of arguments are summed. Variation
-is inferred from the equations traced so far. May import control and below.
+is inferred from the equations traced so far. This module may import control and the layers below
+it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def checked(axes: Sequence[tuple[Any, int]], inputs: Sequence[Names]) -> Iterato
 
 @contextmanager
 def beginning_as(values: Sequence[Any]) -> Iterator[None]:
-    """A block that traces a Program, such as a loop's body, whose inputs vary like these values."""
+    """A block that traces a Program (such as a loop's body) whose inputs vary like these values."""
     mode.pending.append([[varying(v) for v in values], None])
     try:
         yield

@@ -3,7 +3,8 @@
 To add one, subclass `Platform` (and `Device`, and `ArrayElsewhere`), and pass an instance to
 `engine.platform_registry.registry.add`; the built-in platforms are in `platforms.__init__`. Only
 the methods that raise here are required: the others have defaults that are correct everywhere, and
-can be overridden for speed. docs/extending.md adds a small platform. May import the engine.
+can be overridden for speed. docs/extending.md adds a small platform. This module may import the
+engine.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The code before it, which takes arguments apart, is in `staging.callpath`. An ex
 `leave(pointers, memory)`, which returns the tree of results, `pools` of donated memory,
 `executable` (None once it is closed) and `close()`. This module has the pieces that platforms
 share.
-May import the engine.
+This module may import the engine.
 """
 
 from __future__ import annotations

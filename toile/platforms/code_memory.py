@@ -4,7 +4,7 @@ A compiled Program lives as long as the function it was made for. Above the limi
 recently called compiled Programs are evicted: their Programs forget them, and are compiled again,
 or read from disk, at the next call. One that is running is freed only after it has finished, since
 the call refers to it.
-May import the engine and disk.object_cache.
+This module may import the engine and disk.object_cache.
 """
 
 from __future__ import annotations

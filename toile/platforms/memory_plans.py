@@ -2,7 +2,8 @@
 
 While a call runs, its arguments, its results and its constants are in memory, and temporaries share
 one arena. The step at which the temporaries need most is the peak. `toile.plan` shows all of this;
-errors about memory show its largest buffers. May import the compiler and the engine.
+errors about memory show its largest buffers. This module may import the compiler, platforms.origins
+and the engine.
 """
 
 from __future__ import annotations

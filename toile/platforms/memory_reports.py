@@ -1,6 +1,6 @@
 """What all devices report when memory runs out: the error, sizes as text, what saves memory.
 
-May import the engine and platforms.origins.
+This module may import the engine and platforms.origins.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where the values of a Program come from: the operation, the user's line and the module path.
 
-Reports about memory name buffers by their origin. May import the engine.
+Reports about memory name buffers by their origin. This module may import the engine.
 """
 
 from __future__ import annotations

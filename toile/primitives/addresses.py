@@ -1,7 +1,8 @@
 """Where a gather or scatter reads and writes: dimension numbers, modes and fill values.
 
 These are the static parameters of the operations in `primitives.gathers`, and their checks. A fill
-value is kept as text, because fields of operations compare by value. May import the engine only.
+value is kept as text, because fields of operations compare by value. This module may import only
+the engine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Axis rules of the operations in `primitives.families` that change an array's axes.
 
 `domain_axes`, `moved_axis`, `grown_axis` and `repeated` answer questions of the compiler
-(`engine.traits`). May import the engine.
+(`engine.traits`). This module may import the engine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Identities with a meaning: `StopGradient` for derivatives, `Name` for checkpoint policies.
 
-May import the engine and primitives.families.
+This module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Comparisons and operations on bits: results are booleans or integers, so derivatives are zero.
 
-May import the engine and primitives.families.
+This module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Functions that take indices apply `bounded` to them unless the user chose a mode. Outside jit, the
 check is made at once. In a Program it is an equation that transformations treat as the operand
 itself, so that derivatives, which use the same indices, do not check them again; the compiler
-replaces it by a test (`compiler.index_tests`). May import the engine and primitives.
+replaces it by a test (`compiler.index_tests`). This module may import the engine and primitives.
 """
 
 from __future__ import annotations

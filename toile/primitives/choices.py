@@ -1,7 +1,7 @@
 """Operations that choose among values or change their dtype: select, clamp, convert.
 
-They need no arithmetic, so the rules of arithmetic may use them. May import the engine,
-primitives.families and primitives.bits.
+They need no arithmetic, so the rules of arithmetic may use them. This module may import the engine
+and other modules of `primitives`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Operations over named axes: sums, permutations, gathers and exchanges between examples.
 
 Under vmap, a named axis is an array axis, and the rules here turn a collective into an operation on
-that axis. Over devices, `toile.parallel` executes the collectives. May import the engine and
-primitives.
+that axis. Over devices, `toile.parallel` executes the collectives. This module may import the
+engine and primitives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Complex numbers and their parts: linear maps between real and complex arrays.
 
-The pairing of cotangents is (a, b) -> Re(a b), so transposes do not conjugate. May import the
-engine and primitives.families.
+The pairing of cotangents is (a, b) -> Re(a b), so transposes do not conjugate. This module may
+import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each label occurs in two of the three strings, or in all three (a batch axis); the rules are
 permutations of the strings. Labels are named by first occurrence, so that equivalent contractions
-are equal. May import the engine, primitives.families and the array kernels.
+are equal. This module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

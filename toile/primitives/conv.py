@@ -2,8 +2,8 @@
 
 `dimension_numbers` gives the batch, feature and spatial axes of both operands and the result. The
 derivatives with respect to either operand are also convolutions, and a mapped axis becomes
-additional features, batch entries or groups. May import the engine, primitives.families,
-elementwise, shapes, windows and the array kernels.
+additional features, batch entries or groups. This module may import the engine and other modules of
+`primitives`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Running sums, products, extrema and log-sum-exps along one axis.
 
 The running sum is linear. The tangents of the others are given by a linear recurrence over the
-steps, for both modes of differentiation. May import the engine, primitives.families, elementwise,
-transcendental, shapes, recurrences and the array kernels.
+steps, for both modes of differentiation. This module may import the engine and other modules of
+`primitives`.
 """
 
 from __future__ import annotations

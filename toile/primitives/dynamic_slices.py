@@ -1,6 +1,6 @@
 """Blocks that begin at a place which is known only when the program runs.
 
-May import the engine, primitives.families, shapes and gathers.
+This module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

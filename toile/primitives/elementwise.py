@@ -3,7 +3,7 @@
 Each class is one operation: its meaning in NumPy and its partial derivatives. Transcendental
 functions are in `primitives.transcendental`, special functions in `primitives.special`; choice and
 conversion are in `primitives.choices`, and importable from here too.
-May import the engine, primitives.families and primitives.choices.
+This module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

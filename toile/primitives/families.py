@@ -3,7 +3,8 @@
 `Elementwise` takes operands that have the same dtype and either equal shapes or rank 0; `Linear` is
 its own derivative with respect to its differentiable operands; `Bilinear` is linear in each of two
 operands. `Add`, `Sub`, `Neg`, `Mul`, `BroadcastInDim`, `ReduceSum`, `Reshape` and `Transpose` live
-here because the families' rules use them. May import the engine only.
+here because the families' rules use them. This module may import only the engine and
+primitives.axis_rules, division, rules and simplification.
 """
 
 from __future__ import annotations

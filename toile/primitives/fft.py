@@ -2,7 +2,7 @@
 
 The complex transforms are symmetric, hence their own transposes; the transposes of the real ones
 weight the frequencies that stand for a conjugate pair. float32 and complex64 stay in single
-precision. May import the engine, primitives.families, elementwise and shapes.
+precision. This module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 `rule(op, r, e, out)` returns the lowest and the highest value that the result `out` of an equation
 can have, or None if it is not known. `r.of(atom)` is the range of an operand, and
-`r.producer(atom)` the equation that computes it (`compiler.index_ranges`). May import nothing.
+`r.producer(atom)` the equation that computes it (`compiler.index_ranges`). This module may not
+import other modules of toile.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A `MatrixOperation` works on the last axes of its operands and is batched over the leading ones; a
 kernel that fails gives NaN. The decompositions are in `linalg_factor` and `linalg_eigen`, solves in
-`linalg_solve`. May import the engine, the primitives below and the array kernels.
+`linalg_solve`. This module may import the engine, the primitives below it and the array kernels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Eigenvalues, singular values, and the reductions that lead to them.
 
 Derivatives are JAX's: first-order perturbation theory, valid where eigenvalues (or singular values)
-are distinct; vectors are fixed by LAPACK's normalization. May import the engine, primitives.linalg,
-linalg_solve, the primitives below them and the array kernels.
+are distinct; vectors are fixed by LAPACK's normalization. This module may import the engine,
+primitives.linalg, linalg_solve, the primitives below them and the array kernels.
 """
 
 from __future__ import annotations

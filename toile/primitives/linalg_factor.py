@@ -1,8 +1,8 @@
 """Factorizations: Cholesky, LU, QR, and the Householder reflectors of QR.
 
 Derivatives are those of JAX: Cholesky after Murray, LU after De Hoog, Anderssen and Lukas, QR after
-Walter and Lehmann with the completion for full matrices. May import the engine, primitives.linalg,
-linalg_solve, the primitives below them and the array kernels.
+Walter and Lehmann with the completion for full matrices. This module may import the engine,
+primitives.linalg, linalg_solve, the primitives below them and the array kernels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Linear systems: triangular, tridiagonal, and general ones through their LU factors.
 
 All are linear in the right-hand side, for which they have transposes, and differentiable with
-respect to the matrix by d(A⁻¹B) = A⁻¹(dB - dA A⁻¹B). May import the engine, primitives.linalg, the
-primitives below it and the array kernels.
+respect to the matrix by d(A⁻¹B) = A⁻¹(dB - dA A⁻¹B). This module may import the engine,
+primitives.linalg, the primitives below it and the array kernels.
 """
 
 from __future__ import annotations

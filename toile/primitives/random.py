@@ -2,8 +2,7 @@
 
 Keys have an extended dtype over uint32[..., 2]; these operations take and return keys. Keys of
 other generators are only wrapped and unwrapped here; their bits and new keys come from
-`toile.random.generators`. May import the engine, primitives.families, primitives.threefry_words and
-the array kernels.
+`toile.random.generators`. This module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

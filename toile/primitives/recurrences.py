@@ -2,8 +2,8 @@
 
 A recurrence is linear in b. Its transpose is a recurrence from the other end that has each
 coefficient one step further on, which is what `shifted` means. The derivatives of running products,
-extrema and log-sum-exps are recurrences too. May import the engine, primitives.families,
-primitives.shapes and the array kernels.
+extrema and log-sum-exps are recurrences too. This module may import the engine and other modules of
+`primitives`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reductions over axes: product, maximum, minimum, and, or, xor (the sum is in families).
 
 Derivatives are JAX's: ties of max and min share the cotangent equally; the product's derivative
-uses the products of the other elements, so that zeros are exact. May import the engine,
-primitives.families and elementwise.
+uses the products of the other elements, so that zeros are exact. This module may import the engine
+and other modules of `primitives`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Operations that rearrange elements: slice, pad, concatenate, reverse, iota, bit casts.
 
 Reshape, transpose and broadcast are in `primitives.families`. All work on arrays of keys through
-their physical form. May import the engine, primitives.families, primitives.choices and the array
-kernels.
+their physical form. This module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

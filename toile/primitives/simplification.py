@@ -1,8 +1,8 @@
 """Algebraic identities as rules of operations, exact for NaN, infinities and -0.0 too.
 
 A rule is the `simplified` method of an operation: given the equations so far and an equation, it
-returns the atoms that replace the results, or None if the identity does not hold. May import the
-engine.
+returns the atoms that replace the results, or None if the identity does not hold. This module may
+import the engine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sorting, the k largest elements, and the positions of extrema.
 
 The order is that of the array kernels: NaN comes last in `Sort`, and is the largest value in `TopK`
-and `Argmax`. Tangents follow the elements they belong to. May import the engine,
-primitives.families, gathers, shapes and the array kernels.
+and `Argmax`. Tangents follow the elements they belong to. This module may import the engine and
+other modules of `primitives`.
 """
 
 from __future__ import annotations

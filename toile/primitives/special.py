@@ -2,8 +2,7 @@
 
 Each class is one elementwise operation on real floats; its values come from the raw function of
 `primitives.arrays.special`. A derivative that has no closed form raises ValueError, but only when
-it is needed. May import the engine, primitives.families, primitives.elementwise,
-primitives.transcendental and primitives.arrays.
+it is needed. This module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Each class is one elementwise operation on floating or complex numbers: its meaning in NumPy and its
 derivative, written so that it stays accurate where the function saturates. `Log` is in
-`primitives.elementwise`, whose powers need it. May import the engine, primitives.families,
-primitives.elementwise and primitives.arrays.
+`primitives.elementwise`, whose powers need it. This module may import the engine and other modules
+of `primitives`.
 """
 
 from __future__ import annotations

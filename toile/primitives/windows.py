@@ -2,8 +2,8 @@
 
 The elements of the operand are `base_dilation` apart, and the operand is padded by `padding`.
 Windows are `window_strides` apart; each has `window_dimensions` elements, which are
-`window_dilation` apart. Gaps and padding count as the identity of the reduction. May import the
-engine, primitives.families, elementwise, reductions, shapes and the array kernels.
+`window_dilation` apart. Gaps and padding count as the identity of the reduction. This module may
+import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

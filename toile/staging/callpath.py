@@ -4,7 +4,7 @@ An `Entrance` is made for one structure of arguments. Its generated function unp
 by direct indexing, checks that their structure is the same, looks up the signatures of the arrays,
 and passes the arrays' pointers to an exit, which a platform makes for a Program
 (`platforms.call_exits`). If the generated function returns `MISS`, the call takes the general path,
-which can handle all arguments. May import the engine and platforms.
+which can handle all arguments. This module may import the engine and platforms.
 """
 
 from __future__ import annotations

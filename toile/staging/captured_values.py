@@ -4,7 +4,8 @@ A compiled function uses the value that a global variable, a closed-over variabl
 argument had when the function was traced. If such a variable has another value at a later call,
 toile warns once for each variable. Tracing finds the variables in the code of the function and of
 the functions that it calls. The general path of `jit` compares all of them; the generated path
-compares the first `MOST_COMPARED` by identity, in about 40 ns each. May import the engine.
+compares the first `MOST_COMPARED` by identity, in about 40 ns each. This module may import the
+engine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Descriptions of why a call is traced, and warnings about repeated tracing.
 
-May import the engine.
+This module may import the engine.
 """
 
 from __future__ import annotations

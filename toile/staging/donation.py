@@ -1,6 +1,7 @@
 """Donated arguments: which leaves they are, and which of them a call deletes.
 
-`jit`, its compiled stages and `pmap` share these rules, which are JAX's. May import the engine.
+`jit`, its compiled stages and `pmap` share these rules, which are JAX's. This module may import the
+engine.
 """
 
 from __future__ import annotations

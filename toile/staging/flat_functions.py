@@ -1,7 +1,7 @@
 """Python functions of trees as flat functions of leaves, and back.
 
 `FlatFunction` stores the structure of the function's latest result for its caller.
-May import the engine only.
+This module may import only the engine.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The cache key is the tree of the arguments, each leaf's shape, dtype and weak bit, the static values
 and the configuration that tracing depends on. Values that the function closes over are hidden
-arguments. Every miss is kept with its cause (`f.why()`). May import the engine, control and
-platforms.
+arguments. Every miss is kept with its cause (`f.why()`). This module may import the engine,
+control, platforms and other modules of `staging`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The arguments that jit's options name, by number and by name. May import the engine."""
+"""The arguments that jit's options name, by number and by name.
+
+This module may import the engine and staging.flat_functions.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The stages of jit (traced, lowered and compiled), each of which is an object.
 
-May import the engine, control, donation, flat_functions and options.
+This module may import the engine, control, donation, flat_functions and options.
 """
 
 from __future__ import annotations

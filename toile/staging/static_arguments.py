@@ -1,4 +1,4 @@
-"""Static arguments in the cache keys of jitted functions. May import the engine."""
+"""Static arguments in the cache keys of jitted functions. This module may import the engine."""
 
 from __future__ import annotations
 

@@ -236,10 +236,15 @@ def read(folder: str | os.PathLike[str]) -> list[Result]:
     Raises:
         FileNotFoundError: there are no results in the folder.
 
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _begin(folder / "results.jsonl", "train:main", {"rate": 1.0})
-    >>> _append(folder / "results.jsonl", Result({"rate": 0.1}, {"loss": 2.5}))
+    `run` writes one line about the sweep, and one line for each point:
+
+    >>> import json, pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> sweep = {"function": "train:main", "config": {"rate": 1.0}}
+    >>> point = {"point": {"rate": 0.1}, "metrics": {"loss": 2.5}, "error": "", "seconds": 7.5,
+    ...          "workdir": "runs/rate=0.1"}
+    >>> with open(folder / "results.jsonl", "w") as file:
+    ...     print(json.dumps(sweep), json.dumps(point), sep="\\n", file=file)
     >>> read(folder)[0].metrics
     {'loss': 2.5}
     """

@@ -1,7 +1,8 @@
 """Forward mode: values paired with tangents.
 
 A `JVPTracer` holds a primal and a tangent of the parent trace (or a symbolic zero). Reverse mode is
-forward mode recorded on the linear tape of `transforms.linearize`. May import the engine only.
+forward mode recorded on the linear tape of `transforms.linearize`. This module may import only the
+engine, primitives.families and transforms.masks.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ records the others. Under a JVPTrace whose tangents are linear inputs, the recor
 at a point; with a function's own arguments as linear inputs, it is a linear function to be
 transposed. Operations that carry Programs are split: `split(linear, args)` runs their known part
 and returns the linear operation.
-May import the engine and transforms.jvp.
+This module may import the engine, transforms.jvp and transforms.masks.
 """
 
 from __future__ import annotations

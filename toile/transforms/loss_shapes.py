@@ -3,8 +3,8 @@
 The rule, `engine.broadcasts.shapes_conflict`, compares the shapes of the operands. An operation is
 reported only if the loss is a sum or mean over its result (with elementwise operations in between),
 and if the axis of size 1 was not added inside the differentiated function, as in `x[:, None] - x`.
-Both facts are read from the tape of `grad`. May import the engine, primitives.families and
-the transforms linearize and remembered.
+Both facts are read from the tape of `grad`. This module may import the engine, primitives.families
+and the transforms linearize and remembered.
 """
 
 from __future__ import annotations

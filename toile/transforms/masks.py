@@ -1,4 +1,7 @@
-"""Selecting from lists by a mask, one truth value per entry. May import the engine only."""
+"""Selecting from lists by a mask, one truth value per entry.
+
+This module may import only the engine.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ occurred a few times, a `GradTrace` does the work once, on a Program that consis
 operation, and caches two plain functions of NumPy arrays. One returns the result and the residuals,
 and the other returns the cotangents. They run the same rules in the same order, so results are
 bit-for-bit identical. Under other traces, or if operands are not plain arrays, `JVPTrace` is used.
-May import the engine and the other transforms.
+This module may import the engine and the other transforms.
 """
 
 from __future__ import annotations

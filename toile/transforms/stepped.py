@@ -4,7 +4,8 @@
 immediately; a `SteppedTrace` differentiates them. For each operation that it records on a tape, a
 `SteppedTrace` also records two marks around its entries, so that the backward pass tells the
 stepper when a cotangent arrives at the operation and when those of its operands are known. Marks
-keep the local variables of the user's frame. May import the engine and the other transforms.
+keep the local variables of the user's frame. This module may import the engine and the other
+transforms.
 """
 
 from __future__ import annotations

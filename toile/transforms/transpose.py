@@ -1,8 +1,8 @@
 """Reverse mode: a linear tape or Program read backwards.
 
 `backward` passes cotangents to the transpose rules of the recorded operations, the last one first,
-and accumulates them at each value. May import the engine, transforms.linearize and, for adding
-cotangents, primitives.families.
+and accumulates them at each value. This module may import the engine, transforms.linearize,
+transforms.masks and, for adding cotangents, primitives.families.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Vectorization: values with a mapped axis.
 
 A `BatchTracer` holds a value of the parent trace and the position of its mapped axis. An operation
-that names the mapped axis is dispatched even when no operand is mapped. May import the engine and
-primitives.families.
+that names the mapped axis is dispatched even when no operand is mapped. This module may import the
+engine and primitives.families.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which pass each equation of a Program belongs to: forward, backward or update.
 
 The backward pass marks the locations of its equations (`engine.source`). The update is what follows
-it and what it does not need, such as the step of an optimizer. May import the engine.
+it and what it does not need, such as the step of an optimizer. This module may import the engine.
 """
 
 from __future__ import annotations

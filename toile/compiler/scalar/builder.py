@@ -5,7 +5,7 @@ for the GPU) supplies a dozen methods on real numbers, integers and booleans; `A
 complex arithmetic on them, and `compiler.scalar.mathematics` builds the functions. Operands may be
 Python numbers: they become constants of the other operand's dtype. Functions without code for a
 dtype raise `Unsupported`, and the equation runs eagerly.
-May import the engine only.
+This module may import only the engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The format BCOO of sparse arrays, which stores a list of elements and their indices."""
+"""Sparse arrays in BCOO format, which stores a list of elements and their indices."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _method(fun: Callable[..., Any], swapped: bool = False) -> Any:
 
 @register_pytree_node_class
 class BCOO(BCOOStorage):
-    """A sparse array in the format BCOO, "batched coordinates".
+    """A sparse array in BCOO (batched coordinate) format.
 
     The axes are, in this order, batch axes, sparse axes and dense axes. Each batch has the same
     number `nse` of stored elements. A stored element is an array along the dense axes, and has an

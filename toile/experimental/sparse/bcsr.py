@@ -1,4 +1,4 @@
-"""The format BCSR of sparse arrays, which stores elements row by row with their column indices."""
+"""Sparse arrays in BCSR format, which stores elements row by row with their column indices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["BCSR", "BCSRProperties", "bcsr_eliminate_zeros", "bcsr_fromdense"]
 
 @register_pytree_node_class
 class BCSR(BCSRStorage):
-    """A sparse array in the format BCSR, "batched compressed sparse rows".
+    """A sparse array in BCSR (batched compressed sparse row) format.
 
     The axes are, in this order, batch axes, two sparse axes (rows and columns) and dense axes. The
     elements of row i are at the positions from `indptr[i]` to `indptr[i + 1] - 1`. Elements after
@@ -39,11 +39,11 @@ class BCSR(BCSRStorage):
 
     Args:
         args: the triple (data, indices, indptr). `data` has the shape `[*batch, nse, *dense]`,
-            `indices`, which contains the columns, has the shape `[*batch, nse]`, and `indptr` has
-            the shape `[*batch, rows + 1]`.
+            `indices`, which contains the column indices, has the shape `[*batch, nse]`, and
+            `indptr` has the shape `[*batch, rows + 1]`.
         shape: shape of the dense array.
-        indices_sorted: whether the columns are sorted within each row.
-        unique_indices: whether no column occurs more than once in a row.
+        indices_sorted: whether the column indices are sorted within each row.
+        unique_indices: whether no column index occurs more than once in a row.
 
     >>> from toile.experimental import sparse
     >>> mat = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0, 0.0], [1.0, 0.0, 4.0]]))
@@ -113,12 +113,12 @@ class BCSR(BCSRStorage):
         return bcsr_todense(self)
 
     def to_bcoo(self) -> BCOO:
-        """Convert the array to the format BCOO."""
+        """Convert the array to BCOO format."""
         indices = bcoo_indices_of(self.indices, self.indptr, self.shape)
         return BCOO((self.data, indices), shape=self.shape)
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCSR:
-        """Add up elements with equal indices, and sort the columns.
+        """Add up elements with equal indices, and sort the column indices within each row.
 
         Args:
             nse: number of stored elements of the result; required under transformations such as

@@ -1,4 +1,4 @@
-"""Sparse matrices in the format COO: values, rows and columns. `BCOO` supports more operations."""
+"""Sparse matrices in COO (coordinate) format. `BCOO` supports more operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["COO", "coo_fromdense", "coo_matmat", "coo_matvec", "coo_todense"]
 
 @register_pytree_node_class
 class COO(JAXSparse):
-    """A sparse matrix in the format COO: a list of elements with their rows and columns.
+    """A sparse matrix in COO (coordinate) format: a list of elements with their indices.
 
     Args:
         args: the triple (data, row, col) of arrays with one axis. Elements with equal indices are

@@ -42,7 +42,7 @@ def empty(
         dtype: dtype of the elements; None for float32.
         index_dtype: dtype of the indices.
         sparse_format: the name of the format.
-        **kwds: for the formats BCOO and BCSR, `n_batch`, `n_dense` and `nse`.
+        **kwds: for BCOO and BCSR, `n_batch`, `n_dense` and `nse`.
 
     Returns:
         A sparse array without stored elements, or with `nse` elements of padding in each batch.
@@ -70,7 +70,7 @@ def eye(
         dtype: dtype of the elements; None for float32.
         index_dtype: dtype of the indices.
         sparse_format: the name of the format.
-        **kwds: for the format BCOO, `n_batch` and `n_dense`.
+        **kwds: for BCOO, `n_batch` and `n_dense`.
 
     Returns:
         A sparse matrix.

@@ -1,4 +1,4 @@
-"""Sparse matrices in the formats CSR and CSC: elements by row or by column."""
+"""Sparse matrices in CSR and CSC format, which store elements by row or by column."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def _check_axes(axes: Any) -> None:
 
 @register_pytree_node_class
 class CSR(_Compressed):
-    """A sparse matrix in the format CSR, "compressed sparse rows".
+    """A sparse matrix in CSR (compressed sparse row) format.
 
     Args:
-        args: the triple (data, indices, indptr): values, their columns, and for each row the
-            position of its first element.
+        args: the triple (data, indices, indptr): values, their column indices, and for each
+            row the position of its first element.
         shape: shape of the dense matrix.
 
     >>> from toile.experimental import sparse
@@ -86,11 +86,11 @@ class CSR(_Compressed):
 
 @register_pytree_node_class
 class CSC(_Compressed):
-    """A sparse matrix in the format CSC, "compressed sparse columns".
+    """A sparse matrix in CSC (compressed sparse column) format.
 
     Args:
-        args: the triple (data, indices, indptr): values, their rows, and for each column the
-            position of its first element.
+        args: the triple (data, indices, indptr): values, their row indices, and for each
+            column the position of its first element.
         shape: shape of the dense matrix.
 
     >>> from toile.experimental import sparse

@@ -31,15 +31,15 @@ def spsolve(
     data: ArrayLike, indices: ArrayLike, indptr: ArrayLike, b: ArrayLike, tol: float = 1e-6,
     reorder: int = 1,
 ) -> Array:
-    """Solve a linear system `A x = b` whose matrix is in the format CSR.
+    """Solve a linear system `A x = b` whose matrix is in CSR format.
 
     SciPy's `spsolve` solves the system on the CPU. The result can be differentiated with respect to
     `data` and `b`.
 
     Args:
         data: stored values of the matrix.
-        indices: their columns.
-        indptr: for each row, the position of its first value.
+        indices: the column index of each stored value.
+        indptr: for each row, the position of its first stored value.
         b: right-hand side, a vector.
         tol: ignored.
         reorder: ignored.

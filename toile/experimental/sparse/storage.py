@@ -354,10 +354,10 @@ class BCSRStorage(BatchedStorage):
         return self.indices.ndim - 1
 
     def to_bcoo(self) -> BCOOStorage:
-        """Return the array in the format BCOO."""
+        """Return the array in BCOO format."""
         raise NotImplementedError
 
     @classmethod
     def from_bcoo(cls, arr: BCOOStorage) -> Any:
-        """Create an array from one in the format BCOO."""
+        """Create an array from an array in BCOO format."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """The CPU backend: the compiler's passes turn a Program into native code.
 
 The compiler is loaded when something is first compiled, which programs on a GPU may never do.
-May import the compiler, targets, platforms.reference, control, primitives and the engine.
+This package may import the compiler, targets, platforms, control, primitives and the engine.
 """
 
 import typing as _typing

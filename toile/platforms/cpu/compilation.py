@@ -1,6 +1,6 @@
 """Compiles a Program to native code, or loads it from disk, and runs it.
 
-May import the compiler, targets, platforms.reference, control, primitives and the engine.
+This module may import the compiler, targets, platforms, control, primitives and the engine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The exit of a Program on the CPU: memory for the results, the run, the tree of results.
 
 See `platforms.call_exits`. An `Exit` is made only for a Program that has run before: by then the
-compiler is loaded, and this module need not load it. May import platforms and the engine.
+compiler is loaded, and this module need not load it. This module may import platforms, targets and
+the engine.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Before a call fails, memory kept for later calls is freed, and the allocation is tried again. The
 report has the planned peak of the call, its largest buffers with the lines that create them, and
-the batch that would fit. May import the compiler, platforms and the engine.
+the batch that would fit. This module may import the compiler, platforms and the engine.
 """
 
 from __future__ import annotations

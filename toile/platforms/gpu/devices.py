@@ -4,7 +4,8 @@ Each device has its own stream, ordered with CuPy's default stream, so that arra
 them without waiting. Memory comes from CuPy's pool, which grows on demand. A device is a GPU, or
 one of several logical devices on it (`TOILE_GPU_DEVICES`), which copy each other's arrays.
 `TOILE_PLATFORM` (or `JAX_PLATFORMS`) chooses between cpu and gpu; by default the GPU is used if
-both the driver and CuPy find one. May import targets.cuda and the engine.
+both the driver and CuPy find one. This module may import targets.cuda, platforms.gpu and the
+engine.
 """
 
 from __future__ import annotations

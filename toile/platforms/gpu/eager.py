@@ -1,7 +1,8 @@
 """Fast paths of eager operations on a GPU, learned from calls that have run.
 
 Each operation is a Program of one equation, compiled once for its operands (`platforms.base`).
-After the second call, a function of the operands' pointers launches it. May import platforms.gpu.
+After the second call, a function of the operands' pointers launches it. This module may import
+platforms.gpu and the engine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compiles Programs to CUDA kernels, once for each device, and runs them.
 
-May import the compiler, control, primitives and the engine.
+This module may import the compiler, control, primitives, platforms.gpu and the engine.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ See `platforms.call_exits`. Arguments on the host (numbers, NumPy arrays, small 
 has used yet) are copied to buffers that the Program keeps for them. A result overwrites a donated
 argument once nothing reads it any longer; memory of other results is reused when it is free, so
 that graphs find their pointers unchanged.
-May import platforms and the engine.
+This module may import platforms and the engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""NVIDIA GPUs as a platform. May import platforms.base and platforms.gpu."""
+"""NVIDIA GPUs as a platform.
+
+This module may import platforms.base, platforms.gpu, targets.cuda and the engine.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Information for `toile.inspection` on a GPU: kernels, precision, how calls are issued.
 
-May import platforms.gpu, targets and the engine.
+This module may import platforms.gpu, targets and the engine.
 """
 
 from __future__ import annotations

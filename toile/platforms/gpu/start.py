@@ -2,8 +2,8 @@
 
 It takes a while to start the driver and create a context, to import CuPy, and to create a cuBLAS
 handle. None of this happens before a large array is placed on a GPU: processes that only hold small
-arrays, such as data loaders, take no GPU memory. May import platforms.gpu.devices, targets and the
-engine.
+arrays, such as data loaders, take no GPU memory. This module may import platforms.gpu, targets and
+the engine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The reference backend: runs a Program operation by operation on the array library.
 
 A thin layer over the operations' `eager` rules: it resolves literals, key buffers and the positions
-of values once, and frees each buffer after its last use. May import the engine only.
+of values once, and frees each buffer after its last use. This package may import only the engine.
 """
 
 from __future__ import annotations

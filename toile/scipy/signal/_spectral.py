@@ -461,7 +461,7 @@ def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
           noverlap: int | None = None, nfft: int | None = None, input_onesided: bool = True,
           boundary: bool = True, time_axis: int = -1,
           freq_axis: int = -2) -> tuple[Array, Array]:
-    """Reconstruct a signal from its short-time Fourier transform, as the inverse of `stft`.
+    """Reconstruct a signal from its short-time Fourier transform (the inverse of `stft`).
 
     The segments are transformed back, multiplied by the window and added, and the result is divided
     by the sum of the squared windows. The arguments must match those that were passed to `stft`.

@@ -310,7 +310,7 @@ def _ndtr(x):
 
 
 def ndtri(p: ArrayLike) -> Array:
-    """Compute quantiles of the standard normal distribution, as the inverse of `ndtr`.
+    """Compute quantiles of the standard normal distribution (the inverse of `ndtr`).
 
     Args:
         p: probabilities, of dtype `float32` or `float64`. The result is -inf at 0, inf at 1, and

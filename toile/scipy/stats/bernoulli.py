@@ -83,7 +83,7 @@ def cdf(k: ArrayLike, p: ArrayLike) -> Array:
 
 
 def ppf(q: ArrayLike, p: ArrayLike) -> Array:
-    """Compute quantiles of the Bernoulli distribution, as the inverse of `cdf`.
+    """Compute quantiles of the Bernoulli distribution (the inverse of `cdf`).
 
     The result is 0 where `q ≤ 1 - p`, and 1 where `q > 1 - p`. It is NaN where `p` or `q` is not in
     `[0, 1]`.

@@ -133,7 +133,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute upper quantiles of the Cauchy distribution, as the inverse of `sf`.
+    """Compute upper quantiles of the Cauchy distribution (the inverse of `sf`).
 
     The result is `loc - scale * tan(π (q - 1/2))`. It is inf at `q = 0`, -inf at `q = 1`, and NaN
     where `q` is not in `[0, 1]`.
@@ -155,7 +155,7 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the Cauchy distribution, as the inverse of `cdf`.
+    """Compute quantiles of the Cauchy distribution (the inverse of `cdf`).
 
     The result is `loc + scale * tan(π (q - 1/2))`. It is -inf at `q = 0`, inf at `q = 1`, and NaN
     where `q` is not in `[0, 1]`.

@@ -141,7 +141,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the exponential distribution, as the inverse of `cdf`.
+    """Compute quantiles of the exponential distribution (the inverse of `cdf`).
 
     The result is `loc - scale * log(1 - q)`. It is `loc` at `q = 0`, inf at `q = 1`, and NaN where
     `q` is not in `[0, 1]`.

@@ -88,7 +88,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the left-skewed Gumbel distribution, as the inverse of `cdf`.
+    """Compute quantiles of the left-skewed Gumbel distribution (the inverse of `cdf`).
 
     The result is `loc + scale * log(-log(1 - p))`. It is NaN where `p` is not strictly between 0
     and 1.

@@ -55,7 +55,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the logistic distribution, as the inverse of `cdf`.
+    """Compute quantiles of the logistic distribution (the inverse of `cdf`).
 
     The result is `loc + scale * log(x / (1 - x))`. It is -inf at `x = 0`, inf at `x = 1`, and NaN
     where `x` is not in `[0, 1]`.
@@ -97,7 +97,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def isf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute upper quantiles of the logistic distribution, as the inverse of `sf`.
+    """Compute upper quantiles of the logistic distribution (the inverse of `sf`).
 
     The result is `loc - scale * log(x / (1 - x))`. It is inf at `x = 0`, -inf at `x = 1`, and NaN
     where `x` is not in `[0, 1]`.

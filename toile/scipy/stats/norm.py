@@ -107,7 +107,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the normal distribution, as the inverse of `cdf`.
+    """Compute quantiles of the normal distribution (the inverse of `cdf`).
 
     The result is `loc + scale * special.ndtri(q)`. It is -inf at `q = 0`, inf at `q = 1`, and NaN
     where `q` is not in `[0, 1]`.
@@ -178,7 +178,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute upper quantiles of the normal distribution, as the inverse of `sf`.
+    """Compute upper quantiles of the normal distribution (the inverse of `sf`).
 
     The result is computed as `ppf(1 - q)`. For very small `q`, `-ppf(q, -loc, scale)` is more
     accurate.

@@ -165,7 +165,7 @@ def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
 
 
 def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the Pareto distribution, as the inverse of `cdf`.
+    """Compute quantiles of the Pareto distribution (the inverse of `cdf`).
 
     The result is `loc + scale * (1 - q)^(-1/b)`. It is inf at `q = 1`, and NaN where `q` is not in
     `[0, 1]`.

@@ -88,7 +88,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the uniform distribution, as the inverse of `cdf`.
+    """Compute quantiles of the uniform distribution (the inverse of `cdf`).
 
     The result is `loc + scale * q`. It is NaN where `q` is not in `[0, 1]`.
 

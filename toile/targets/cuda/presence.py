@@ -1,6 +1,6 @@
 """Which parts of CUDA are present: the driver's library and CuPy; and waiting for streams.
 
-Nothing is loaded before it is needed. May import the engine.
+Nothing is loaded before it is needed. This module may import the engine.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Most functions do not branch or call others at run time, so that LLVM vectorizes loops over them and
 the lanes of a GPU do not diverge; those that iterate until they converge are called by kernels
 (`mathematics.apart`).
-May import compiler.scalar only.
+This package may import only compiler.scalar.
 """
 
 from toile.compiler.scalar.mathematics.complete import Builder as Builder

@@ -1,7 +1,7 @@
 """The complete builder: arithmetic from `compiler.scalar.builder`, functions from this package.
 
 `_function` turns each function into a method that widens narrow floats, rejects integers, and uses
-the complex version where there is one. May import compiler.scalar only.
+the complex version where there is one. This module may import only compiler.scalar.
 """
 
 from __future__ import annotations
