@@ -1,6 +1,7 @@
 """Tests that all examples have the same parts, short training loops, and rows in the table."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -10,10 +11,29 @@ from . import __main__ as examples
 
 FOLDER = Path(__file__).parent
 MAINS = FOLDER.glob("*/main.py")
+PRETRAINED = ("language_model",)  # these load weights of others and train nothing
 FINISHED = sorted(main.parent.name for main in MAINS if (main.parent / "README.md").exists())
 
 
-@pytest.mark.parametrize("name", FINISHED)
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_an_example_of_pretrained_models_has_its_parts(name):
+    folder = FOLDER / name
+    parts = "main.py models.py layers.py generate.py README.md"
+    assert [part for part in parts.split() if not (folder / part).exists()] == []
+    assert list(folder.glob("*_test.py"))
+    listed = (folder / "models.py").read_text()
+    tables = [path for path in folder.glob("*.py") if "def table(" in path.read_text()]
+    for path in tables:
+        text = path.read_text()
+        assert path.stem in listed and f"`{path.name}`" in (folder / "README.md").read_text()
+        assert len(text.splitlines()) < 300 and "from examples" not in text
+        assert all(part in text for part in ("MODEL_TYPES =", "class Config", "def model("))
+        imported = re.findall(r"^from \. import (.*)$", text, re.M)
+        assert imported == ["layers"]  # an architecture can be copied with one other file
+    assert tables
+
+
+@pytest.mark.parametrize("name", sorted({*FINISHED} - {*PRETRAINED}))
 def test_an_example_has_its_parts(name):
     folder = FOLDER / name
     parts = "main.py train.py models.py input_pipeline.py configs/default.py configs/tiny.py"

@@ -94,6 +94,7 @@ LATE_IMPORTS = {
     "engine/dtypes.py": "jnp.float32(x) is toile.numpy's asarray",
     "engine/suggestions.py": "difflib is loaded for an error",
     "engine/treedefs.py": "the two modules import each other; only pickles need the other module",
+    "interop/huggingface.py": "tokenizers is optional",
     "interop/lookup.py": "faces are modules that are loaded by name",
     "interop/process.py": "faces are modules that are loaded by name",
     "interop/redirect.py": "faces are modules that are loaded by name",

@@ -14,7 +14,7 @@ from pathlib import Path
 # In the order of lists; others follow by name.
 ORDER = (
     *("mnist", "vae", "cifar10", "imagenet", "seq2seq", "text_classification"),
-    *("sequence_tagging", "lm1b", "t5", "graph", "autograd_classics"),
+    *("sequence_tagging", "lm1b", "t5", "language_model", "graph", "autograd_classics"),
 )
 PLACES = (Path(__file__).parent / "examples", Path(__file__).parents[2] / "examples")
 
@@ -39,7 +39,7 @@ class Example:
 
     @property
     def task(self) -> str:
-        """What the example trains: the docstring of main.py or of the package, up to the colon."""
+        """What the example does: the docstring of main.py or of the package, up to the colon."""
         for name in ("main.py", "__init__.py"):
             file = self.folder / name
             tree = ast.parse(file.read_text(encoding="utf-8")) if file.is_file() else None

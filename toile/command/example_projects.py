@@ -31,6 +31,7 @@ markers =
     slow: takes long; `python -m pytest -m slow` runs these
 """
 LEFT_OUT = {"__pycache__", "runs"}  # folders that runs and tests create
+_PRETRAINED = re.compile(r"^from toile\.interop import huggingface$", re.MULTILINE)
 _SHIPPED = re.compile(r'shipped\(\s*"([^"]+)"')
 # A part of a README that is only for readers in the repository.
 _REPOSITORY_ONLY = re.compile(
@@ -72,7 +73,6 @@ def files(example: Example) -> dict[str, bytes]:
     """The content of each file, by its path in the project."""
     made = {
         "README.md": readme(example).encode(),
-        "requirements.txt": f"toile[examples]>={__version__}\npytest>=8\n".encode(),
         "pytest.ini": PYTEST.encode(),
         ".gitignore": b"__pycache__/\n.pytest_cache/\nruns/\n",
     }
@@ -91,6 +91,9 @@ def files(example: Example) -> dict[str, bytes]:
     for text in texts:
         for name in _SHIPPED.findall(text):
             made |= _data(example, name)
+    pretrained = any(_PRETRAINED.search(text) for text in texts)
+    extras = "examples,huggingface" if pretrained else "examples"
+    made["requirements.txt"] = f"toile[{extras}]>={__version__}\npytest>=8\n".encode()
     mentioned = made["README.md"].decode()
     return {name: content for name, content in made.items()
             if not name.endswith(".png") or f"({name})" in mentioned}
@@ -132,7 +135,8 @@ def commands(example: Example) -> list[tuple[str, str]]:
     """The commands for a new project, each with a comment: install, train, test, inspect."""
     train = _own_commands(example)[0][0]
     found = [("python -m pip install -r requirements.txt", "install requirements"),
-             (train, "train"), ("python -m pytest", "run its tests")]
+             (train, "train" if "--workdir" in train else "run"),
+             ("python -m pytest", "run its tests")]
     workdir = re.search(r"--workdir=(\S+)", train)
     look = [(f"tensorboard --logdir={workdir[1]}", "look at the results")] if workdir else []
     return found + look

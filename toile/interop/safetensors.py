@@ -85,20 +85,33 @@ def load(data: bytes) -> dict[str, np.ndarray]:
     return {name: _array(entry, body[entry.start : entry.end]) for name, entry in entries.items()}
 
 
-def load_file(filename: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def load_file(filename: str | os.PathLike[str], *, mmap: bool = False) -> dict[str, np.ndarray]:
     """Read all arrays from a safetensors file.
 
     Args:
         filename: path of the file.
+        mmap: whether to return views of the memory-mapped file instead of copies of its data. The
+            operating system then reads the data of an array when the array is used. The file must
+            be a local file, which must not change while the arrays exist.
 
     Returns:
-        A dict that maps names to writable NumPy arrays.
+        A dict that maps names to NumPy arrays, which are writable unless `mmap` is True.
 
     Raises:
         toile.errors.UnreadableFileError: the file is damaged or is not a safetensors file.
     """
+    if mmap:
+        return _mapped(os.fspath(filename))
     with safe_open(filename) as file:
         return {name: file.get_tensor(name) for name in file.keys()}
+
+
+def _mapped(path: str) -> dict[str, np.ndarray]:
+    """Return read-only views of the arrays in a file."""
+    with open(path, "rb") as opened:
+        file = SafeFile(opened, os.fstat(opened.fileno()).st_size, path)
+        data = np.memmap(opened, np.uint8, "r")
+    return {name: file._view(name, data) for name in file.keys()}
 
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
@@ -195,6 +208,14 @@ class SafeFile:
         data = self._file.read(entry.end - entry.start)
         with guarded("safetensors", f"the array {brief(name)}", self._where):
             return _array(entry, data)
+
+    def _view(self, name: str, data: np.ndarray) -> np.ndarray:
+        """Return one array as a view of the bytes of the whole file."""
+        entry = self._entry(name)
+        body = data[self._start + entry.start : self._start + entry.end]
+        x = body.view(np.ndarray).view(entry.dtype).reshape(entry.shape)
+        with guarded("safetensors", f"the array {brief(name)}", self._where):
+            return check_values("safetensors", x)
 
     def _entry(self, name: str) -> _Entry:
         if name not in self._entries:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 __all__ = [
-    "GRU", "LSTM", "RNN", "Attention", "Conv", "ConvTranspose", "Dense", "Embed", "Leaf", "Norm",
-    "PReLU", "Pair", "Rule", "infer",
+    "GRU", "LSTM", "RNN", "Attention", "Conv", "ConvTranspose", "Dense", "Embed", "Fused", "Leaf",
+    "Norm", "PReLU", "Pair", "Rule", "infer",
 ]  # fmt: skip
 
 Arrays = Sequence[np.ndarray]
@@ -95,10 +95,13 @@ class Dense(Rule):
         output_axes: number of output axes of a DenseGeneral kernel. If it is None, the number is
             inferred from the bias or, if there is no bias, from the layer's name (`query`, `key`,
             `value` or `out`).
+        transposed: whether the weight in torch has the shape `(inputs, outputs)`, as in the layer
+            `Conv1D` of Hugging Face's GPT-2.
     """
 
     flattened: Shape | None = None
     output_axes: int | None = None
+    transposed: bool = False
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
         kernel = shapes["params/kernel"]
@@ -119,11 +122,65 @@ class Dense(Rule):
         if math.prod(image) != n_in:
             raise ValueError(f"flattened={self.flattened} does not have the {n_in} inputs")
         weight = _one("weight", "params/kernel", (n_out, n_in), to_toile, to_torch)
+        if self.transposed:
+            weight = _one(
+                "weight", "params/kernel", (n_in, n_out),
+                lambda x: to_toile(x.T), lambda x: to_torch(x).T,
+            )  # fmt: skip
         return [weight, *_bias(shapes)]
 
     def _axes_by_name(self, kernel: Shape) -> int:
         last = self.path.rpartition("/")[2]
         return len(kernel) - 1 if last in ("query", "key", "value") else 1
+
+
+@dataclass(frozen=True)
+class Fused(Rule):
+    """A rule to convert one Linear of torch that computes the outputs of several dense layers.
+
+    An example is the layer `c_attn` of GPT-2, which computes queries, keys and values.
+
+    Args:
+        path: path of the module that contains the dense layers.
+        parts: names of the dense layers, in the order of their outputs in torch. They have the same
+            inputs; all axes of a kernel but the first are output axes.
+        transposed: whether the weight in torch has the shape `(inputs, outputs)`.
+    """
+
+    parts: tuple[str, ...] = ("query", "key", "value")
+    transposed: bool = False
+
+    def pairs(self, shapes: Shapes) -> list[Pair]:
+        layers = []
+        for part in self.parts:
+            kernel = shapes[f"params/{part}/kernel"]
+            own = {f"params/{leaf}": shapes[f"params/{part}/{leaf}"] for leaf in ("kernel", "bias")
+                   if f"params/{part}/{leaf}" in shapes}
+            rule = Dense(part, output_axes=len(kernel) - 1, transposed=self.transposed)
+            layers.append(rule.pairs(own))
+        columns = [1 if self.transposed else 0, 0]  # the axis of the outputs
+        return [self._joined(pairs, axis) for pairs, axis in zip(zip(*layers), columns)]
+
+    def _joined(self, pairs: Sequence[Pair], axis: int) -> Pair:
+        """Return one pair for a tensor that consists of the tensors of all `pairs`."""
+        widths = [pair.shapes[0][axis] for pair in pairs]
+        ends = np.cumsum(widths)[:-1]
+        shape = list(pairs[0].shapes[0])
+        shape[axis] = sum(widths)
+        leaves = tuple(
+            pair.leaves[0].replace("params/", f"params/{part}/", 1)
+            for part, pair in zip(self.parts, pairs, strict=True)
+        )
+
+        def to_toile(xs: Arrays) -> Arrays:
+            tensors = np.split(xs[0], ends, axis)
+            return [p.to_toile([x])[0] for p, x in zip(pairs, tensors, strict=True)]
+
+        def to_torch(xs: Arrays, like: Arrays | None) -> Arrays:
+            tensors = [p.to_torch([x], None)[0] for p, x in zip(pairs, xs, strict=True)]
+            return [np.concatenate(tensors, axis)]
+
+        return Pair(pairs[0].names, (tuple(shape),), leaves, to_toile, to_torch)
 
 
 @dataclass(frozen=True)
