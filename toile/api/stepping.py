@@ -61,10 +61,10 @@ def step(
 
     The function runs the operations that `toile.jit` would trace, in the same order, but as
     ordinary Python code, including jitted functions, loops, branches and checkpointed functions.
-    Each call to `breakpoint()` stops twice: once in the forward pass, in your own frame, and once
-    in the backward pass, when the gradient reaches that line. In the backward pass, the frame shows
-    the same line, and your variables have the values that they had in the forward pass. The frame
-    also has the following variables, unless your function uses their names:
+    The debugger stops twice at each call to `breakpoint()`: once in the forward pass, in your own
+    frame, and once in the backward pass, when the gradient reaches that line. In the backward pass,
+    the frame shows the same line, and your variables have the values that they had in the forward
+    pass. The frame also has the following variables, unless your function uses their names:
 
     - `cotangents`: the cotangents computed so far for your variables, by variable name.
     - `op`, `operands`, `results`, `cotangent`: the name of the operation, its values in the forward
@@ -76,7 +76,8 @@ def step(
 
     All commands of pdb work. In the backward pass, `step` goes to the next operation. Under `vmap`,
     values are whole batches. If `sys.breakpointhook` or `PYTHONBREAKPOINT` selects another
-    debugger, that debugger is used instead of pdb; with `PYTHONBREAKPOINT=0`, nothing stops.
+    debugger, that debugger is used instead of pdb; with `PYTHONBREAKPOINT=0`, the program does not
+    stop.
 
     Args:
         fun: the function, for example `toile.grad(loss)` or a jitted training step. If it is
