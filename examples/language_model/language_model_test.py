@@ -128,6 +128,66 @@ def test_a_folder_that_is_written_is_read(name, tmp_path):
         assert tokens.shape == (2, 2)
 
 
+LLAMA3 = {
+    "factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192, "rope_type": "llama3",
+}  # fmt: skip
+
+
+def decoder(kind, vocabulary, features, mlp, layers, heads, kv_heads, depth, **more):
+    """The entries of config.json that decoders have in common."""
+    return {
+        "model_type": kind, "vocab_size": vocabulary, "hidden_size": features,
+        "intermediate_size": mlp, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "head_dim": depth, **more,
+    }  # fmt: skip
+
+
+def encoder(kind, vocabulary, longest, types, **more):
+    """The entries of config.json of the base size of BERT."""
+    return {
+        "model_type": kind, "architectures": [f"{kind.title()}Model"], "vocab_size": vocabulary,
+        "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+        "num_attention_heads": 12, "max_position_embeddings": longest, "type_vocab_size": types,
+        **more,
+    }  # fmt: skip
+
+
+def seq2seq(features, mlp, layers, heads, **more):
+    """The entries of config.json of T5."""
+    return {
+        "model_type": "t5", "vocab_size": 32128, "d_model": features, "d_kv": 64, "d_ff": mlp,
+        "num_layers": layers, "num_heads": heads, **more,
+    }  # fmt: skip
+
+
+GPT2 = {"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}
+GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+TIED = {"tie_word_embeddings": True}
+
+
+@pytest.mark.parametrize("config, parameters", [
+    (GPT2, 124_439_808),
+    (decoder("llama", 128256, 2048, 8192, 16, 32, 8, 64, rope_theta=5e5, rope_scaling=LLAMA3,
+             **TIED), 1_235_814_400),
+    (decoder("mistral", 32000, 4096, 14336, 32, 32, 8, None), 7_241_732_096),
+    (decoder("qwen2", 151936, 896, 4864, 24, 14, 2, None, **TIED), 494_032_768),
+    (decoder("qwen3", 151936, 1024, 3072, 28, 16, 8, 128, **TIED), 596_049_920),
+    (decoder("gemma", 256000, 2048, 16384, 18, 8, 1, 256, hidden_act="gelu"), 2_506_172_416),
+    (decoder("gemma2", 256000, 2304, 9216, 26, 8, 4, 256), 2_614_341_888),
+    (encoder("bert", 30522, 512, 2), 109_482_240),
+    (encoder("roberta", 50265, 514, 1, pad_token_id=1), 124_645_632),
+    (seq2seq(512, 2048, 6, 8), 60_506_624),
+    (seq2seq(768, 2048, 12, 12, **GATED), 247_577_856),
+])  # fmt: skip
+def test_published_models_have_their_numbers_of_parameters(config, parameters):
+    model = models.architecture(config).model(config)
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    inputs = (tokens, tokens) if hasattr(model, "encode") else (tokens,)
+    shapes = toile.eval_shape(model.init, toile.random.key(0), *inputs)["params"]
+    assert sum(x.size for x in toile.tree.leaves(shapes)) == parameters
+
+
 def test_dropout_is_for_training():
     for name in ("gpt2", "bert", "t5"):
         model, variables, _ = made(name)
@@ -178,4 +238,5 @@ def test_completions_of_texts(tmp_path):
         tokens, mask = map(jnp.asarray, generate.padded([prompt]))
         model = models.architecture(config).model(config)
         alone = generate.complete(model, variables, tokens, mask, steps=4, ends=(2,))
-        assert text.split() == [f"w{i}" for i in generate.until(alone[0].tolist(), (2,))]
+        want = generate.until(alone[0].tolist(), (2,))
+        assert [words[word] for word in text.split()] == want

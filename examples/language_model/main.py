@@ -24,6 +24,8 @@ def completions(folder, prompts: list[str], steps: int, dtype=None) -> list[str]
     """Return the text that follows each prompt."""
     tokenizer = huggingface.load_tokenizer(folder)
     model, variables, config = models.load(folder, dtype=dtype)
+    if isinstance(model, models.bert.Bert):
+        raise ValueError(f"needed a model that writes text, got {config['model_type']} in {folder}")
     tokens, mask = generate.padded([tokenizer.encode(prompt) for prompt in prompts])
     ids = {**config, **huggingface.load_generation_config(folder)}
     ends = ids.get("eos_token_id") or ()
