@@ -86,6 +86,7 @@ PHRASES = {
     r"\bone (position|line|step) a \w+\b": "one ... per ...",
     r"\bpower cut\b": "power failure",
     r"\bbegin of\b": "start of",
+    r"[.!?] may import\b": "This module may import ...",
 }
 # A message is a string argument of a call to a function with such a name.
 MESSAGES = re.compile(r"(Error|Warning|warn|warning|info|error|fail|print|help|echo)$")

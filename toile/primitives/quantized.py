@@ -1,8 +1,8 @@
 """Quantized numbers: small integers (or float8 numbers) with a scale for each group of neighbors.
 
-`Dequantize` computes the numbers that they stand for. It stays a single operation until the
-compiler has seen what reads it, so that products can read the integers instead. May import the
-engine, primitives.families, primitives.shapes and below.
+`Dequantize` computes the numbers that the integers represent. It stays a single operation until the
+compiler has seen which operations read it, so that products can read the integers instead. This
+module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

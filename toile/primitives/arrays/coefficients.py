@@ -1,7 +1,7 @@
 """Coefficients of special functions that eager operations and compiled kernels share.
 
 Random samplers use these functions, so both must take the same steps with the same numbers. Leading
-coefficients come first. Imports nothing from toile.
+coefficients come first. This module may not import other modules of toile.
 """
 
 import math
