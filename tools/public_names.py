@@ -12,6 +12,7 @@ from tools.api_coverage import NAMESPACES, join
 # Namespaces that JAX does not have. Entries that do not exist are ignored.
 OWN = (
     *("configurations", "core", "core.nn", "cursor", "experimental.layout"),
+    *("exporting",),
     *("experimental.shard_map", "inspection", "io", "jax_utils", "linen", "linen.partitioning"),
     *("metrics", "metrics.media", "metrics.tensorboard", "metrics.writers"),
     *("interop", "interop.huggingface", "interop.safetensors", "interop.torch_files"),

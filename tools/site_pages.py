@@ -26,6 +26,7 @@ PARTS: dict[str, list[list[str]]] = {
     "Models and training": [
         ["linen"], ["optim"], ["training"], ["metrics"], ["serialization"], ["struct"], ["core"],
         ["traverse_util"], ["cursor"], ["io"], ["jax_utils"], ["interop"],
+        ["exporting"],
     ],
     "SciPy": [["scipy"]],
 }  # fmt: skip

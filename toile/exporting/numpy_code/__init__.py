@@ -1,0 +1,1 @@
+"""Functions that exported NumPy files contain."""
