@@ -184,6 +184,47 @@ def test_weights_there_and_back(name, most, tmp_path):
     toile.tree.map(np.testing.assert_array_equal, models.load(tmp_path)[1], variables)
 
 
+def old_bert(tensors):
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    for new, name in old.items():
+        tensors = {n.replace(new, name): x for n, x in tensors.items()}
+    return tensors | {
+        "bert.embeddings.position_ids": np.arange(32)[None],
+        "bert.pooler.dense.weight": np.ones((16, 16), np.float32),
+        "cls.seq_relationship.weight": np.ones((2, 16), np.float32),
+        "cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"],
+    }
+
+
+def old_gpt2(tensors):
+    tensors = {n.removeprefix("transformer."): x for n, x in tensors.items() if "lm_head" not in n}
+    return tensors | {"h.1.attn.bias": np.tri(32)[None, None], "h.0.attn.masked_bias": np.ones(())}
+
+
+def old_t5(tensors):
+    cross = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    shared = tensors["shared.weight"]
+    copies = {f"{name}.weight": shared for name in ("encoder.embed_tokens", "decoder.embed_tokens")}
+    return tensors | copies | {"lm_head.weight": shared, cross: np.ones((8, 3), np.float32)}
+
+
+def old_llama(tensors):
+    frequencies = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": np.ones(3) for i in range(2)}
+    return tensors | frequencies
+
+
+@pytest.mark.parametrize("name, changed", [
+    ("bert", old_bert), ("gpt2", old_gpt2), ("t5", old_t5), ("llama", old_llama),
+])  # fmt: skip
+def test_files_of_older_versions(name, changed, tmp_path):
+    tensors = huggingface.load_tensors(golden.FOLDER / name)
+    config = (golden.FOLDER / name / "config.json").read_text()
+    (tmp_path / "config.json").write_text(config)
+    safetensors.save_file(changed(tensors), tmp_path / "model.safetensors")
+    got, want = models.load(tmp_path)[1], loaded(golden.FOLDER / name)[1]
+    toile.tree.map(np.testing.assert_array_equal, got, want)
+
+
 class Tiny(nn.Module):
     """Two layers, an embedding and a norm."""
 
