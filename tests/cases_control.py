@@ -232,6 +232,8 @@ INTERNAL = {
     "FusedAttention": "cuDNN's attention, made by the compiler; its tests are in "
                       "tests/gpu/test_attention_program.py",
     "FusedAttentionGradient": "its derivative, likewise",
+    "QuantizedProduct": "a product with stored integers, made by the compiler; its tests are in "
+                        "tests/quantization/test_products.py",
     "FusedProduct": "a product with what follows it, made by the GPU's compiler; "
                     "tests/gpu/test_epilogues.py",
     "RematLinear": "the linear part of Remat, made by its reverse mode",

@@ -11,7 +11,11 @@ from toile.compiler.ir.loop_nests import Loops
 from toile.compiler.ir.operands import Operand
 from toile.compiler.passes.patches import patch_sums
 from toile.compiler.passes.products import multiply_bytes
-from toile.compiler.passes.quantized_products import decode
+from toile.compiler.passes.quantized_products import (
+    decode,
+    gather_stored,
+    multiply_stored,
+)
 from toile.compiler.plan import lower
 from toile.engine.program import Equation, Program
 from toile.kernels.copy import cpu as copies
@@ -34,7 +38,8 @@ class Target(lower.Target):
         self.threads, self.tests = threads, tests
 
     def last_pass(self, program: Program) -> Program:
-        return patch_sums(multiply_bytes(decode(program)), self.can_fuse)
+        program = decode(multiply_stored(gather_stored(program)))
+        return patch_sums(multiply_bytes(program), self.can_fuse)
 
     def can_fuse(self, e: Equation) -> bool:
         return nests.can_fuse(e)

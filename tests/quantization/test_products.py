@@ -1,0 +1,194 @@
+"""Products of few rows read the stored numbers: results, what is fused, what memory is used."""
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import toile
+import toile.numpy as jnp
+from toile import lax
+from toile import linen as nn
+from toile.compiler.passes.quantized_products import FEW, QuantizedProduct
+from toile.primitives.quantized import Dequantize
+from toile.quantization import dequantize, quantize, quantize_array
+from toile.targets.llvm import native
+
+pytestmark = pytest.mark.cpu
+
+
+def kernels(f, *args):
+    """What `explain` says of the compiled function."""
+    return str(toile.explain(toile.jit(f))(*args))
+
+
+def wanted(x, q, by_rows):
+    w = np.asarray(q).astype(np.float64)
+    return np.asarray(x).astype(np.float64) @ (w.T if by_rows else w)
+
+
+def close(found, exact, rtol=2e-5):
+    found = np.asarray(found).astype(np.float64)
+    assert np.abs(found - exact).max() <= rtol * np.abs(exact).max()
+
+
+@st.composite
+def products(draw):
+    how = {"bits": draw(st.sampled_from([4, 8])), "symmetric": draw(st.booleans()),
+           "group": draw(st.sampled_from([None, 2, 16, 24, 32, 64, 100]))}
+    k, n, m = draw(st.integers(33, 200)), draw(st.integers(1, 150)), draw(st.integers(1, FEW))
+    return k, max(n, -(-4200 // k)), m, how, draw(st.booleans()), draw(st.integers(0, 1 << 30))
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
+@hypothesis.given(case=products())
+@hypothesis.settings(max_examples=25, deadline=None)
+def test_any_shape(vector_bytes, case):
+    k, n, m, how, by_rows, seed = case
+    rng = np.random.default_rng(seed)
+    x, w = rng.normal(size=(m, k)).astype(np.float32), rng.normal(size=(k, n)).astype(np.float32)
+    q = quantize_array(w.T if by_rows else w, axis=-1 if by_rows else -2, **how)
+
+    def product(x, q):
+        return x @ (q.T if by_rows else q)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "vector_bytes", lambda: vector_bytes)
+        toile.clear_caches()
+        assert f"int{how['bits']} product" in kernels(product, x, q)
+        close(toile.jit(product)(x, q), wanted(x, q, by_rows))
+
+
+@hypothesis.given(case=products())
+@hypothesis.settings(max_examples=30, deadline=None)
+def test_the_numpy_meaning_of_the_operation(case):
+    k, n, m, how, by_rows, seed = case
+    how["group"] = None if how["group"] is None else how["group"] // 2 * 2
+    rng = np.random.default_rng(seed)
+    k += k % 2
+    x, w = rng.normal(size=(m, k)).astype(np.float32), rng.normal(size=(k, n)).astype(np.float32)
+    q = quantize_array(w.T if by_rows else w, axis=-1 if by_rows else -2, **how)
+    given = np.concatenate([x[:, ::2], x[:, 1::2]], 1) if by_rows and how["bits"] == 4 else x
+    parts = [np.asarray(a) for a in (q.values, q.scales, q.zeros) if a is not None]
+    found = QuantizedProduct(q.bits, q.group, by_rows).eager(np, given, None, *parts)
+    close(found, wanted(x, q, by_rows))
+
+
+W = np.random.default_rng(0).normal(size=(96, 128)).astype(np.float32)
+X = np.random.default_rng(1).normal(size=(2, 96)).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_dtypes(dtype):
+    x, q = jnp.asarray(X, dtype), quantize_array(jnp.asarray(W, dtype), bits=4, group=32)
+    product = lambda x, q: x @ q
+    assert "int4 product" in kernels(product, x, q)
+    found = toile.jit(product)(x, q)
+    assert found.dtype == dtype
+    close(found, wanted(x, q, False), {"float32": 2e-5, "bfloat16": 1e-2, "float16": 2e-3}[dtype])
+
+
+@pytest.mark.parametrize(("text", "x", "shape", "axis"), [
+    ("bd,dhk->bhk", (2, 64), (64, 8, 16), 0), ("bhk,hkd->bd", (2, 8, 16), (8, 16, 64), 1),
+    ("tbd,df->tbf", (2, 3, 64), (64, 80), 0), ("df,bd->fb", (3, 64), (64, 80), 0),
+    ("bd,vd->bv", (2, 64), (80, 64), 1), ("d,dhk->hk", (64,), (64, 8, 16), 0),
+    ("bhk,dhk->bd", (2, 8, 16), (64, 8, 16), 2),
+])  # fmt: skip
+@pytest.mark.parametrize("bits", [4, 8])
+def test_contractions(text, x, shape, axis, bits):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=x).astype(np.float32)
+    q = quantize_array(rng.normal(size=shape).astype(np.float32), bits=bits, group=16, axis=axis)
+    def product(x, q):
+        return jnp.einsum(text, *((q, x) if text.startswith("df,b") else (x, q)))
+    assert f"int{bits} product" in kernels(product, x, q)
+    operands = (np.asarray(q), x) if text.startswith("df,b") else (x, np.asarray(q))
+    close(toile.jit(product)(x, q), np.einsum(text, *operands))
+
+
+@pytest.mark.parametrize(("reason", "x", "how"), [
+    ("many rows", np.ones((FEW + 1, 96), np.float32), {"bits": 8}),
+    ("groups along the other axis", X, {"bits": 8, "axis": 1}),
+    ("odd groups", X, {"bits": 4, "group": 3}),
+    ("float8", X, {"dtype": "float8_e4m3fn"}),
+])
+def test_other_products_compute_the_numbers_first(reason, x, how):
+    q = quantize_array(W, **how)
+    product = lambda x, q: x @ q
+    assert not any(f"int{bits} product" in kernels(product, x, q) for bits in (4, 8))
+    close(toile.jit(product)(x, q), wanted(x, q, False))
+
+
+def test_the_numbers_are_not_written_to_memory():
+    q = quantize_array(np.random.default_rng(0).normal(size=(512, 512)).astype(np.float32), bits=4)
+    product = lambda x, q: jnp.tanh(x @ q)
+    x = jnp.ones((1, 512))
+    stats = toile.jit(product).lower(x, q).compile().memory_analysis()
+    assert stats.temp_size_in_bytes < 512 * 16
+
+
+def test_a_loop_reads_the_stored_numbers():
+    q = quantize_array(np.random.default_rng(0).normal(size=(128, 128)).astype(np.float32) / 8)
+
+    def run(x, q):
+        return lax.scan(lambda x, _: (jnp.tanh(x @ q), None), x, None, length=5)[0]
+
+    x = np.ones((1, 128), np.float32)
+    assert "int8 product" in kernels(run, x, q)
+    exact = x
+    for _ in range(5):
+        exact = np.tanh(exact @ np.asarray(q))
+    np.testing.assert_allclose(toile.jit(run)(x, q), exact, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_the_inputs():
+    q = quantize_array(W, bits=4, group=32)
+    loss = lambda x: (jnp.tanh(x @ q) ** 2).sum()
+    plain = lambda x: (jnp.tanh(x @ q.dequantize()) ** 2).sum()
+    np.testing.assert_allclose(toile.jit(toile.grad(loss))(X), toile.grad(plain)(jnp.asarray(X)),
+                               rtol=1e-4, atol=1e-5)
+
+
+class Decoder(nn.Module):
+    """What a step of decoding has: projections, heads, and an embedding that is also the output."""
+
+    @nn.compact
+    def __call__(self, ids):
+        embed = nn.Embed(120, 64)
+        x = embed(ids)
+        x = x + nn.MultiHeadDotProductAttention(num_heads=4)(x)
+        x = x + nn.Dense(64)(nn.gelu(nn.Dense(256)(x)))
+        return embed.attend(x)
+
+
+def test_a_model_reads_all_its_kernels():
+    model, ids = Decoder(), jnp.array([[3, 5]])
+    params = model.init(toile.random.key(0), ids)
+    quantized = quantize(params, ("**/kernel", "**/embedding"), bits=4, group=16)
+    found = kernels(model.apply, quantized, ids)
+    # query, key, value, out, two of Dense, and the output layer
+    assert found.count("int4 product (") == 7, found
+    np.testing.assert_allclose(toile.jit(model.apply)(quantized, ids),
+                               model.apply(dequantize(quantized), ids), rtol=1e-3, atol=1e-4)
+
+
+def test_the_operation_infers_its_result():
+    op = QuantizedProduct(8, 32, False)
+    q = quantize_array(W, group=32)
+    avals = [toile.ShapeDtypeStruct(a.shape, a.dtype) for a in (X, X[:, :3], q.values, q.scales)]
+    assert op.infer(*avals).shape == (2, 128)
+    stored = Dequantize(8, 32, 96, -2, np.dtype("float32"))
+    with pytest.raises(ValueError, match="values with 96 elements of 8 bits along axis -2"):
+        stored(q.values[:5], q.scales)
+
+
+@pytest.mark.parametrize("mode", ["fill", "clip", "wrap"])
+@pytest.mark.parametrize("how", [{"bits": 8}, {"bits": 4, "group": 4, "symmetric": False}])
+def test_lookups_read_the_stored_rows(mode, how):
+    table = quantize_array(np.random.default_rng(0).normal(size=(999, 12)).astype(np.float32),
+                           axis=-1, **how)
+    ids = jnp.array([[3, -1], [998, 5]] if mode != "fill" else [[3, 1000], [998, 5]])
+    f = toile.jit(lambda table, ids: jnp.take(table, ids, axis=0, mode=mode).astype("float32"))
+    np.testing.assert_allclose(f(table, ids), jnp.take(table.dequantize(), ids, axis=0, mode=mode))
+    stats = f.lower(table, ids).compile().memory_analysis()
+    assert stats.temp_size_in_bytes < 4096

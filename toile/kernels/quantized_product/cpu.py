@@ -1,0 +1,285 @@
+"""Products of few rows with a matrix of 8-bit or 4-bit numbers, which are converted in registers.
+
+If the summed axis comes first, a chunk is a range of columns of the result. It reads a few rows of
+the matrix at a time, from left to right, as memory is read fastest. Its sums are kept in an array
+that fits into a cache. If the summed axis comes last, a chunk is a range of rows of the matrix, and
+a few of them are multiplied at a time.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from toile.compiler.ir.operands import Args, Operand
+from toile.compiler.passes.quantized_products import QuantizedProduct
+from toile.kernels.copy.cpu import Reader
+from toile.targets.llvm import native
+from toile.targets.llvm import text as ir
+from toile.targets.llvm.launches import Launch, Planner
+from toile.targets.llvm.text import typed
+
+HELD = 1 << 14  # sums that a chunk keeps: 64 KiB
+STEPS = 16  # rows of stored values that are read side by side
+SERIAL = 1 << 17  # stored bytes below which one thread computes everything
+TOGETHER = 4  # rows of a matrix whose products are computed together
+
+
+class Kind(NamedTuple):
+    """What the text of a kernel depends on."""
+
+    bits: int
+    signed: bool
+    zeros: bool
+    rows: int  # of x
+    lanes: int  # numbers of a vector
+    vectors: int  # vectors of a tile of columns, or rows of the matrix of a tile of rows
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the stored numbers are larger than the integers that they stand for."""
+        return self.zeros or self.bits == 4
+
+
+def lower(op: QuantizedProduct, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """One launch over tiles of columns of the result."""
+    x, sums, values, scales, *zeros = (plan.contiguous(a) for a in ins)
+    (out,) = outs
+    (m, k), n, groups = x.shape, out.shape[1], sums.shape[1]
+    lanes = native.vector_bytes() // 4
+    kind = Kind(op.bits, values.dtype.name == "int8", bool(zeros), m, lanes, 1)
+    if op.transposed:
+        kind = kind._replace(vectors=_at_most(TOGETHER if m < 4 else 2, n))
+        text, width, per_chunk = _rows_text(kind), kind.vectors, n
+    else:
+        free = 16 if lanes == 16 else 8  # registers for sums
+        width = lanes * (4 if m <= free // 4 else 2 if m <= free // 2 else 1)
+        while width > n:
+            width //= 2
+        lanes = min(lanes, width)
+        kind = kind._replace(lanes=lanes, vectors=width // lanes)
+        text, per_chunk = _columns_text(kind), HELD // m
+    tiles = -(-n // width)
+    threads = 1 if values.size < SERIAL else plan.threads
+    grain = max(1, min(-(-tiles // threads), per_chunk // width))
+    refs = [a.ref for a in (out, x, sums, values, scales, (zeros or [scales])[0])]
+    args: Args = (*refs, n, k, op.group, groups)
+    plan.stage(Launch(text, args, tiles, grain, f"int{op.bits} product"))
+    return True
+
+
+def _at_most(most: int, n: int) -> int:
+    return most if n >= most else 1
+
+
+class _Writer:
+    """Writes the parts that both kernels have."""
+
+    def __init__(self, f: ir.Function, kind: Kind):
+        self.f, self.kind = f, kind
+        self.vector = typed("float", kind.lanes)
+        self.words = typed("i32", kind.lanes)
+
+    def numbers(self, place: str) -> list[str]:
+        """The numbers in a vector of bytes: one vector, or (4 bits) the low and the high ones."""
+        f, kind, lanes = self.f, self.kind, self.kind.lanes
+        stored = f.load(typed("i8", lanes), place, 1)
+        how = "sext" if kind.signed else "zext"
+        words = f.value(f"{how} {typed('i8', lanes)} {stored} to {self.words}")
+        found = [words]
+        if kind.bits == 4:
+            low = f.value(f"and {self.words} {words}, {ir.constant(15, lanes)}")
+            found = [low, f.value(f"lshr {self.words} {words}, {ir.constant(4, lanes)}")]
+        return [f.value(f"sitofp {self.words} {x} to {self.vector}") for x in found]
+
+    def number(self, place: str) -> str:
+        """The float32 at an address."""
+        return self.f.load("float", place, 4)
+
+    def spread(self, value: str) -> str:
+        return self.f.splat("float", value, self.kind.lanes)
+
+    def multiply(self, a: str, b: str) -> str:
+        return self.f.value(f"fmul {self.vector} {a}, {b}")
+
+    def add_product(self, slot: str, a: str, b: str) -> None:
+        """Add a product to a variable."""
+        f = self.f
+        total = f.load(self.vector, slot)
+        f.store(self.vector, f.multiply_add(a, b, total, "float", self.kind.lanes), slot)
+
+    def sums(self, starts: list[list[str]]) -> list[list[str]]:
+        """Variables for the sums of each row of x and each vector."""
+        return [[self.f.variable(self.vector, start) for start in row] for row in starts]
+
+    def add_products(self, sums: list[list[str]], factors: list[list[str]], places: list[str]
+                     ) -> None:
+        """Add the products of vectors of stored numbers with the factors of each row of x."""
+        for v, place in enumerate(places):
+            for p, numbers in enumerate(self.numbers(place)):
+                for row, factor in zip(sums, factors, strict=True):
+                    self.add_product(row[v], factor[p], numbers)
+
+    def add_scaled(self, sums: list[list[str]], scales: list[str], to: str, stride: int) -> None:
+        """Add the scaled sums to an array, where vectors are `stride` numbers apart."""
+        f, count = self.f, len(scales)
+        for v, scale in enumerate(scales):
+            for m, row in enumerate(sums):
+                place = f.at(to, (m * count + v) * stride, "float")
+                total = f.multiply_add(scale, f.load(self.vector, row[v]),
+                                       f.load(self.vector, place, 4), "float", self.kind.lanes)
+                f.store(self.vector, total, place, 4)
+
+    def starts(self, offsets: list[str], factors: list[str]) -> list[list[str]]:
+        """The first values of sums: products of the offsets of vectors and factors of rows."""
+        zero = "zeroinitializer" if self.kind.lanes > 1 else "0.0"
+        if not offsets:
+            return [[zero] * self.kind.vectors for _ in range(self.kind.rows)]
+        return [[self.multiply(factor, offset) for offset in offsets] for factor in factors]
+
+    def offset(self, place: str, lanes: int) -> str:
+        """What is subtracted from stored numbers: zeros from an address on, or 8."""
+        if self.kind.zeros:
+            return self.f.load(typed("float", lanes), place, 4)
+        return self.spread("8.0") if lanes > 1 else "8.0"
+
+
+def _negative_sum(f: ir.Function, sums: str, index: str) -> str:
+    return f.value(f"fneg float {f.load('float', f.at(sums, index, 'float'), 4)}")
+
+
+@lru_cache(maxsize=64)
+def _columns_text(kind: Kind) -> str:
+    """Tiles [lo, hi) of columns; the last tile of all overlaps the one before it.
+
+    Arguments: refs of the result, x, sums, values, scales, zeros; n, k, group, groups."""
+    f, tile = ir.kernel(), _tile_function(kind)
+    r = Reader(f)
+    out, x, sums, values, scales, zeros = (r.buffer() for _ in range(6))
+    n, k, group, groups = r.many(4)
+    width, per_row = kind.lanes * kind.vectors, 8 // kind.bits
+    held = f.alloca("float", HELD, 64)
+    room = f.mul(f.mul(f.sub("%hi", "%lo"), width), kind.rows)
+    f.do(f"call void @llvm.memset.p0.i64(ptr {held}, i8 0, i64 {f.mul(room, 4)}, i1 false)")
+    last = f.sub(n, width)
+    rows, step = f.udiv(k, per_row), f.udiv(group, per_row)
+    with f.loop(0, groups, vectorize=False) as g:
+        first = f.mul(g, step)
+        end = f.smin(f.add(first, step), rows)
+        place = f.mul(g, n)
+        with f.loop(first, end, STEPS, vectorize=False) as row:
+            count = f.smin(f.sub(end, row), STEPS)
+            begins = f.select(f.compare("eq", row, first), 1, 0)
+            with f.loop("%lo", "%hi", vectorize=False) as t:
+                j = f.smin(f.mul(t, width), last)
+                at = f.add(place, j)
+                f.call(tile, f.at(held, f.mul(f.sub(t, "%lo"), width * kind.rows), "float"),
+                       f.at(x, f.mul(row, per_row), "float"), f.at(sums, g, "float"),
+                       f.at(values, f.add(f.mul(row, n), j), "i8"), f.at(scales, at, "float"),
+                       f.at(zeros, at, "float"), count, n, k, groups, begins)
+    vector = typed("float", kind.lanes)
+    with f.loop("%lo", "%hi", vectorize=False) as t:
+        source = f.at(held, f.mul(f.sub(t, "%lo"), width * kind.rows), "float")
+        to = f.at(out, f.smin(f.mul(t, width), last), "float")
+        for m in range(kind.rows):
+            for v in range(kind.vectors):
+                value = f.load(vector, f.at(source, m * width + v * kind.lanes, "float"), 4)
+                place = f.at(f.at(to, f.mul(m, n), "float"), v * kind.lanes, "float")
+                f.store(vector, value, place, 4)
+    return ir.module(tile, f)
+
+
+def _tile_function(kind: Kind) -> ir.Function:
+    """held += scales (x values - zeros sums) for some rows of one group and a tile of columns.
+
+    The sums are only taken into account if `begins` is 1."""
+    f = ir.inner(
+        "tile", "ptr noalias %held, ptr noalias %x, ptr noalias %sums, ptr noalias %values, "
+        "ptr noalias %scales, ptr noalias %zeros, i64 %count, i64 %n, i64 %k, i64 %groups, "
+        "i64 %begins", ir.NOINLINE)
+    w, lanes, pairs = _Writer(f, kind), kind.lanes, 8 // kind.bits
+    offsets, products = [], []
+    columns = [v * lanes for v in range(kind.vectors)]
+    if kind.corrected:
+        counts = f.value("uitofp i64 %begins to float")
+        offsets = [w.offset(f.at("%zeros", j, "float"), lanes) for j in columns]
+        negative = (_negative_sum(f, "%sums", f.mul(m, "%groups")) for m in range(kind.rows))
+        products = [w.spread(f.value(f"fmul float {x}, {counts}")) for x in negative]
+    sums = w.sums(w.starts(offsets, products))
+    with f.loop(0, "%count", vectorize=False) as i:
+        at = f.at("%values", f.mul(i, "%n"), "i8")
+        first = f.mul(i, pairs)
+        factors = [[w.spread(w.number(f.at("%x", f.add(f.mul(m, "%k"), f.add(first, p)), "float")))
+                    for p in range(pairs)] for m in range(kind.rows)]
+        w.add_products(sums, factors, [f.at(at, j, "i8") for j in columns])
+    scales = [f.load(w.vector, f.at("%scales", j, "float"), 4) for j in columns]
+    w.add_scaled(sums, scales, "%held", lanes)
+    return f
+
+
+@lru_cache(maxsize=64)
+def _rows_text(kind: Kind) -> str:
+    """Tiles [lo, hi) of rows of the matrix; the last tile of all overlaps the one before it.
+
+    Arguments: those of `_columns_text`."""
+    f = ir.kernel()
+    r = Reader(f)
+    out, x, sums, values, scales, zeros = (r.buffer() for _ in range(6))
+    n, k, group, groups = r.many(4)
+    pairs = 8 // kind.bits
+    bytes_, step = f.udiv(k, pairs), f.udiv(group, pairs)
+    parts = [_dot_function(kind, lanes) for lanes in dict.fromkeys((kind.lanes, 1))]
+    count = kind.rows * kind.vectors * kind.lanes
+    totals = f.alloca("float", count, 64)
+    last = f.sub(n, kind.vectors)
+    with f.loop("%lo", "%hi", vectorize=False) as t:
+        j = f.smin(f.mul(t, kind.vectors), last)
+        f.do(f"call void @llvm.memset.p0.i64(ptr {totals}, i8 0, i64 {4 * count}, i1 false)")
+        row, own = f.at(values, f.mul(j, bytes_), "i8"), f.mul(j, groups)
+        with f.loop(0, groups, vectorize=False) as g:
+            first = f.mul(g, step)
+            end = f.smin(f.add(first, step), bytes_)
+            at = f.add(own, g)
+            whole = f.mul(f.udiv(f.sub(end, first), kind.lanes), kind.lanes)
+            middle = f.add(first, whole)
+            ends = [(first, middle), (middle, end)] if len(parts) == 2 else [(first, end)]
+            for function, (lo, hi) in zip(parts, ends, strict=True):
+                f.call(function, totals, x, f.at(sums, g, "float"), row,
+                       f.at(scales, at, "float"), f.at(zeros, at, "float"), lo, hi, bytes_, k,
+                       groups)
+        for m in range(kind.rows):
+            for v in range(kind.vectors):
+                place = f.at(totals, (m * kind.vectors + v) * kind.lanes, "float")
+                value = f.load(typed("float", kind.lanes), place, 4)
+                if kind.lanes > 1:
+                    value = f.value(f"call reassoc float @llvm.vector.reduce.fadd.v{kind.lanes}f32("
+                                    f"float 0.0, {typed('float', kind.lanes)} {value})")
+                place = f.at(f.at(out, f.add(f.mul(m, n), j), "float"), v, "float")
+                f.store("float", value, place, 4)
+    return ir.module(*parts, f)
+
+
+def _dot_function(kind: Kind, lanes: int) -> ir.Function:
+    """totals += scales (x values - zeros sums) for bytes [lo, hi) of a group, of a few rows.
+
+    A total is a vector, whose elements are added up at the end."""
+    f = ir.inner(
+        f"dot{lanes}", "ptr noalias %totals, ptr noalias %x, ptr noalias %sums, "
+        "ptr noalias %values, ptr noalias %scales, ptr noalias %zeros, i64 %lo, i64 %hi, "
+        "i64 %bytes, i64 %k, i64 %groups", ir.NOINLINE)
+    w, pairs = _Writer(f, kind._replace(lanes=lanes)), 8 // kind.bits
+    offsets, products = [], []
+    of_rows = [f.mul(v, "%groups") for v in range(kind.vectors)]
+    if kind.corrected and lanes == 1:
+        offsets = [w.offset(f.at("%zeros", at, "float"), 1) for at in of_rows]
+        products = [_negative_sum(f, "%sums", f.mul(m, "%groups")) for m in range(kind.rows)]
+    sums = w.sums(w.starts(offsets, products))
+    with f.loop("%lo", "%hi", lanes, vectorize=False) as i:
+        parts = [f.add(f.mul(p, "%bytes"), i) for p in range(pairs)]
+        factors = [[f.load(w.vector, f.at("%x", f.add(f.mul(m, "%k"), part), "float"), 4)
+                    for part in parts] for m in range(kind.rows)]
+        w.add_products(sums, factors, [f.at("%values", f.add(f.mul(v, "%bytes"), i), "i8")
+                                       for v in range(kind.vectors)])
+    scales = [w.spread(w.number(f.at("%scales", at, "float"))) for at in of_rows]
+    w.add_scaled(sums, scales, "%totals", kind.lanes)
+    return f
