@@ -59,7 +59,11 @@ def made(name: str, sizes: dict[str, int]) -> tuple[Step, Any]:
 
 
 def window(step: Step, state: Any, count: int, clock: Callable[[], float]) -> tuple[float, Any]:
-    """The time of several steps, and the state after them."""
+    """The time of `count` steps, and the state after them. The first steps after a check has been
+    switched on or off are not measured: they find the compiled function again."""
+    for _ in range(4):
+        state, loss = step(state)
+    loss.block_until_ready()
     start = clock()
     for _ in range(count):
         state, loss = step(state)
@@ -71,12 +75,12 @@ def measured(name: str, sizes: dict[str, int], rounds: int = ROUNDS) -> dict[str
     """For each check, the time of a step with it divided by the time without any check."""
     clock = time.process_time if toile.default_backend() == "cpu" else time.perf_counter
     steps: dict[str, Step] = {}
-    for check in ("", *CHECKS):
+    for check in (*CHECKS, ""):
         with toile.checks(check or None):
             steps[check], state = made(name, sizes)
-            for _ in range(3):
-                seconds, state = window(steps[check], state, 1, clock)
-    count = max(1, round(WINDOW_S / max(seconds, 1e-4)))
+            window(steps[check], state, 1, clock)  # compiles
+    seconds, state = window(steps[""], state, 10, time.perf_counter)
+    count = max(3, round(10 * WINDOW_S / seconds))
     times: dict[str, list[float]] = {check: [] for check in steps}
     for _ in range(rounds):
         for check, step in steps.items():

@@ -104,8 +104,7 @@ if ON_GPU:
         path = request.path.as_posix()
         of_gpu = request.node.get_closest_marker("gpu")
         of_cpu = not of_gpu and (request.node.get_closest_marker("cpu")
-                                 or any(folder in path for folder in OF_THE_CPU)
-                                 or "two_devices" in request.node.name and DEVICES < 2)
+                                 or any(folder in path for folder in OF_THE_CPU))
         if of_cpu:
             monkeypatch.setattr(gpu, "gpu_devices", lambda: ())
             monkeypatch.setenv("TOILE_PLATFORM", "cpu")  # of processes that the test starts
@@ -139,4 +138,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not ON_GPU:
         sampling.leave_out(config, items, lambda item: item.get_closest_marker("gpu"),
                            "gpu: CuPy sees no device")
+    if ON_GPU and DEVICES < 2:
+        sampling.leave_out(config, items, lambda item: "two_devices" in item.name,
+                           "needs two GPUs (or two CPU devices)")
     items.sort(key=lambda item: item.name not in LONG)

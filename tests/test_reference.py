@@ -103,7 +103,7 @@ def test_tables_of_topics_name_modules_that_are_used(namespace):
 
 
 def test_modules_without_a_table_are_titled_by_their_docstrings():
-    assert title("toile.numpy.sets") == "Sets as sorted arrays"
+    assert title("toile.numpy.sets") == "Functions that treat arrays as sets"
     assert list(topics(toile.tree, ["map"])) == [""]
 
 

@@ -102,6 +102,8 @@ def test_copy(dtype):
             copied(np.zeros(y.shape, dtype), y)
             if shape:
                 copied(np.zeros(y.shape, dtype), y[::-1])
+                copied(np.zeros(y.shape, dtype), y[..., ::-1])
+                copied(np.zeros(y.shape, dtype)[::-1], y[..., ::-1])
                 copied(np.zeros(y[..., ::2].shape, dtype), y[..., ::2])
         copied(np.zeros(shape, dtype), np.broadcast_to(bits((), dtype), shape))
         room = np.zeros([2 * n for n in shape], dtype)

@@ -135,6 +135,7 @@ def copied(to, source):
     copies.copy(plan.operand(to), plan.operand(source), plan)
     plan.run()
     assert np.ascontiguousarray(to).tobytes() == np.ascontiguousarray(source).tobytes()
+    return plan.stages
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.complex128])
@@ -150,6 +151,18 @@ def test_copies(dtype):
             room = np.zeros([2 * n for n in shape], dtype)
             copied(room[tuple(slice(None, None, 2) for _ in shape)], x)
             copied(room[tuple(slice(n) for n in shape)], x[::-1])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
+def test_rotations(dtype):
+    """Transposes of reversed arrays go through tiles, too."""
+    for shape in [(70, 45), (3, 40, 66)]:
+        x = bits(shape, dtype)
+        for k in (1, 3):
+            turned = np.rot90(x, k, (-2, -1))
+            assert "__shared__" in copied(np.zeros(turned.shape, dtype), turned)[0][0].text
+            copied(np.zeros(shape[:-2] + shape[:-3:-1], dtype)[..., ::-1, :], turned)
+            copied(np.zeros(shape, dtype), np.rot90(turned, 1, (-2, -1))[..., ::-1, :])
 
 
 def test_copies_of_memory_that_is_not_aligned():

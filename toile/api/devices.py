@@ -16,7 +16,7 @@ from toile.engine import dtypes
 from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.arrays import ConcreteArray, SingleDeviceSharding
 from toile.engine.avals import Aval, aval_of
-from toile.engine.conversion import as_array, placed
+from toile.engine.conversion import as_array, leaving, placed
 from toile.engine.devices import Device
 from toile.engine.platform_registry import default_device, default_devices, registry
 from toile.engine.sharded import Sharded
@@ -221,7 +221,7 @@ def device_put(
         target = default_device()
         if target is None:
             return tree_map(lambda v: put(v, None), x)
-        return tree_map(lambda v: _on_default(as_array(v), target), x)
+        return tree_map(lambda v: leaving(_on_default(as_array(v), target)), x)
     leaves, tree = flatten(x)
     outs = [put(v, d) for v, d in zip(leaves, places, strict=True)]
     if donate:

@@ -16,7 +16,7 @@ from typing import Any
 
 from toile.compiler.ir.geometry import Arranged, Dynamic, arranged, bits_of
 from toile.compiler.ir.operands import Operand, Ref
-from toile.kernels.copy.shared import Moves, tiles_of
+from toile.kernels.copy.shared import Moves, tiles_of, turned
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.elements import transposed
 from toile.targets.llvm.launches import Launch
@@ -237,13 +237,13 @@ def copy_launch(
     if dynamic is not None:
         way = (moving, len(dynamic.starts), dynamic.dtype)
         window = dynamic.words(src.dtype.itemsize)
-    head = [dst.ref.at(a.to_offset), src.ref.at(a.source_offset), *window]
+    head = lambda a: [dst.ref.at(a.to_offset), src.ref.at(a.source_offset), *window]
     tile = _TILE // a.size
-    tiles = tiles_of(a, max(4, 16 // a.size), tile)
+    tiles = tiles_of(turned(a), max(4, 16 // a.size), tile)
     if tiles is not None:
         text = _tiles_text(a.size, align, len(tiles.shape), *way)
-        args = (*head, *tiles.sizes, *tiles.steps, *tiles.counts, *tiles.shape, *tiles.to,
-                *tiles.source)
+        args = (*head(turned(a)), *tiles.sizes, *tiles.steps, *tiles.counts, *tiles.shape,
+                *tiles.to, *tiles.source)
         return Launch(text, args, tiles.number, max(1, CHUNK // (tile * tile * a.size)), note)
     a = _inner_last(a)
     *outer, n = a.shape or (1,)
@@ -255,7 +255,7 @@ def copy_launch(
     else:
         inner = ("1" if ds == a.size else "s") + {0: "0", a.size: "1"}.get(ss, "s")
     text = _rows_text(a.size, align, len(outer), inner, *way)
-    args = (*head, n, ds, ss, *outer, *tos, *sources)
+    args = (*head(a), n, ds, ss, *outer, *tos, *sources)
     return Launch(text, args, total, max(1, CHUNK // a.size), note)
 
 

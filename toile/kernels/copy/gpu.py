@@ -14,7 +14,7 @@ from typing import Any
 
 from toile.compiler.ir.geometry import Arranged, Dynamic, arranged, bits_of, collapse
 from toile.compiler.ir.operands import Operand, Ref
-from toile.kernels.copy.shared import Moves, tiles_of
+from toile.kernels.copy.shared import Moves, tiles_of, turned
 from toile.targets.cuda.launches import THREADS, Launch, blocks_of
 from toile.targets.cuda.text import MOST, Words, clamped, decode, divisors, integer, kernel_text
 from toile.targets.cuda.units import UNITS, aligned, unit_type, widest
@@ -35,16 +35,16 @@ def copy_launch(
         starts, dtype = len(dynamic.starts), dynamic.dtype
         steps = tuple(s * a.size for s in dynamic.strides)
         window = dynamic.words(a.size)
-    head = [dst.ref.at(a.to_offset), src.ref.at(a.source_offset), *window]
+    head = lambda a: [dst.ref.at(a.to_offset), src.ref.at(a.source_offset), *window]
     key = (moving, starts, dtype)
     nbytes = (dst.size + min(src.size, _distinct(src))) * a.size
-    tiles = tiles_of(a, _LEAST, _tile(a.size))
+    tiles = tiles_of(turned(a), _LEAST, _tile(a.size))
     if tiles is not None:
-        args = (*head, *tiles.sizes, *tiles.steps, *divisors(tiles.counts),
+        args = (*head(turned(a)), *tiles.sizes, *tiles.steps, *divisors(tiles.counts),
                 *divisors(tiles.shape), *tiles.to, *tiles.source)
         text = _tiles_text(a.size, len(tiles.shape), *key)
         return Launch(text, args, tiles.number, THREADS, 0, note, nbytes=nbytes)
-    return _units(a, head, key, steps, note, nbytes)
+    return _units(a, head(a), key, steps, note, nbytes)
 
 
 def _distinct(x: Operand) -> int:

@@ -143,6 +143,20 @@ class Tiles(NamedTuple):
         return prod(self.counts) * prod(self.shape)
 
 
+def turned(a: Arranged) -> Arranged:
+    """The copy for `tiles_of`: an axis along which the source runs backward, one element after the
+    other, is reversed on both sides."""
+    backward = [i for i, s in enumerate(a.source[:-1]) if s == -a.size]
+    if not backward or a.size in a.source[:-1]:
+        return a
+    b = max(backward, key=lambda i: a.shape[i])
+    last = a.shape[b] - 1
+    flipped = lambda steps: [-s if i == b else s for i, s in enumerate(steps)]
+    return a._replace(
+        to=flipped(a.to), source=flipped(a.source), to_offset=a.to_offset + last * a.to[b],
+        source_offset=a.source_offset + last * a.source[b])
+
+
 def tiles_of(a: Arranged, least: int, tile: int) -> Tiles | None:
     """The tiles of a copy; None if it does not transpose, or its axes are too short."""
     if len(a.shape) < 2 or a.size > 8 or a.to[-1] != a.size or a.shape[-1] < 8:

@@ -25,7 +25,7 @@ from toile.platforms.largest_batch import Fit, batch_that_fits
 from toile.platforms.memory_reports import SAVINGS, OutOfMemoryError, largest, size
 from toile.targets.cuda import modules as kernels
 
-SHOWN = 3  # largest buffers in the report
+SHOWN = 2  # largest buffers in the report
 LARGE = 64 << 20  # bytes of an arena that the pool should not keep
 T = TypeVar("T")
 
