@@ -87,6 +87,7 @@ def name_of(path: Path) -> str:
 OF_THEIR_OWN = {
     "toile",  # imported before everything else
     "toile.engine.arrays",  # operators of its own classes
+    "toile.export._dimensions",  # operators of its own classes
     "toile.engine.trees",  # Python's containers, in its own table
     "toile.interop",  # importing it is a choice: it makes other packages' imports toile's
     "toile.serialization.states",  # how containers are saved, in its own table

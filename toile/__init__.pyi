@@ -14,6 +14,7 @@ from toile import (
     errors as errors,
     example_libraries as example_libraries,
     experimental as experimental,
+    export as export,
     flatten_util as flatten_util,
     ids as ids,
     image as image,

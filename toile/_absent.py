@@ -33,7 +33,6 @@ _INSTEAD = {
     "experimental.source_mapper": "toile.make_jaxpr(f)(*args) shows the Program",
     "experimental.topologies": "use toile.sharding.AbstractMesh to trace for absent devices",
     "experimental.transfer": "use toile.device_put and toile.device_get",
-    "export": "toile.jit(f).lower(*args) shows the Program",
     "extend": "it is internal to JAX; toile.core has Programs and avals",
     "ffi": "use toile.pure_callback, or numpy with ctypes outside traced code",
     "interpreters": "it is internal to JAX; toile.core has Programs and avals",

@@ -90,6 +90,7 @@ LATE_IMPORTS = {
     "disk/plan_schema.py": "the module of a class that a plan on disk names",
     "distributed/rendezvous.py": "mpi4py is optional",
     "doctor.py": "it checks whether these packages can be imported",
+    "export/_permitted.py": "the modules of all operations are loaded when a function is exported",
     "engine/absl_flags.py": "absl is optional",
     "engine/dtypes.py": "jnp.float32(x) is toile.numpy's asarray",
     "engine/suggestions.py": "difflib is loaded for an error",

@@ -15,6 +15,7 @@ from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.program import trace_program
+from toile.engine.records import dataclass
 from toile.engine.source import describe, here
 from toile.engine.trace import state
 from toile.engine.trees import flatten, tree_map, unflatten
@@ -148,6 +149,29 @@ def _check_policy(policy: Any) -> None:
 remat = checkpoint
 
 
+@dataclass(frozen=True)
+class NamesPolicy:
+    """Keeps the values with one of these names; if not `keep`, all other values. The name of a
+    value that has none is None. As data, it can be exported with a function."""
+
+    names: tuple[str | None, ...]
+    keep: bool
+
+    def __call__(self, prim: Operation, *_: Any, **__: Any) -> bool:
+        return (prim.saved_name in self.names) == self.keep
+
+
+@dataclass(frozen=True)
+class BothPolicies:
+    """Keeps what at least one of two policies keeps."""
+
+    first: Callable[..., bool]
+    second: Callable[..., bool]
+
+    def __call__(self, prim: Operation, *args: Any, **params: Any) -> bool:
+        return self.first(prim, *args, **params) or self.second(prim, *args, **params)
+
+
 class checkpoint_policies:
     """Policies that decide which results of the forward pass `checkpoint` may keep.
 
@@ -227,8 +251,7 @@ class checkpoint_policies:
         Returns:
             The policy.
         """
-        wanted = frozenset(names)
-        return lambda prim, *_, **__: prim.saved_name in wanted
+        return NamesPolicy(names, True)
 
     @staticmethod
     def save_any_names_but_these(*names: str) -> Callable[..., bool]:
@@ -240,8 +263,7 @@ class checkpoint_policies:
         Returns:
             The policy.
         """
-        unwanted = frozenset((None, *names))
-        return lambda prim, *_, **__: prim.saved_name not in unwanted
+        return NamesPolicy((None, *names), False)
 
     @staticmethod
     def save_anything_except_these_names(*names: str) -> Callable[..., bool]:
@@ -253,8 +275,7 @@ class checkpoint_policies:
         Returns:
             The policy.
         """
-        unwanted = frozenset(names)
-        return lambda prim, *_, **__: prim.saved_name not in unwanted
+        return NamesPolicy(names, False)
 
     @staticmethod
     def save_from_both_policies(
@@ -268,7 +289,7 @@ class checkpoint_policies:
         Returns:
             The policy.
         """
-        return lambda prim, *a, **k: first(prim, *a, **k) or second(prim, *a, **k)
+        return BothPolicies(first, second)
 
     @staticmethod
     def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Callable[..., bool]:

@@ -262,7 +262,8 @@ class _Reader:
         self.sizes = {i: (len(x), 1) for i, x in enumerate(self.objects)
                       if x.__class__ is tuple or x.__class__ is list}
         self.large = {i: n for i, (n, _) in self.sizes.items() if n > LARGE}
-        self.makers: list[Maker] = [_int_lists, schema.dtypes, _arrays, *schema.makers]
+        arrays = _arrays if schema.arrays else _no_arrays
+        self.makers: list[Maker] = [_int_lists, schema.dtypes, arrays, *schema.makers]
         self._batches(numbers)
         self.value = self.objects[root]
 
@@ -379,3 +380,7 @@ def _arrays(columns: list[Any]) -> list[Any]:
             raise Damaged("it has an array without a valid dtype or shape")
         made.append(np.frombuffer(content, dtype).reshape(shape).copy())
     return made
+
+
+def _no_arrays(columns: list[Any]) -> list[Any]:
+    raise Damaged("it has an array")

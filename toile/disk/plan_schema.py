@@ -241,13 +241,15 @@ class Schema:
     """A table of records, and the checks of their fields.
 
     `hashable`: names of the records whose objects may be in sets, each hashed by identity or by a
-    few fields. `families`: names that stand for several types in annotations."""
+    few fields. `families`: names that stand for several types in annotations. `arrays`: whether the
+    data may contain arrays; each is a copy, so that arrays with the same content need more memory
+    than the data."""
 
     key_dtype = KeyDType
 
     def __init__(self, records: Iterable[Record], hashable: Sequence[str] = (),
-                 families: Mapping[str, Sequence[str]] | None = None):
-        self.records = list(records)
+                 families: Mapping[str, Sequence[str]] | None = None, arrays: bool = True):
+        self.records, self.arrays = list(records), arrays
         self.families = {"buffer": tuple(hashable), **(families or {})}
         self.families |= {r.name: (r.name, r.also[1]) for r in self.records if r.also is not None}
         self._by_name = {(r.module, r.name): r for r in self.records}

@@ -54,6 +54,8 @@ class State(threading.local):
     deriving: Operation | bool | None = None
     # The line whose derivative a rule that was written by a user computes.
     derived: Source | None = None
+    # While a function is exported: the platform, and a list of what has depended on it.
+    exporting: tuple[str, list[str]] | None = None
 
     def __init__(self) -> None:
         self.quiet = quiet_runner()

@@ -258,8 +258,12 @@ def platform_dependent(*args: PyTree, default: Callable[..., Any] | None = None,
     >>> lax.platform_dependent(3, cpu=lambda x: x + 1, cuda=lambda x: x + 1)
     4
     """
-    platform = first_or_default().platform
-    names = ("cuda", "gpu") if platform == "gpu" else (platform,)
+    if state.exporting is not None:
+        platform, asked = state.exporting
+        asked.append("platform_dependent")
+    else:
+        platform = first_or_default().platform
+    names = ("cuda", "gpu") if platform in ("cuda", "gpu") else (platform,)
     chosen = next((per_platform[n] for n in names if n in per_platform), default)
     if chosen is None:
         raise NotImplementedError(f"platform_dependent: needed {platform}= or default=, got "

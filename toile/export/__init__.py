@@ -1,0 +1,9 @@
+"""Export jitted functions: store them as data, and run them where their code does not exist.
+
+`export(jit(f))(*args)` traces a function; `Exported.serialize` writes it, and `deserialize` reads
+it. Axes may have symbolic sizes, so that a stored function accepts batches of any size.
+"""
+
+from toile.engine.lazy import attach as _attach
+
+__getattr__, __dir__, __all__ = _attach(__name__, __file__)
