@@ -24,8 +24,8 @@ PARTS: dict[str, list[list[str]]] = {
         [], ["numpy"], ["lax"], ["random"], ["nn"], ["tree"], ["image"], ["ops"],
     ],
     "Models and training": [
-        ["linen"], ["optim"], ["training"], ["metrics"], ["serialization"], ["struct"], ["core"],
-        ["traverse_util"], ["cursor"], ["io"], ["jax_utils"], ["interop"],
+        ["linen"], ["optim"], ["training"], ["generation"], ["metrics"], ["serialization"],
+        ["struct"], ["core"], ["traverse_util"], ["cursor"], ["io"], ["jax_utils"], ["interop"],
         ["exporting"],
     ],
     "SciPy": [["scipy"]],

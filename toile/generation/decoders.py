@@ -1,0 +1,284 @@
+"""Decoders: models that read some tokens at a time and keep their past in a cache.
+
+`Decoder` is what the loops of this package call. `ModuleDecoder` wraps a linen module. The
+functions at the end select and replace rows of a cache, whatever its structure is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from typing import Any, Protocol
+
+from toile import api, lax, random, tree
+from toile import numpy as jnp
+from toile.engine.annotations import Array, PyTree
+from toile.engine.source import describe, here
+from toile.generation.compiled_programs import compiled
+from toile.linen.module import Module
+
+
+class Decoder(Protocol):
+    """A model that reads tokens, together with a cache of the tokens before them.
+
+    Decoders must be hashable, because compiled programs are kept for each decoder.
+
+    >>> from toile import generation
+    >>> isinstance(generation.ModuleDecoder, type)
+    True
+    """
+
+    def __hash__(self) -> int:
+        """Return a number for the dict of compiled programs."""
+        ...
+
+    @property
+    def rings(self) -> bool:
+        """Whether caches may have fewer slots than there are positions.
+
+        Position `p` is then stored in slot `p % slots`, and tokens at negative positions are not
+        stored.
+        """
+        ...
+
+    def empty(self, batch: int, length: int) -> PyTree:
+        """Return a cache without tokens.
+
+        Args:
+            batch: number of rows.
+            length: number of slots of each row.
+
+        Returns:
+            A tree of arrays. Each of them has an axis for the rows.
+        """
+        ...
+
+    def apply(
+        self, variables: PyTree, cache: PyTree, tokens: Array, positions: Array
+    ) -> tuple[Array, PyTree]:
+        """Read tokens and store them in the cache.
+
+        A row may store a token at a position that the cache already contains: it replaces the old
+        token, and tokens at higher positions must have no effect.
+
+        Args:
+            variables: the model's variables, except for the cache.
+            cache: the cache.
+            tokens: integers of shape (batch, length).
+            positions: integers of shape (batch, length), which increase by 1 along each row. The
+                row may end with padding, at position -1. If a row consists of padding only, its
+                part of the cache is no longer used.
+
+        Returns:
+            The logits, of shape (batch, length, vocabulary), and the new cache.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleDecoder:
+    """A linen module as a decoder.
+
+    The module is called as `model(tokens, positions=positions, decode=True)`; an argument that its
+    `__call__` does not have is left out. It returns logits of shape (batch, length, vocabulary).
+    `model.init`, called in the same way with tokens of the maximum length, must create the
+    collection `cache`.
+
+    There are two kinds of modules. Modules that use `cached_attention` read many rows whose
+    positions differ. Other modules have an integer in their cache that counts the tokens, such as
+    `cache_index` of `nn.MultiHeadDotProductAttention`. They are run with `toile.vmap`, so that each
+    row has its own count. Attention layers of linen read one token at a time.
+
+    Args:
+        model: the module.
+
+    Raises:
+        ValueError: the module creates no cache.
+
+    >>> import toile.linen as nn
+    >>> from toile import generation
+    >>> class Model(nn.Module):
+    ...     @nn.compact
+    ...     def __call__(self, tokens, decode=False):
+    ...         x = nn.Embed(10, 8)(tokens)
+    ...         return nn.Dense(10)(nn.MultiHeadDotProductAttention(2, decode=decode)(x))
+    >>> decoder = generation.ModuleDecoder(Model())
+    >>> toile.tree.map(jnp.shape, decoder.empty(3, 16))["MultiHeadDotProductAttention_0"]
+    {'cache_index': (3,), 'cached_key': (3, 1, 16, 2, 4), 'cached_value': (3, 1, 16, 2, 4)}
+    """
+
+    model: Module
+
+    @property
+    def rings(self) -> bool:
+        """Whether caches may have fewer slots than there are positions.
+
+        This is the case for modules that use `cached_attention`.
+        """
+        names = [tree_name(path) for path, _ in _shapes(self.model, 1, 2)]
+        return not self._by_row and "cached_positions" in names
+
+    def empty(self, batch: int, length: int) -> PyTree:
+        """Return a cache without tokens.
+
+        Args:
+            batch: number of rows.
+            length: number of slots of each row.
+
+        Returns:
+            A tree of arrays, each with an axis for the rows.
+        """
+        return _empty(self, batch, length)
+
+    def apply(
+        self, variables: PyTree, cache: PyTree, tokens: Array, positions: Array
+    ) -> tuple[Array, PyTree]:
+        """Read tokens and store them in the cache.
+
+        Args:
+            variables: the module's variables, `{"params": ...}`.
+            cache: the cache.
+            tokens: integers of shape (batch, length).
+            positions: integers of shape (batch, length).
+
+        Returns:
+            The logits, of shape (batch, length, vocabulary), and the new cache.
+        """
+        if not self._by_row:
+            return self._call(variables, cache, tokens, positions)
+        read = self._one_by_one if self._single else self._row
+        rows = api.vmap(read, in_axes=(None, 0, 0, 0))
+        # Padding is stored behind the tokens, and replaced by later tokens before it is read.
+        positions = jnp.maximum(positions[:, :1], 0) + jnp.arange(tokens.shape[1])
+        return rows(variables, cache, tokens, positions)
+
+    @functools.cached_property
+    def _by_row(self) -> bool:
+        return bool(_counters(self.model))
+
+    @functools.cached_property
+    def _single(self) -> bool:
+        return any(name == "cache_index" for name in _counters(self.model))
+
+    def _row(self, variables: PyTree, cache: PyTree, tokens: Array, positions: Array) -> Any:
+        """Read tokens of one row; counters are set to the first position."""
+        names = _counters(self.model)
+        cache = tree.map_with_path(
+            lambda path, x: jnp.full_like(x, positions[0]) if tree_name(path) in names else x, cache
+        )
+        logits, cache = self._call(variables, cache, tokens[None], positions[None])
+        return logits[0], cache
+
+    def _one_by_one(self, variables: PyTree, cache: PyTree, tokens: Array, positions: Array) -> Any:
+        if len(tokens) == 1:
+            return self._row(variables, cache, tokens, positions)
+
+        def step(cache: PyTree, x: tuple[Array, Array]) -> Any:
+            logits, cache = self._row(variables, cache, x[0][None], x[1][None])
+            return cache, logits[0]
+
+        cache, logits = lax.scan(step, cache, (tokens, positions))
+        return logits, cache
+
+    def _call(self, variables: PyTree, cache: PyTree, tokens: Array, positions: Array) -> Any:
+        logits, changed = self.model.apply(
+            {**variables, "cache": cache}, tokens, **_options(self.model, positions),
+            mutable=["cache"],
+        )  # fmt: skip
+        return logits, changed["cache"]
+
+
+def decoder_of(model: Any) -> Decoder:
+    """Return a decoder: `model` itself, or a linen module as one."""
+    if isinstance(model, Module):
+        decoder = ModuleDecoder(model)
+        if not _shapes(model, 1, 2):
+            raise ValueError(
+                f"generation: needed a module that creates a collection `cache` when it is called "
+                f"with decode=True, got {type(model).__name__}, which creates none (use "
+                f"cached_attention, or attention layers with decode=True){here()}"
+            )
+        return decoder
+    if not all(hasattr(model, name) for name in ("apply", "empty", "rings")):
+        raise TypeError(
+            f"generation: needed a linen module, or a decoder with `apply`, `empty` and `rings`, "
+            f"got {describe(model)} (pass the module itself, not a method of it){here()}"
+        )
+    return model
+
+
+def _options(model: Module, positions: Array) -> dict[str, Any]:
+    """The arguments besides the tokens that the module's `__call__` has."""
+    taken = inspect.signature(type(model).__call__).parameters
+    options = {"positions": positions, "decode": True}
+    return {name: value for name, value in options.items() if name in taken}
+
+
+def _init(model: Module, batch: int, length: int) -> PyTree:
+    """Create the cache of a module, in a program that computes nothing else."""
+    tokens = jnp.zeros((batch, length), jnp.int32)
+    positions = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), (batch, length))
+    made = model.init(random.key(0), tokens, **_options(model, positions))
+    return made.get("cache", {})
+
+
+@functools.lru_cache(64)
+def _shapes(model: Module, batch: int, length: int) -> tuple[tuple[Any, Any], ...]:
+    """The paths and shapes of the arrays in the cache of a module."""
+    shapes = api.eval_shape(lambda: _init(model, batch, length))
+    return tuple(tree.leaves_with_path(shapes))
+
+
+@functools.lru_cache(64)
+def _counters(model: Module) -> frozenset[str]:
+    """The names of integers in the cache whose shapes depend neither on batch nor on length."""
+    small, large = _shapes(model, 1, 2), _shapes(model, 2, 3)
+    return frozenset(
+        tree_name(path)
+        for (path, x), (_, y) in zip(small, large, strict=True)
+        if x.shape == y.shape and jnp.issubdtype(x.dtype, jnp.integer)
+    )
+
+
+def tree_name(path: tuple[Any, ...]) -> str:
+    """The last part of a path in a tree."""
+    return str(getattr(path[-1], "key", path[-1])) if path else ""
+
+
+@functools.partial(compiled, static_argnums=(0, 1, 2))
+def _empty(decoder: ModuleDecoder, batch: int, length: int) -> PyTree:
+    if not decoder._by_row:
+        return _init(decoder.model, batch, length)
+    one = _init(decoder.model, 1, length)
+    return tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), one)
+
+
+@functools.lru_cache(64)
+def row_axes(decoder: Decoder) -> tuple[int, ...]:
+    """The axis for the rows in each array of a cache."""
+    two, three = (api.eval_shape(lambda n=n: decoder.empty(n, 4)) for n in (2, 3))
+    pairs = list(zip(tree.leaves(two), tree.leaves(three), strict=True))
+    axes = [[i for i, n in enumerate(x.shape) if n != y.shape[i]] for x, y in pairs]
+    if any(len(found) != 1 for found in axes):
+        lacking = [describe(x) for (x, _), found in zip(pairs, axes, strict=True) if not found]
+        raise ValueError(
+            f"generation: needed an axis for the rows in every array of the cache, got {lacking} "
+            f"without one (give each array of the cache a batch axis){here()}"
+        )
+    return tuple(found[0] for found in axes)
+
+
+def take_rows(decoder: Decoder, cache: PyTree, rows: Array) -> PyTree:
+    """Return a cache that consists of some rows of another one."""
+    leaves, structure = tree.flatten(cache)
+    taken = [jnp.take(x, rows, axis=a) for x, a in zip(leaves, row_axes(decoder), strict=True)]
+    return tree.unflatten(structure, taken)
+
+
+def put_rows(decoder: Decoder, cache: PyTree, rows: Array, new: PyTree) -> PyTree:
+    """Replace some rows of a cache."""
+    leaves, structure = tree.flatten(cache)
+    parts = zip(leaves, tree.leaves(new), row_axes(decoder), strict=True)
+    put = [x.at[(*(slice(None),) * a, rows)].set(y) for x, y, a in parts]
+    return tree.unflatten(structure, put)

@@ -1,0 +1,88 @@
+"""The loop that draws tokens: one compiled program, in which each row has its own position."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile import api, lax, random, struct
+from toile import numpy as jnp
+from toile.dtypes import issubdtype, prng_key
+from toile.engine.annotations import Array, PyTree
+from toile.generation.compiled_programs import compiled
+from toile.generation.decoders import Decoder
+from toile.generation.samplers import Sampler, draw
+
+
+class Rows(struct.PyTreeNode):
+    """The state of each row: its tokens so far, and when it ends."""
+
+    tokens: Any  # [batch, length], -1 after the last token
+    counts: Any  # [batch], numbers of tokens, those of the prompt included
+    limits: Any  # [batch], counts at which the rows end
+    ended: Any  # [batch]
+    keys: Any  # [batch], random keys
+
+
+def start(
+    prompts: Sequence[Sequence[int]], limits: Sequence[int], length: int, keys: Array
+) -> Rows:
+    """Return the rows of prompts, for at most `length` tokens each."""
+    tokens = np.full((len(prompts), length), -1, np.int32)
+    for row, prompt in enumerate(prompts):
+        tokens[row, : len(prompt)] = prompt
+    counts = np.array([len(prompt) for prompt in prompts], np.int32)
+    limits_ = counts + np.array(limits, np.int32)
+    return Rows(tokens, counts, limits_, limits_ <= counts, keys)
+
+
+def row_keys(key: Any, count: int) -> Array:
+    """Return a key for each row: those that are given, or keys made from a single one."""
+    if key is None:
+        key = random.key(0)
+    if key.ndim == (0 if issubdtype(key.dtype, prng_key) else 1):
+        return api.vmap(lambda i: random.fold_in(key, i))(jnp.arange(count))
+    return key
+
+
+def last_tokens(rows: Rows) -> tuple[Array, Array]:
+    """The last token of each row and its position; -1 for the positions of rows that ended."""
+    at = jnp.maximum(rows.counts - 1, 0)
+    tokens = jnp.take_along_axis(jnp.asarray(rows.tokens), at[:, None], axis=1)
+    return tokens, jnp.where(rows.ended, -1, at)[:, None]
+
+
+def appended(rows: Rows, new: Array, stops: Array) -> Rows:
+    """Append one token to each row that has not ended."""
+    length = rows.tokens.shape[1]
+    places = jnp.where(rows.ended, length, rows.counts)  # nothing is stored behind the end
+    index = jnp.arange(len(new))
+    tokens = jnp.asarray(rows.tokens).at[index, places].set(new, mode="drop")
+    counts = rows.counts + ~rows.ended
+    ended = rows.ended | jnp.isin(new, stops) | (counts >= rows.limits)
+    return rows.replace(tokens=tokens, counts=counts, ended=ended)
+
+
+@functools.partial(compiled, static_argnums=0, donate_argnums=2)
+def advance(
+    decoder: Decoder, variables: PyTree, cache: PyTree, rows: Rows, sampler: Sampler,
+    stops: Array, steps: Any,
+) -> tuple[PyTree, Rows]:  # fmt: skip
+    """Append up to `steps` tokens to each row, until all rows have ended."""
+
+    def step(state: Any) -> Any:
+        i, cache, rows = state
+        tokens, positions = last_tokens(rows)
+        logits, cache = decoder.apply(variables, cache, tokens, positions)
+        keys = api.vmap(random.fold_in)(rows.keys, rows.counts)
+        new = draw(sampler, keys, logits[:, 0].astype(jnp.float32), rows.tokens)
+        return i + 1, cache, appended(rows, new, stops)
+
+    def more(state: Any) -> Array:
+        return (state[0] < steps) & ~jnp.all(state[2].ended)
+
+    _, cache, rows = lax.while_loop(more, step, (jnp.int32(0), cache, rows))
+    return cache, rows

@@ -1,0 +1,101 @@
+"""Text from tokens that arrive one after the other, with stop strings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+_LONGEST_CHARACTER = 8  # tokens after which an incomplete character is taken for an invalid one
+
+
+class TextPieces:
+    """The text of tokens that arrive one after the other, up to a stop string.
+
+    A text is returned only when later tokens cannot change it. A character whose bytes are divided
+    among several tokens is held back until it is complete, and a text that might be the start of a
+    stop string is held back until that is decided. Stop strings may begin and end within tokens.
+
+    The attribute `text` contains everything that was returned, and `stopped` is the stop string
+    that was found, or None. If several stop strings overlap, the one that ends first is found.
+
+    Args:
+        decode: function that converts a list of tokens to a text, such as the method `decode` of a
+            tokenizer. It represents incomplete characters by U+FFFD at the end of the text.
+        stops: texts that end the output. They are not part of it.
+
+    >>> from toile.generation import TextPieces
+    >>> pieces = TextPieces(lambda tokens: bytes(tokens).decode(errors="replace"), ["END"])
+    >>> pieces.push(b"caf\\xc3"), pieces.push(b"\\xa9 E"), pieces.push(b"NDnothing")
+    ('caf', 'é ', '')
+    >>> pieces.text, pieces.stopped
+    ('café ', 'END')
+    """
+
+    def __init__(self, decode: Callable[[list[int]], str], stops: Iterable[str] = ()):
+        self.text = ""
+        self.stopped: str | None = None
+        self._decode = decode
+        self._stops = [stop for stop in stops if stop]
+        self._tokens: list[int] = []  # those from `_start` on decide about new text
+        self._start = 0
+        self._read = 0  # tokens whose text has been taken
+        self._held = ""  # text that may be the start of a stop string
+
+    def push(self, tokens: Sequence[int]) -> str:
+        """Add tokens.
+
+        Args:
+            tokens: the new tokens.
+
+        Returns:
+            The text that is now certain; empty after a stop string.
+        """
+        if self.stopped is not None:
+            return ""
+        new = ""
+        for token in tokens:
+            self._tokens.append(int(token))
+            new += self._decoded(final=False)
+        return self._release(new, final=False)
+
+    def finish(self) -> str:
+        """Return the text that was held back, when no more tokens follow."""
+        if self.stopped is not None:
+            return ""
+        return self._release(self._decoded(final=True), final=True)
+
+    def _decoded(self, final: bool) -> str:
+        """The text of the tokens that were not read; empty while a character is incomplete.
+
+        A token's text may depend on the token before it. The tokens of the last piece of text are
+        therefore decoded twice: alone, and followed by the new ones."""
+        before = self._decode(self._tokens[self._start : self._read])
+        now = self._decode(self._tokens[self._start :])
+        waiting = len(self._tokens) - self._read
+        if not final and now.endswith(INCOMPLETE) and waiting < _LONGEST_CHARACTER:
+            return ""
+        if not final and len(now) <= len(before):
+            return ""
+        self._start, self._read = self._read, len(self._tokens)
+        return now[len(before) :]
+
+    def _release(self, new: str, final: bool) -> str:
+        text = self._held + new
+        starts = {stop: text.find(stop) for stop in self._stops}
+        found = [(i + len(stop), i, stop) for stop, i in starts.items() if i >= 0]
+        if found:  # the one that is complete first
+            _, end, self.stopped = min(found)
+            self._held = ""
+        else:
+            end = len(text) if final else len(text) - self._possible(text)
+            self._held = text[end:]
+        self.text += text[:end]
+        return text[:end]
+
+    def _possible(self, text: str) -> int:
+        """The length of the longest end of the text that is the start of a stop string."""
+        longest = max((len(stop) for stop in self._stops), default=1) - 1
+        for size in range(min(longest, len(text)), 0, -1):
+            if any(stop.startswith(text[-size:]) for stop in self._stops):
+                return size
+        return 0
