@@ -4,8 +4,8 @@ The operation carries the Program of the plain form (matrix products before and 
 which defines the operation and provides all of its rules except the one for reverse mode. In
 reverse mode, the derivative is another operation, whose operands are those of the attention, its
 result, and the logarithms of its sums. That operation carries the derivative of the plain form,
-starting from the operands; the compiler merges the recomputed part with the forward pass. May
-import control.call and below.
+starting from the operands; the compiler merges the recomputed part with the forward pass. This
+module may import control.call and the modules below it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The number of processes is read from environment variables, which are set by `mpirun` (MPICH or Open
 MPI) or by `srun` (Slurm). MPI connects the processes. Meanwhile, a watcher process
-(`toile.distributed.watcher`) enforces the time limit, because MPI_Init blocks the interpreter. May
-import the standard library, engine.source and distributed.watcher.
+(`toile.distributed.watcher`) enforces the time limit, because MPI_Init blocks the interpreter. This
+module may import the standard library, engine.source and distributed.watcher.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 An array has four slots, each filled from the others when first read: `_data` (a NumPy array),
 `_signature`, `_pointer` (to the first element) and `_memory` (keeps the bytes alive). Eager code
-sets `_data`, compiled calls set the other three, and most of their results never need `_data`. May
-import engine.dtypes, engine.platform_registry.
+sets `_data`, compiled calls set the other three, and most of their results never need `_data`. This
+module may import engine.dtypes and engine.platform_registry.
 """
 
 from __future__ import annotations

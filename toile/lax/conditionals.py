@@ -1,7 +1,7 @@
 """Conditionals: cond, switch, platform_dependent.
 
-Each branch is traced once, and all branches must return the same structure, shapes and dtypes. May
-import everything below `lax`.
+Each branch is traced once, and all branches must return the same structure, shapes and dtypes. This
+module may import all layers below `lax`.
 """
 
 from __future__ import annotations

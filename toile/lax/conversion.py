@@ -1,8 +1,8 @@
 """Dtypes of arrays: conversion, bit casts, reduced precision, and the dtype of a value.
 
 Weak types are dropped unless requested, 64-bit dtypes are narrowed with a warning when x64 is off,
-floats saturate at the ends of integer ranges, and Python integers of any size are accepted. May
-import the engine, primitives and `_operands`.
+floats saturate at the ends of integer ranges, and Python integers of any size are accepted. This
+module may import the engine, primitives and `_operands`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Neighboring windows are `window_strides` apart in the dilated and padded operand. Gaps and padding
 do not contribute to the results. Common computations have specialized operations; any other
-computation is applied to the elements of each window one after the other, in row-major order. May
-import the engine, primitives, `_operands`, `_computations` and this package's shapes.
+computation is applied to the elements of each window one after the other, in row-major order. This
+module may import the engine, primitives, `_operands`, `_computations` and this package's shapes.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The devices of a run first synchronize as threads, so that a failed or missing d
 before anything is enqueued on a stream, where the work would wait forever. Then, if each device has
 its own GPU, each device enqueues its part of the collective on its own stream, through NCCL. If the
 devices are logical devices of one GPU, the last device to arrive enqueues the whole collective, and
-the streams wait for each other. Devices that share GPUs in any other way exchange NumPy arrays. May
-import platforms and below.
+the streams wait for each other. Devices that share GPUs in any other way exchange NumPy arrays.
+This module may import platforms and the layers below it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Meshes: arrangements of devices along named axes, with or without the devices themselves.
 
 A `Mesh` has devices; an `AbstractMesh` has only sizes. The current mesh (`set_mesh`) is part of the
-context, so jitted functions are traced again when it changes. Equal meshes are the same object. May
-import the engine.
+context, so jitted functions are traced again when it changes. Equal meshes are the same object.
+This module may import the engine.
 """
 
 from __future__ import annotations

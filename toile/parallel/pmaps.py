@@ -2,8 +2,8 @@
 
 The mapped function is traced once, for the slice of one device, and its Program runs on every
 device at the same time (`parallel.spmd`). The results are sharded arrays, which can be passed to
-the next call without a copy. The size of the mapped axis is limited by the number of devices. May
-import staging and below.
+the next call without a copy. The size of the mapped axis is limited by the number of devices. This
+module may import staging and the layers below it.
 """
 
 from __future__ import annotations

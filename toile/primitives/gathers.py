@@ -2,8 +2,8 @@
 
 `Gather` and `Scatter` are each other's transposes and share their geometry: windows of the operand
 at positions from an integer array. Updates of a scatter are applied in order, so if several updates
-set the same element, the last one wins; this makes setting linear and its transpose exact. May
-import the engine, primitives.families, elementwise, shapes and the array kernels.
+set the same element, the last one wins; this makes setting linear and its transpose exact. This
+module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations

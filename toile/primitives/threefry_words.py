@@ -2,8 +2,8 @@
 
 The functions are `hash_words` rules for the operations of `primitives.random`; they take an
 operation and traced words of keys, with the words along the last axis. The results agree bit for
-bit with those of the array kernels, and the operations fuse with the code that uses the bits. May
-import the engine, primitives.shapes and what that imports, and the array kernels.
+bit with those of the array kernels, and the operations fuse with the code that uses the bits. This
+module may import the engine and other modules of `primitives`.
 """
 
 from __future__ import annotations
