@@ -4,7 +4,8 @@ Every operation is processed by the innermost trace, which is stored in a slot o
 means eager evaluation. A trace recognizes its own tracers and treats everything else as constants.
 `process` is called with the slot set to the trace itself, and sets the slot to `parent` while it
 runs the rules of the operation. When a trace has ended, its tracers are rejected everywhere. This
-module may import engine.avals and engine.errors.
+module may import engine.avals, engine.errors, engine.fp_errors, engine.source and
+engine.tracebacks.
 """
 
 from __future__ import annotations

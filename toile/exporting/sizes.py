@@ -1,8 +1,8 @@
 """Sizes that depend on the batch, and Programs that have them.
 
 A function whose batch size stays free is traced at several sizes. `merged` makes one Program of the
-traces: an integer that differs between them must be `scale * batch + offset`, and becomes a
-`Size`. May import the engine.
+traces: an integer that differs between them must be `scale * batch + offset`, and becomes a `Size`.
+This module may import the engine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The source text of functions that exported NumPy files contain.
 
 `closure(names)` returns the text of functions of `toile.exporting.numpy_code`, and of everything
-that they use. May import these modules.
+that they use. This module may import the modules of `numpy_code`.
 """
 
 from __future__ import annotations

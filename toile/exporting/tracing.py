@@ -1,7 +1,7 @@
 """Traces the function to be exported: a Program of first-order operations, weights and names.
 
-Calls are inlined, random numbers become integer arithmetic, and known values are computed. May
-import the compiler's passes and what lies below them.
+Calls are inlined, random numbers become integer arithmetic, and known values are computed. This
+module may import all layers below `exporting`.
 """
 
 from __future__ import annotations

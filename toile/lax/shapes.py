@@ -1,7 +1,7 @@
 """Functions that change shapes or build arrays: reshape, broadcast, transpose, slice, pad, full.
 
 Axes must be nonnegative unless a docstring says otherwise, and every size is a Python integer. This
-module may import the engine, primitives, `_operands` and the conversions.
+module may import the engine, primitives, `api.devices`, `_operands` and the conversions.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Neighboring windows are `window_strides` apart in the dilated and padded operand. Gaps and padding
 do not contribute to the results. Common computations have specialized operations; any other
 computation is applied to the elements of each window one after the other, in row-major order. This
-module may import the engine, primitives, `_operands`, `_computations` and this package's shapes.
+module may import the engine, primitives and other modules of `lax`.
 """
 
 from __future__ import annotations

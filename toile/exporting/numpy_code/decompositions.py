@@ -1,6 +1,6 @@
 """Matrix decompositions that exported NumPy files contain.
 
-May import NumPy only.
+This module may import only NumPy.
 """
 
 import numpy as np

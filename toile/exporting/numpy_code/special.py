@@ -1,7 +1,7 @@
 """Special functions that exported NumPy files contain, computed in float64.
 
-They hold 12 digits or more where the result is not close to a zero of the function. May import
-NumPy and the standard library only.
+They hold 12 digits or more where the result is not close to a zero of the function. This module may
+import only NumPy and the standard library.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Arrays on a GPU: like `DeviceArray`, with a CuPy buffer instead of a NumPy one.
 
 CuPy, PyTorch and JAX read the same memory through `__cuda_array_interface__` and DLPack. This
-module may import platforms.base, platforms.gpu.devices and the engine.
+module may import platforms.base, platforms.gpu and the engine.
 """
 
 from __future__ import annotations
