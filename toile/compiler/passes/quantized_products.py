@@ -190,7 +190,7 @@ def _form(op: DotGeneral, matrix: _Matrix, x: Aval, x_labels: str, out: Aval) ->
 
 
 def _few(sizes: dict[str, int], labels: str) -> bool:
-    """Whether a large matrix with these labels is multiplied with few rows."""
+    """Whether a large matrix with these labels is multiplied by few rows."""
     rows = prod(n for c, n in sizes.items() if c not in labels)
     return 0 < rows <= FEW and prod(sizes[c] for c in labels) >= LEAST
 
