@@ -37,17 +37,19 @@ SCALES = ("float16", "bfloat16", "float32", "float64")
 class Dequantize(Operation):
     """(values - zeros) * scales, where groups of elements along an axis share scales and zeros.
 
-    The operands are values, scales and, if there are any, zeros. Along the axis, there is a scale
-    for each `group` elements; the last group may be shorter. If `bits` is 4, a uint8 contains two
-    values: element 2i is in the low bits and element 2i + 1 in the high bits. Without zeros, 4-bit
-    values are 8 too large. The result is computed in float32 (float64 for scales of that dtype).
-    Scales are constants in derivatives."""
+    The operands are values, scales, zeros (if there are any), and, if `calibrated`, a scale for
+    the inputs of products, which `quantization.quantize_inputs` reads. Along the axis, there is a
+    scale for each `group` elements; the last group may be shorter. If `bits` is 4, a uint8 contains
+    two values: element 2i is in the low bits and element 2i + 1 in the high bits. Without zeros,
+    4-bit values are 8 too large. The result is computed in float32 (float64 for scales of that
+    dtype). Scales are constants in derivatives."""
 
     bits: int
     group: int
     length: int  # of the result along the axis
     axis: int  # negative: counted from the end
     dtype: Any
+    calibrated: bool = False
 
     handles_zeros = True
     is_free = True  # reading the integers in each step of a loop is cheaper than reading floats
@@ -66,12 +68,17 @@ class Dequantize(Operation):
         """What is subtracted from values if there are no zeros."""
         return NIBBLE_ZERO if self.bits == 4 else 0
 
-    def infer(self, values: Aval, scales: Aval, *zeros: Aval) -> Aval:
-        rest = len(zeros) <= 1 and all(z.shape == scales.shape for z in zeros)
+    def zeros_in(self, rest: Sequence[Any]) -> Sequence[Any]:
+        """The zeros among the operands after the scales: one array or none."""
+        return rest[: len(rest) - self.calibrated]
+
+    def infer(self, values: Aval, scales: Aval, *rest: Aval) -> Aval:
+        zeros = self.zeros_in(rest)
+        few = len(zeros) <= 1 and all(z.shape == scales.shape for z in zeros)
         names = [np.dtype(a.dtype).name for a in (values, scales, *zeros)]
         kinds = names[0] in (STORED if self.bits == 8 else ("uint8",))
         kinds = kinds and all(name in SCALES for name in names[1:])
-        ok = rest and kinds and -values.ndim <= self.axis < 0 and values.ndim == scales.ndim
+        ok = few and kinds and -values.ndim <= self.axis < 0 and values.ndim == scales.ndim
         if not ok or values.shape != self._sized(values.shape, self.stored) or (
                 scales.shape != self._sized(values.shape, self.groups)):
             raise shape_error(
@@ -86,7 +93,8 @@ class Dequantize(Operation):
         sizes[self.axis] = n
         return tuple(sizes)
 
-    def eager(self, xp: Any, values: Any, scales: Any, *zeros: Any) -> Any:
+    def eager(self, xp: Any, values: Any, scales: Any, *rest: Any) -> Any:
+        zeros = self.zeros_in(rest)
         axis = values.ndim + self.axis
         if self.bits == 4:
             pairs = xp.stack([values & 15, values >> 4], axis + 1)
@@ -102,8 +110,9 @@ class Dequantize(Operation):
         numbers = numbers * xp.take(scales.astype(work), which, axis)
         return numbers.astype(self.dtype)
 
-    def decoded(self, values: Any, scales: Any, *zeros: Any) -> Any:
+    def decoded(self, values: Any, scales: Any, *rest: Any) -> Any:
         """The result as a composition of other operations, for loop nests."""
+        zeros = self.zeros_in(rest)
         work = _work_type(scales.dtype)
         axis = values.ndim + self.axis
         if self.bits == 4:

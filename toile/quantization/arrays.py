@@ -35,8 +35,8 @@ class QuantizedArray:
         scales: array with the axes of `values`. Along `axis`, it has one element for each group.
         zeros: array with the shape of `scales`, or None. If it is None, 4-bit numbers are stored
             with 8 added to them.
-        input_scale: scale for the inputs of products with this array, or None; see
-            `int8_activations`.
+        input_scale: scale for the inputs of products with this array, of one element and with the
+            axes of `values`; or None. See `quantize_inputs`.
         bits: number of bits of an element, 8 or 4.
         group: number of neighbors along `axis` that share a scale. The last group may be shorter.
         length: length of the array along `axis`.
@@ -101,8 +101,9 @@ class QuantizedArray:
         Returns:
             An array of dtype `dtype`.
         """
-        op = Dequantize(self.bits, self.group, self.length, self.axis, np.dtype(self.dtype))
-        parts = (self.values, self.scales, self.zeros)
+        op = Dequantize(self.bits, self.group, self.length, self.axis, np.dtype(self.dtype),
+                        self.input_scale is not None)
+        parts = (self.values, self.scales, self.zeros, self.input_scale)
         return op(*(jnp.asarray(x) for x in parts if x is not None))
 
     __jax_array__ = dequantize

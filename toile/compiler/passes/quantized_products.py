@@ -83,7 +83,8 @@ class _Form:
     sizes: tuple[tuple[str, int], ...]
     out: Any  # dtype
 
-    def __call__(self, product: DotGeneral, x: Any, values: Any, scales: Any, *zeros: Any) -> Any:
+    def __call__(self, product: DotGeneral, x: Any, values: Any, scales: Any, *rest: Any) -> Any:
+        zeros = self.op.zeros_in(rest)
         size = dict(self.sizes)
         rows = "".join(c for c in self.x_labels if c not in self.summed)
         m, k, n = (prod(size[c] for c in some) for some in (rows, self.summed, self.free))
@@ -139,8 +140,9 @@ def _lookup_rule(new: Rewriter, e: Equation) -> Replacement:
         return None
     # Rows that do not exist are filled: scales with NaN, which makes all of their numbers NaN.
     parts = [new.add(replace(op, slice_sizes=(1, *a.aval.shape[1:])), [a, e.ins[1]], e)
-             for a in matrix.made.ins]
-    return [new.add(replace(stored, dtype=np.dtype(e.outs[0].aval.dtype)), parts, e)]
+             for a in (*matrix.made.ins[:2], *stored.zeros_in(matrix.made.ins[2:]))]
+    numbers = replace(stored, dtype=np.dtype(e.outs[0].aval.dtype), calibrated=False)
+    return [new.add(numbers, parts, e)]
 
 
 def _product_rule(new: Rewriter, e: Equation) -> Replacement:
@@ -163,10 +165,16 @@ def _matrix(new: Rewriter, a: Atom, labels: str) -> _Matrix | None:
         if op.moves_axes and op.is_always_view:
             back = dict(zip(op.perm, labels, strict=True))
             labels = "".join(back[i] for i in range(len(labels)))
-        elif not op.only_rounds:
+        elif not (op.only_rounds and _converts(made)):
             return None
         made = new.producer(made.ins[0])
     return None if made is None else _Matrix(made, labels)
+
+
+def _converts(e: Equation) -> bool:
+    """Whether an equation converts an array to another dtype of floats."""
+    before, after = (np.dtype(a.aval.dtype) for a in (e.ins[0], e.outs[0]))
+    return before != after and after.name in _FLOATS
 
 
 def _form(op: DotGeneral, matrix: _Matrix, x: Aval, x_labels: str, out: Aval) -> _Form | None:
