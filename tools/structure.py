@@ -53,9 +53,9 @@ SHARED_NAMES = {
     "JAX, Flax or Optax have a module of this name": """
         activation ad_util api_util base checkify compilation_cache compiler core distributed dtypes
         dynamic_scale errors experimental initializers linear linear_util metrics monitoring nn
-        normalization optimizers partial_eval pooling primitives scope serialization sparse spmd
-        stages stochastic traceback_util transforms tree tree_util util version xla_bridge
-        xla_extension""",
+        normalization optimizers partial_eval pooling primitives recurrent scope serialization
+        sparse spmd stages stochastic traceback_util transforms tree tree_util util version
+        xla_bridge xla_extension""",
     "a common word for different things, each clear from its package": """
         adaptive autodiff compilation devices exchange files fingerprints gamma images kernels
         keys masks memory modules programs records rules staging states storage tables variables""",
@@ -82,6 +82,7 @@ LATE_IMPORTS = {
     "api/stepping.py": "pdb is loaded when it is used",
     "command/explanations.py": "it imports the file that the user names",
     "compat/__init__.py": "names of other modules are loaded when they are first used",
+    "compat/removed/__init__.py": "names of earlier years are loaded when they are first used",
     "compat/faces/absl/flags.py": "absl is optional",
     "compat/faces/flax/__init__.py": "the installed flax.nnx is loaded when it is used",
     "compat/faces/importlib/__init__.py": "it replaces import_module",

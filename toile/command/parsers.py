@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from datetime import date
 from typing import Any, NoReturn
 
 from toile.command import example_catalog
@@ -17,6 +18,7 @@ from toile.version import __version__
 
 SHELLS = ("bash", "zsh", "fish")
 FORMATS = ("msgpack", "checkpoint", "safetensors", "npz", "torch")
+OLDEST_YEAR = 2019
 READ_ONLY = ("torch",)
 
 
@@ -78,7 +80,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _before_program(argv: Sequence[str]) -> tuple[Sequence[str], list[str]]:
     """Split the command line of `toile run` behind the program: the rest is for the program."""
-    words = [i for i, token in enumerate(argv) if not token.startswith("-")]
+    words = [i for i, token in enumerate(argv)
+             if not token.startswith("-") and argv[max(i - 1, 0)] != "--since"]
     if not words or argv[words[0]] != "run":
         return argv, []
     end = words[1] + 1 if len(words) > 1 else len(argv)
@@ -158,12 +161,22 @@ def _run(commands: Any) -> Parser:
         commands, "run", "run", "use toile to run a program that was written for JAX and Flax",
         "In the program and in all packages that it imports, `import jax` and `import flax`\n"
         "import toile, whether or not jax and flax are installed. The program is not changed.",
-        "toile run train.py --learning_rate=0.1\ntoile run -m my_package.train")
+        "toile run train.py --learning_rate=0.1\ntoile run -m my_package.train\n"
+        "toile run --since 2020 old_train.py")
+    parser.add_argument("--since", metavar="YEAR", type=_year,
+                        help="offer the names that JAX and Flax had in this year and have removed")
     parser.add_argument("script", metavar="SCRIPT", nargs="?",
                         help="a Python file; all arguments after it are passed to the program")
     parser.add_argument("-m", dest="module", metavar="MODULE",
                         help="a module to run instead of a file, as with python -m")
     return parser
+
+
+def _year(text: str) -> int:
+    if not text.isdigit() or not OLDEST_YEAR <= int(text) <= date.today().year:
+        raise argparse.ArgumentTypeError(
+            f"needed a year from {OLDEST_YEAR} to {date.today().year}, got {text!r}")
+    return int(text)
 
 
 def _doctor(commands: Any) -> Parser:

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     """Run a file or a module as the main program.
 
     Args:
-        args: `script` or `module`, and the program's own `program_arguments`.
+        args: `script` or `module`, `since`, and the program's own `program_arguments`.
 
     Returns:
         The exit status: 0, or 1 if the program raised an error, whose traceback is printed. A
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if args.module is None and not os.path.isfile(args.script):
         raise UsageError(f"needed a Python file, got {args.script!r}, which does not exist "
                          "(toile run -m MODULE runs a module)")
-    install()
+    install(since=args.since)
     if args.module is not None:
         return _guarded(lambda: _run_module(args.module, args.program_arguments))
     return _guarded(lambda: _run_file(args.script, args.program_arguments))

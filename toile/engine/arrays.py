@@ -277,6 +277,7 @@ class DeviceArray(ConcreteArray):
         if view.dtype.isbuiltin != 1 or not view.flags.c_contiguous:
             raise AttributeError("__array_interface__")
         interface = view.__array_interface__
+        interface["strides"] = view.strides  # readers that find None ask for a buffer
         if view.size:
             interface["data"] = view  # the reader holds the view
         return interface

@@ -21,21 +21,28 @@ from typing import Any
 from toile.engine.source import here
 from toile.interop.lookup import FACES, resolve
 
+COMPAT = "toile.compat."
 ROOTS = ("jax", "jaxlib", "flax")
 
 
-def install() -> None:
+def install(since: int | None = None) -> None:
     """Make toile take the place of jax and flax in the whole process.
 
     From then on, `import jax` and `import flax` import toile's modules, in your program and in all
     packages that it imports, whether or not jax and flax are installed. Call `install` before
     anything imports jax or flax; `toile run` does this for a program that you do not want to
-    change. A second call does nothing.
+    change. A second call does nothing, except that it may offer more old names.
 
     Unlike `load`, `install` creates no copies of packages: `import optax` imports the installed
     Optax, which then runs on toile.
 
+    Args:
+        since: the year in which the program was written, such as 2020. The names that JAX and Flax
+            had in that year, and have removed since, are then available: `jax.ops.index_update`,
+            `jax.experimental.stax`, `flax.nn` and others. None means that they are not available.
+
     Raises:
+        ValueError: `since` is not a year in which JAX existed.
         RuntimeError: the real jax or flax has been imported already.
 
     >>> toile.interop.install()  # doctest: +SKIP
@@ -43,8 +50,13 @@ def install() -> None:
     >>> type(jax.numpy.ones(3)) is type(toile.numpy.ones(3))  # doctest: +SKIP
     True
     """
-    if installed():
-        return
+    if not installed():
+        _take_place()
+    if since is not None:
+        import_module("toile.compat.removed").offer(since)
+
+
+def _take_place() -> None:
     loaded = [name for name in ROOTS if name in sys.modules]
     if loaded:
         file = getattr(sys.modules[loaded[0]], "__file__", None) or "an unknown file"
@@ -119,7 +131,7 @@ class _Replacement(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = self.module
-        if self.module.__name__.startswith(FACES) and not hasattr(self.module, "__path__"):
+        if self.module.__name__.startswith(COMPAT) and not hasattr(self.module, "__path__"):
             self.module.__path__ = []  # it may be a package in JAX
         if module.__name__ == "jax":
             for name in _LOADED:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from toile import lax, struct
 from toile import numpy as jnp
@@ -33,7 +32,7 @@ def advance_cache(
 ) -> CacheEntry | None:
     """The cache with the key and value of one more position; None if there is no cache yet."""
     if not scope.has_variable("cache", "entry"):
-        scope.put_variable("cache", "entry", _cache_maker(key.ndim, key.shape[-2:]))
+        scope.put_variable("cache", "entry", CacheMaker(key.ndim, key.shape[-2:]))
         return None
     entry = scope.get_variable("cache", "entry")
     if not isinstance(entry, CacheEntry):
@@ -65,20 +64,21 @@ def advance_cache(
     return entry
 
 
-def _cache_maker(ndim: int, tail: tuple[int, ...]) -> Callable[..., CacheEntry]:
+class CacheMaker(NamedTuple):
     """A function that makes an empty cache when the number of positions is known."""
 
-    def init_fn(shape: tuple[int, ...], dtype: Any = jnp.float32) -> CacheEntry:
-        full = (*shape, *tail)
-        if len(full) != ndim:
+    ndim: int  # number of axes of the keys and values
+    tail: tuple[int, ...]  # sizes of the axes after the positions
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any = jnp.float32) -> CacheEntry:
+        full = (*shape, *self.tail)
+        if len(full) != self.ndim:
             raise ValueError(
                 "Shape should be a tuple with the shape of the batch and attention dims, of length "
-                f"{ndim - len(tail)}, got {shape}{here()}"
+                f"{self.ndim - len(self.tail)}, got {shape}{here()}"
             )
         zeros = functools.partial(jnp.zeros, full, dtype)
         return CacheEntry(key=zeros(), value=zeros(), i=jnp.zeros((), jnp.uint32))
-
-    return init_fn
 
 
 def decoded_mask(entry: CacheEntry, axes: tuple[int, ...]) -> Any:
