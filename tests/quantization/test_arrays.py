@@ -207,7 +207,7 @@ def test_the_dtype_of_the_weights_is_kept():
     (lambda: quantize_array(W, dtype="float8_e5m2", bits=4), "got dtype=float8_e5m2, bits=4"),
     (lambda: quantize({"w": W}, "**/kernel"), "needed globs that match some parameter"),
     (lambda: quantize({"w": Q}, "w"), "needed arrays, got quantized arrays: w"),
-    (lambda: quantize({"w": W}, "w", method="best"), "needed method='round'"),
+    (lambda: quantize({"w": W}, "w", method="best"), "needed method='round', 'gptq' or 'awq'"),
 ])
 def test_errors(call, said):
     with pytest.raises(ValueError) as error:

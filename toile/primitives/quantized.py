@@ -37,8 +37,9 @@ SCALES = ("float16", "bfloat16", "float32", "float64")
 class Dequantize(Operation):
     """(values - zeros) * scales, where groups of elements along an axis share scales and zeros.
 
-    The operands are values, scales, zeros (if there are any), and, if `calibrated`, a scale for
-    the inputs of products, which `quantization.quantize_inputs` reads. Along the axis, there is a
+    The operands are values, scales, zeros (if there are any), if `weighted` factors by which the
+    result is multiplied in the end, which broadcast to it, and, if `calibrated`, a scale for the
+    inputs of products, which `quantization.quantize_inputs` reads. Along the axis, there is a
     scale for each `group` elements; the last group may be shorter. If `bits` is 4, a uint8 contains
     two values: element 2i is in the low bits and element 2i + 1 in the high bits. Without zeros,
     4-bit values are 8 too large. The result is computed in float32 (float64 for scales of that
@@ -50,6 +51,7 @@ class Dequantize(Operation):
     axis: int  # negative: counted from the end
     dtype: Any
     calibrated: bool = False
+    weighted: bool = False
 
     handles_zeros = True
     is_free = True  # reading the integers in each step of a loop is cheaper than reading floats
@@ -70,7 +72,11 @@ class Dequantize(Operation):
 
     def zeros_in(self, rest: Sequence[Any]) -> Sequence[Any]:
         """The zeros among the operands after the scales: one array or none."""
-        return rest[: len(rest) - self.calibrated]
+        return rest[: len(rest) - self.calibrated - self.weighted]
+
+    def factors_in(self, rest: Sequence[Any]) -> Any:
+        """The factors among the operands after the scales, or None."""
+        return rest[len(rest) - self.calibrated - 1] if self.weighted else None
 
     def infer(self, values: Aval, scales: Aval, *rest: Aval) -> Aval:
         zeros = self.zeros_in(rest)
@@ -108,6 +114,8 @@ class Dequantize(Operation):
         elif self.offset:
             numbers = numbers - work.type(self.offset)
         numbers = numbers * xp.take(scales.astype(work), which, axis)
+        if self.weighted:
+            numbers = numbers * self.factors_in(rest).astype(work)
         return numbers.astype(self.dtype)
 
     def decoded(self, values: Any, scales: Any, *rest: Any) -> Any:
@@ -140,6 +148,10 @@ class Dequantize(Operation):
         numbers = reshape(mul(numbers, spread(scales)), shape)
         if extra:
             numbers = slice_axis(numbers, 0, self.length, axis)
+        if self.weighted:
+            factors = convert(self.factors_in(rest), work)
+            numbers = mul(numbers, broadcast_in_dim(factors, numbers.shape, tuple(
+                range(numbers.ndim))))
         return convert(numbers, np.dtype(self.dtype))
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:

@@ -8,3 +8,7 @@ from toile.quantization.parameters import (
     quantize as quantize,
     size_of as size_of,
 )
+from toile.quantization.input_statistics import (
+    InputStatistics as InputStatistics,
+    calibrate as calibrate,
+)

@@ -21,13 +21,13 @@ __all__ = ["QuantizedArray"]
 class QuantizedArray:
     """An array of small integers or float8 numbers, with scales for groups of elements.
 
-    The array stands for the numbers `(values - zeros) * scales`. It can be used in place of an
-    array: functions of toile, modules and operators read these numbers. Compiled products of few
-    rows read the stored values directly. Derivatives treat the array as a constant.
+    The array stands for the numbers `(values - zeros) * scales * factors`. It can be used in place
+    of an array: functions of toile, modules and operators read these numbers. Compiled products of
+    few rows read the stored values directly. Derivatives treat the array as a constant.
 
-    The array is a tree whose leaves are `values`, `scales` and, if they are not None, `zeros` and
-    `input_scale`. Transformations, checkpoints and `device_put` therefore apply to it, also if they
-    add or remove leading axes.
+    The array is a tree whose leaves are `values`, `scales` and, if they are not None, `zeros`,
+    `input_scale` and `factors`. Transformations, checkpoints and `device_put` therefore apply to
+    it, also if they add or remove leading axes.
 
     Args:
         values: the stored numbers. If `bits` is 4, an element of uint8 contains two numbers that
@@ -37,6 +37,8 @@ class QuantizedArray:
             with 8 added to them.
         input_scale: scale for the inputs of products with this array, of one element and with the
             axes of `values`; or None. See `quantize_inputs`.
+        factors: numbers by which the result is multiplied, for example one for each input of a
+            product; or None. They have the axes of the array, of its sizes or of size 1.
         bits: number of bits of an element, 8 or 4.
         group: number of neighbors along `axis` that share a scale. The last group may be shorter.
         length: length of the array along `axis`.
@@ -58,6 +60,7 @@ class QuantizedArray:
     scales: Array
     zeros: Array | None = None
     input_scale: Array | None = None
+    factors: Array | None = None
     bits: int = struct.field(pytree_node=False, default=8)
     group: int = struct.field(pytree_node=False, default=1)
     length: int = struct.field(pytree_node=False, default=1)
@@ -87,7 +90,7 @@ class QuantizedArray:
     @property
     def nbytes(self) -> int:
         """The bytes of the stored values, scales and zeros."""
-        parts = (self.values, self.scales, self.zeros, self.input_scale)
+        parts = (self.values, self.scales, self.zeros, self.input_scale, self.factors)
         return sum(x.size * x.dtype.itemsize for x in parts if x is not None)
 
     @property
@@ -102,8 +105,8 @@ class QuantizedArray:
             An array of dtype `dtype`.
         """
         op = Dequantize(self.bits, self.group, self.length, self.axis, np.dtype(self.dtype),
-                        self.input_scale is not None)
-        parts = (self.values, self.scales, self.zeros, self.input_scale)
+                        self.input_scale is not None, self.factors is not None)
+        parts = (self.values, self.scales, self.zeros, self.factors, self.input_scale)
         return op(*(jnp.asarray(x) for x in parts if x is not None))
 
     __jax_array__ = dequantize

@@ -16,7 +16,6 @@ import numpy as np
 
 from toile import numpy as jnp
 from toile.api import custom_jvp
-from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
 from toile.engine.program import Program, derive, evaluate
@@ -24,6 +23,7 @@ from toile.engine.trace import Trace, Tracer, opened, state
 from toile.engine.trees import flatten, unflatten
 from toile.primitives.contractions import LETTERS, DotGeneral
 from toile.primitives.families import transpose
+from toile.quantization.rounding import most_stored
 
 __all__ = ["quantize_inputs"]
 
@@ -47,7 +47,8 @@ class _Stored(NamedTuple):
     @property
     def has_stored_products(self) -> bool:
         """Whether its products have inputs of 8 bits: no other form has a type of products."""
-        return self.op.bits == 8 and len(self.parts) == 2 + self.op.calibrated
+        return self.op.bits == 8 and not self.op.weighted and (
+            len(self.parts) == 2 + self.op.calibrated)
 
 
 class _StoredTracer(Tracer):
@@ -207,7 +208,7 @@ def _stored_product(
         x, values, scales, x_labels, w_labels = _split(x, values, scales, x_labels, w_labels, op)
     axes = tuple(i for i, c in enumerate(x_labels) if c in w_labels and c not in out)
     dtype = values.dtype
-    most = 127.0 if dtype == jnp.int8 else float(dtypes.finfo(dtype).max)
+    most = most_stored(dtype)
     if rest:  # a static scale, found by calibration
         steps = rest[0].reshape((1,) * x.ndim).astype(jnp.float32)
     else:

@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
+
+from toile import numpy as jnp
 from toile import tree as trees
 from toile.engine.annotations import DTypeLike, PyTree
 from toile.engine.source import here
-from toile.optim.paths import mask_tree, path_of
 from toile.quantization.arrays import QuantizedArray
-from toile.quantization.rounding import quantize_array
-from toile.tree_util import tree_flatten_with_path
+from toile.quantization.calibrated import awq, gptq
+from toile.quantization.input_statistics import InputStatistics
+from toile.quantization.rounding import (
+    Form,
+    check_group,
+    checked_array,
+    form_of,
+    most_stored,
+    quantize_array,
+)
+from toile.quantization.selected_parameters import axis_of, is_quantized, selected
 
 __all__ = ["dequantize", "quantize", "size_of"]
-
-
-def is_quantized(x: Any) -> bool:
-    """Whether a node of a tree is a quantized array."""
-    return isinstance(x, QuantizedArray)
-
-
-def selected(params: PyTree, select: str | Sequence[str]) -> tuple[list[Any], list[bool], Any]:
-    """The leaves of a tree with their paths, which of them are selected, and the structure."""
-    mask = trees.leaves(mask_tree(select, trees.map(lambda x: 0, params, is_leaf=is_quantized),
-                                  "quantize"))
-    leaves, structure = tree_flatten_with_path(params, is_leaf=is_quantized)
-    named = [(path_of(keys), leaf) for keys, leaf in leaves]
-    again = [path for (path, leaf), chosen in zip(named, mask, strict=True)
-             if chosen and is_quantized(leaf)]
-    if again:
-        raise ValueError(f"quantize: needed arrays, got quantized arrays: {', '.join(again[:8])} "
-                         f"(call dequantize first, or select other parameters){here()}")
-    return named, mask, structure
-
-
-def axis_of(path: str, shape: Sequence[int]) -> int:
-    """The axis along which a parameter has groups, unless the user chooses one."""
-    if len(shape) < 2 or path.rpartition("/")[2] == "embedding":
-        return -1
-    # Of a kernel with several axes, the longest input axis: groups of neighbors fit into it.
-    return max(range(-2, -len(shape) - 1, -1), key=lambda i: (shape[i], i))
 
 
 def quantize(
     params: PyTree, select: str | Sequence[str] = "**/kernel", *, bits: int = 8,
     group: int | None = None, axis: int | None = None, symmetric: bool = True,
-    dtype: DTypeLike | None = None, method: Literal["round"] = "round",
+    dtype: DTypeLike | None = None, method: Literal["round", "gptq", "awq"] = "round",
+    statistics: Mapping[str, InputStatistics] | None = None, act_order: bool = False,
+    static_inputs: bool = False,
 ) -> PyTree:
     """Replace selected parameters of a tree by quantized arrays.
 
@@ -65,7 +52,12 @@ def quantize(
             `nn.scan` or `nn.vmap` stacks, give the axis.
         symmetric: whether all zero points are 0; see `quantize_array`.
         dtype: float8_e4m3fn or float8_e5m2 to store float8 numbers; None for integers.
-        method: "round" to round each number to the nearest.
+        method: "round" rounds each number to the nearest. "gptq" rounds the inputs of a product
+            one after the other, and changes those that follow so that they cancel the error. "awq"
+            represents the weights of large inputs more accurately.
+        statistics: what `calibrate` returned; "gptq", "awq" and `static_inputs` need it.
+        act_order: whether "gptq" rounds the weights of the largest inputs first.
+        static_inputs: whether to store the largest input as `input_scale`, for `quantize_inputs`.
 
     Returns:
         A tree with a `QuantizedArray` in place of each selected array.
@@ -85,16 +77,52 @@ def quantize(
     >>> bool((jnp.abs(error) < 0.3).all())
     True
     """
-    if method != "round":
-        raise ValueError(f"quantize: needed method='round', got {method=} (see "
-                         f"docs/quantisation.md){here()}")
+    if method not in ("round", "gptq", "awq"):
+        raise ValueError(f"quantize: needed method='round', 'gptq' or 'awq', got {method=} (use "
+                         f"'round' if there are no statistics){here()}")
     named, mask, structure = selected(params, select)
-    found = [
-        quantize_array(x, bits=bits, group=group, symmetric=symmetric, dtype=dtype,
-                       axis=axis_of(path, x.shape) if axis is None else axis) if chosen else x
-        for (path, x), chosen in zip(named, mask, strict=True)
-    ]
-    return trees.unflatten(structure, found)
+    if method != "round" or static_inputs:
+        wanted = [path for (path, _), chosen in zip(named, mask, strict=True) if chosen]
+        _check_statistics(wanted, statistics or {}, method)
+
+    def one(path: str, x: Any) -> QuantizedArray:
+        where = axis_of(path, x.shape) if axis is None else axis
+        seen = None if statistics is None else statistics.get(path)
+        if method == "round" or seen is None:
+            q = quantize_array(x, bits=bits, group=group, symmetric=symmetric, dtype=dtype,
+                               axis=where)
+        else:
+            q = quantize_for(seen, x, method, form_of(bits, symmetric, dtype), group, where,
+                             act_order)
+        if static_inputs and seen is not None:
+            scale = jnp.full((1,) * q.ndim, max(seen.largest, 1e-30) / most_stored(q.values.dtype))
+            q = replace(q, input_scale=scale)
+        return q
+
+    return trees.unflatten(structure, [
+        one(path, x) if chosen else x for (path, x), chosen in zip(named, mask, strict=True)])
+
+
+def quantize_for(
+    seen: InputStatistics, x: Any, method: str, form: Form, group: int | None, axis: int,
+    act_order: bool,
+) -> QuantizedArray:
+    """Round a parameter so that products with inputs like those that were seen change little."""
+    check_group(group)
+    w, axis = checked_array(x, axis)
+    q = gptq(w, form, group, axis, seen, act_order) if method == "gptq" else awq(
+        w, form, group, axis, seen)
+    return replace(q, dtype=np.dtype(jnp.asarray(x).dtype))
+
+
+def _check_statistics(paths: Sequence[str], statistics: Mapping[str, Any], method: str) -> None:
+    """Raise an error unless there are statistics for all selected parameters."""
+    missing = [path for path in paths if path not in statistics]
+    if missing:
+        raise ValueError(
+            f"quantize: method={method!r} and static_inputs needed statistics of the inputs of each"
+            f" selected parameter, got none of {', '.join(missing[:8])} (pass statistics=calibrate("
+            f"apply, params, batches, select)){here()}")
 
 
 def dequantize(params: PyTree) -> PyTree:

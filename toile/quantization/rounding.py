@@ -118,8 +118,8 @@ def assembled(
     axis = where.axis
     return QuantizedArray(
         packed(flat, form, axis), jnp.moveaxis(scales, -1, axis),
-        None if zeros is None else jnp.moveaxis(zeros, -1, axis), None,
-        form.bits, where.group, where.length, axis, np.dtype(dtype))
+        None if zeros is None else jnp.moveaxis(zeros, -1, axis), bits=form.bits,
+        group=where.group, length=where.length, axis=axis, dtype=np.dtype(dtype))
 
 
 def checked_array(w: Any, axis: int) -> tuple[Any, int]:
@@ -176,6 +176,11 @@ def quantize_array(
     scales, zeros = scales_of(where.rows, form)
     numbers = stored_numbers(where.rows, form, scales, zeros)
     return assembled(numbers, scales, zeros, form, where, given)
+
+
+def most_stored(dtype: Any) -> float:
+    """The largest number of int8 (with both signs) or of a float8 type."""
+    return 127.0 if np.dtype(dtype).kind in "iu" else float(dtypes.finfo(dtype).max)
 
 
 def check_group(group: Any) -> None:

@@ -25,7 +25,14 @@ from toile.engine.program import Atom, Equation, Program, without_dead_code
 from toile.engine.records import dataclass
 from toile.primitives.choices import convert
 from toile.primitives.contractions import LETTERS, DotGeneral
-from toile.primitives.families import reduce_sum, reshape, scalar, transpose
+from toile.primitives.families import (
+    broadcast_in_dim,
+    mul,
+    reduce_sum,
+    reshape,
+    scalar,
+    transpose,
+)
 from toile.primitives.quantized import Dequantize
 from toile.primitives.shapes import pad
 
@@ -88,8 +95,7 @@ class _Form:
         size = dict(self.sizes)
         rows = "".join(c for c in self.x_labels if c not in self.summed)
         m, k, n = (prod(size[c] for c in some) for some in (rows, self.summed, self.free))
-        x = transpose(x, tuple(self.x_labels.index(c) for c in rows + self.summed))
-        x = reshape(convert(x, FLOAT32), (m, k))
+        x = self._rows(x, rows, self.op.factors_in(rest), (m, k))
         length = k + k % 2 if self.op.bits == 4 else k
         group = self.op.group if self.op.group < k else length
         groups = -(-length // group)
@@ -110,6 +116,15 @@ class _Form:
         labels = rows + self.free
         found = reshape(convert(found, np.dtype(self.out)), tuple(size[c] for c in labels))
         return transpose(found, tuple(labels.index(c) for c in product.out))
+
+    def _rows(self, x: Any, rows: str, factors: Any, shape: tuple[int, int]) -> Any:
+        """The inputs as a matrix; factors, which differ along summed axes only, multiply them."""
+        x = transpose(x, tuple(self.x_labels.index(c) for c in rows + self.summed))
+        x = reshape(convert(x, FLOAT32), shape)
+        if factors is None:
+            return x
+        factors = reshape(convert(factors, FLOAT32), shape[1:])
+        return mul(x, broadcast_in_dim(factors, shape, (1,)))
 
 
 def multiply_stored(program: Program) -> Program:
@@ -136,7 +151,8 @@ def _lookup_rule(new: Rewriter, e: Equation) -> Replacement:
     if matrix is None or matrix.labels != LETTERS[: len(matrix.labels)]:
         return None
     stored: Any = matrix.made.op
-    if stored.axis == -e.ins[0].aval.ndim:  # a group has elements of several rows
+    # If the axis is the first one, a group has elements of several rows.
+    if stored.weighted or stored.axis == -e.ins[0].aval.ndim:
         return None
     # Rows that do not exist are filled: scales with NaN, which makes all of their numbers NaN.
     parts = [new.add(replace(op, slice_sizes=(1, *a.aval.shape[1:])), [a, e.ins[1]], e)
@@ -191,8 +207,9 @@ def _form(op: DotGeneral, matrix: _Matrix, x: Aval, x_labels: str, out: Aval) ->
         return None
     if labels[len(labels) + stored.axis] != summed[-1] or not _known(x, out, avals):
         return None
-    outer = prod(sizes[c] for c in summed[:-1])
-    if not _aligned(stored, outer):
+    if not _aligned(stored, prod(sizes[c] for c in summed[:-1])):
+        return None
+    if not _factors_fit(stored, avals[2:], [sizes[c] if c in summed else 1 for c in labels]):
         return None
     return _Form(stored, transposed, x_labels, free, summed, tuple(sizes.items()), out.dtype)
 
@@ -208,6 +225,12 @@ def _plain(op: DotGeneral, x_labels: str, summed: str, free: str) -> bool:
     of_x = set(x_labels)
     return bool(summed and free) and set(summed) <= of_x and not set(free) & of_x and (
         of_x - set(summed) <= set(op.out))
+
+
+def _factors_fit(stored: Dequantize, rest: Sequence[Aval], shape: Sequence[int]) -> bool:
+    """Whether factors, if there are any, differ along all summed axes and no others."""
+    factors = stored.factors_in(rest)
+    return factors is None or list(factors.shape) == list(shape)
 
 
 def _known(x: Aval, out: Aval, avals: Sequence[Aval]) -> bool:
