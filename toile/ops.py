@@ -43,8 +43,8 @@ _DOC = """{first}
         bucket_size: number of slices in a bucket. The slices in each bucket are reduced first, and
             then the results of all buckets are combined. This can make sums of floats more
             accurate. None means that no buckets are used.
-        mode: how to handle ids that are out of bounds; see `lax.GatherScatterMode`. None ignores
-            the slices with such ids.
+        mode: how to handle ids that are out of bounds; see `lax.GatherScatterMode`. If None,
+            slices with such ids are ignored.
         out_sharding: sharding of the result; None means that no sharding is applied. It cannot be
             combined with `bucket_size`.
 

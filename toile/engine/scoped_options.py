@@ -34,9 +34,9 @@ def allow_excess_precision(new_val: bool = True) -> None:
 
 @State
 def allow_f16_reductions(new_val: bool = True) -> None:
-    """Accept the JAX option that allows sums of 16-bit floats to be accumulated in 16 bits.
+    """A JAX option that is accepted and has no effect: 16-bit accumulation of sums.
 
-    The option exists for compatibility with JAX and has no effect in toile.
+    The option exists for compatibility with JAX. It concerns sums of 16-bit floats.
 
     Args:
         new_val: value of the option, which is ignored; True by default.
@@ -48,9 +48,10 @@ def allow_f16_reductions(new_val: bool = True) -> None:
 
 @State
 def array_garbage_collection_guard(new_val: Literal["allow", "log", "fatal"] | None) -> None:
-    """Accept JAX's option for arrays that only the garbage collector can free.
+    """A JAX option that is accepted and has no effect: a guard against reference cycles.
 
-    The option exists for compatibility with JAX and has no effect in toile.
+    The option exists for compatibility with JAX. It concerns arrays that only the garbage collector
+    can free.
 
     Args:
         new_val: how JAX treats such an array: "allow", "log" or "fatal"; None by default.
@@ -62,9 +63,9 @@ def array_garbage_collection_guard(new_val: Literal["allow", "log", "fatal"] | N
 
 @State
 def auto_pcast(new_val: bool = True) -> None:
-    """Accept JAX's option for automatic casts between replicated and varying values.
+    """A JAX option that is accepted and has no effect: automatic casts of replicated values.
 
-    The option exists for compatibility with JAX and has no effect in toile.
+    The option exists for compatibility with JAX.
 
     Args:
         new_val: value of the option, which is ignored; True by default.
@@ -214,9 +215,9 @@ def default_prng_impl(new_val: str) -> None:
 
 @State
 def enable_checks(new_val: bool = True) -> None:
-    """Accept JAX's option for internal consistency checks.
+    """A JAX option that is accepted and has no effect: internal consistency checks.
 
-    The option exists for compatibility with JAX and has no effect in toile.
+    The option exists for compatibility with JAX.
 
     Args:
         new_val: value of the option, which is ignored; initially False.
@@ -261,10 +262,9 @@ def enable_x64(new_val: bool = True) -> None:
 
 @State
 def error_checking_behavior_divide(new_val: Literal["ignore", "raise"]) -> None:
-    """Accept JAX's option for errors about divisions by zero.
+    """A JAX option that is accepted and has no effect: errors about divisions by zero.
 
-    The option exists for compatibility with JAX and has no effect in toile.
-    `toile.experimental.checkify` finds such errors.
+    The option exists for compatibility with JAX. `toile.experimental.checkify` finds such errors.
 
     Args:
         new_val: value of the option: "ignore" (the default) or "raise".
@@ -276,10 +276,9 @@ def error_checking_behavior_divide(new_val: Literal["ignore", "raise"]) -> None:
 
 @State
 def error_checking_behavior_nan(new_val: Literal["ignore", "raise"]) -> None:
-    """Accept JAX's option for errors about NaNs.
+    """A JAX option that is accepted and has no effect: errors about NaNs.
 
-    The option exists for compatibility with JAX and has no effect in toile.
-    `toile.experimental.checkify` finds such errors.
+    The option exists for compatibility with JAX. `toile.experimental.checkify` finds such errors.
 
     Args:
         new_val: value of the option: "ignore" (the default) or "raise".
@@ -291,10 +290,9 @@ def error_checking_behavior_nan(new_val: Literal["ignore", "raise"]) -> None:
 
 @State
 def error_checking_behavior_oob(new_val: Literal["ignore", "raise"]) -> None:
-    """Accept JAX's option for errors about indices that are out of bounds.
+    """A JAX option that is accepted and has no effect: errors about indices that are out of bounds.
 
-    The option exists for compatibility with JAX and has no effect in toile.
-    `toile.experimental.checkify` finds such errors.
+    The option exists for compatibility with JAX. `toile.experimental.checkify` finds such errors.
 
     Args:
         new_val: value of the option: "ignore" (the default) or "raise".
@@ -444,9 +442,9 @@ def numpy_rank_promotion(new_val: Literal["allow", "warn", "raise"]) -> None:
 
 @State
 def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> None:
-    """Accept JAX's option for mesh axes of size 1 in the types of arrays.
+    """A JAX option that is accepted and has no effect: removal of mesh axes from types.
 
-    The option exists for compatibility with JAX and has no effect in toile.
+    The option exists for compatibility with JAX. It concerns mesh axes of size 1.
 
     Args:
         new_val: value of the option, which is ignored; initially False.
@@ -458,9 +456,9 @@ def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> None:
 
 @State
 def softmax_custom_jvp(new_val: bool = True) -> None:
-    """Accept JAX's option for the derivative rule of softmax.
+    """A JAX option that is accepted and has no effect: a custom derivative rule for softmax.
 
-    The option exists for compatibility with JAX and has no effect in toile.
+    The option exists for compatibility with JAX.
 
     Args:
         new_val: value of the option, which is ignored; initially False.
@@ -472,9 +470,9 @@ def softmax_custom_jvp(new_val: bool = True) -> None:
 
 @State
 def thread_guard(new_val: bool = True) -> None:
-    """Accept JAX's option for arrays that several threads use.
+    """A JAX option that is accepted and has no effect: a guard against arrays shared by threads.
 
-    The option exists for compatibility with JAX and has no effect in toile.
+    The option exists for compatibility with JAX.
 
     Args:
         new_val: value of the option, which is ignored; initially False.
@@ -501,10 +499,10 @@ def threefry_partitionable(new_val: bool = True) -> None:
 
 @State
 def transfer_guard(new_val: str | None) -> None:
-    """Accept JAX's option for copies of arrays between the host and devices.
+    """A JAX option that is accepted and has no effect: a guard against copies to other devices.
 
-    The option exists for compatibility with JAX and has no effect in toile. Setting it also sets
-    the three options for the individual directions.
+    The option exists for compatibility with JAX. It applies to copies between the host and devices
+    in all directions: setting it also sets the three options for the individual directions.
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
@@ -517,9 +515,9 @@ def transfer_guard(new_val: str | None) -> None:
 
 @State
 def transfer_guard_device_to_device(new_val: str | None) -> None:
-    """Accept JAX's option for copies of arrays from one device to another.
+    """A JAX option that is accepted and has no effect: a guard against copies between devices.
 
-    The option exists for compatibility with JAX and has no effect in toile.
+    The option exists for compatibility with JAX.
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
@@ -532,9 +530,9 @@ def transfer_guard_device_to_device(new_val: str | None) -> None:
 
 @State
 def transfer_guard_device_to_host(new_val: str | None) -> None:
-    """Accept JAX's option for copies of arrays from a device to the host.
+    """A JAX option that is accepted and has no effect: a guard against copies to the host.
 
-    The option exists for compatibility with JAX and has no effect in toile.
+    The option exists for compatibility with JAX.
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or
@@ -547,9 +545,9 @@ def transfer_guard_device_to_host(new_val: str | None) -> None:
 
 @State
 def transfer_guard_host_to_device(new_val: str | None) -> None:
-    """Accept JAX's option for copies of arrays from the host to a device.
+    """A JAX option that is accepted and has no effect: a guard against copies from the host.
 
-    The option exists for compatibility with JAX and has no effect in toile.
+    The option exists for compatibility with JAX.
 
     Args:
         new_val: how JAX treats a copy: "allow", "log", "disallow", "log_explicit" or

@@ -68,7 +68,7 @@ def _about_call(
     text: str, module: Any, method: Callable[..., Any], args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> str:  # fmt: skip
-    """Advice about a call of a method with wrong arguments."""
+    """Advice about a call to a method with wrong arguments."""
     if method.__name__ == "setup":
         return "setup takes no arguments: declare them as fields of the class, as in `width: int`"
     given = [*map(describe, args), *(f"{name}={describe(x)}" for name, x in kwargs.items())]
@@ -80,7 +80,7 @@ def _about_call(
 
 
 def _about_constructor(called: str, text: str) -> str:
-    """Advice about a call of the constructor of a module with wrong arguments."""
+    """Advice about a call to the constructor of a module with wrong arguments."""
     owner = called.removesuffix(".__init__")
     for cls in _classes(owner.rpartition(".")[2]):
         if owner != called and cls.__qualname__ == owner:

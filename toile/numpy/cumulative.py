@@ -58,7 +58,7 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
         An array with the shape of `a`, or of rank 1 if `axis` is None.
 
     Differences:
-        NumPy sums integers of fewer than 64 bits in 64 bits, whereas toile keeps their dtype.
+        NumPy accumulates integers of fewer than 64 bits in 64 bits; toile keeps their dtype.
     """
     return _cumulative("cumsum", lax.cumsum, a, axis, dtype, out)
 
@@ -80,7 +80,7 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
         An array with the shape of `a`, or of rank 1 if `axis` is None.
 
     Differences:
-        NumPy multiplies integers of fewer than 64 bits in 64 bits, whereas toile keeps their dtype.
+        NumPy multiplies integers of fewer than 64 bits in 64 bits; toile keeps their dtype.
     """
     return _cumulative("cumprod", lax.cumprod, a, axis, dtype, out)
 
@@ -188,7 +188,7 @@ def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLik
         ValueError: `x` has rank 0, or it has rank 2 or more and `axis` is None.
 
     Differences:
-        NumPy multiplies integers of fewer than 64 bits in 64 bits, whereas toile keeps their dtype.
+        NumPy multiplies integers of fewer than 64 bits in 64 bits; toile keeps their dtype.
     """
     return _from_initial("cumulative_prod", "product", lax.cumprod, x, axis, dtype, include_initial,
                          1, False)

@@ -67,7 +67,7 @@ def blackman(M: int) -> Array:
 
 
 def hamming(M: int) -> Array:
-    """Compute the Hamming window, a cosine that falls to 0.08 at both ends.
+    """Compute the Hamming window, a raised cosine that falls to 0.08 at both ends.
 
     Point n is `0.54 - 0.46 * cos(2 * pi * n / (M - 1))`.
 
@@ -82,7 +82,7 @@ def hamming(M: int) -> Array:
 
 
 def hanning(M: int) -> Array:
-    """Compute the Hann window, a cosine that falls to 0 at both ends.
+    """Compute the Hann window, a raised cosine that falls to 0 at both ends.
 
     Point n is `0.5 - 0.5 * cos(2 * pi * n / (M - 1))`.
 

@@ -491,8 +491,8 @@ def scale_by_radam(
     """Average updates and, once enough steps have been taken, divide the average as Adam does.
 
     Let `m` and `v` be the averages of updates and of squared updates that `scale_by_adam` computes.
-    `v` averages over an effective number of steps that grows during training. While this number is
-    less than `threshold`, the result is `m`. After that, the result is
+    `v` is an average over an effective number of steps that grows during training. While this
+    number is less than `threshold`, the result is `m`. After that, the result is
     `r * m / (sqrt(v + eps_root) + eps)`, where `r` approaches 1. `radam` adds a learning rate to
     this transformation.
 

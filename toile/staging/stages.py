@@ -380,7 +380,7 @@ class Lowered(_FromTrace):
             debug_info: accepted for compatibility with JAX, and ignored.
 
         Returns:
-            The operations, in the form in which `toile.make_jaxpr` shows them.
+            The operations, formatted as by `toile.make_jaxpr`.
 
         Differences:
             JAX returns StableHLO.
@@ -487,7 +487,7 @@ class Compiled(_FromTrace):
         """Return the text of the Program.
 
         Returns:
-            The operations, in the form in which `toile.make_jaxpr` shows them.
+            The operations, formatted as by `toile.make_jaxpr`.
 
         Differences:
             JAX returns optimized HLO.

@@ -1,4 +1,4 @@
-"""Eigenvalues and eigenvectors of general matrices, by a call of LAPACK for each matrix."""
+"""Eigenvalues and eigenvectors of general matrices, by a call to LAPACK for each matrix."""
 
 from __future__ import annotations
 

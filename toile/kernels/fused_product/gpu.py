@@ -152,7 +152,7 @@ def sides(op: DotGeneral, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, 
 
 
 def lower(op: FusedProduct, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """Lower to one call of cuBLASLt."""
+    """Lower to one call to cuBLASLt."""
     x, y, *extras = (_ready(v, plan, i > 1) for i, v in enumerate(ins))
     out, kept = outs[0], outs[1].ref if op.keeps else None
     compute = contractions.compute_type(op.product.precision, x.dtype.name, y.dtype.name,

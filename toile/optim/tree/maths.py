@@ -317,7 +317,7 @@ def batch_shape(tree: PyTree, shape: tuple[int, ...] = ()) -> PyTree:
 
 
 def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
-    """Create a tree of zeros with the shapes of a tree's leaves.
+    """Create a tree of zeros with the structure and shapes of another tree.
 
     Args:
         tree: tree of arrays.
@@ -334,7 +334,7 @@ def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
 
 def ones_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
-    """Create a tree of ones with the shapes of a tree's leaves.
+    """Create a tree of ones with the structure and shapes of another tree.
 
     Args:
         tree: tree of arrays.
@@ -351,7 +351,7 @@ def ones_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
 
 def full_like(tree: PyTree, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> PyTree:
-    """Create a tree filled with one value, with the shapes of a tree's leaves.
+    """Create a tree with the structure and shapes of another tree, filled with one value.
 
     Args:
         tree: tree of arrays.

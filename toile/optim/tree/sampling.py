@@ -34,7 +34,7 @@ def random_like(
     rng_key: Array, target_tree: PyTree, sampler: Callable[..., Array] = random.normal,
     dtype: DTypeLike | None = None,
 ) -> PyTree:
-    """Draw random samples with the shapes of a tree's leaves.
+    """Create a tree of random samples with the structure and shapes of another tree.
 
     Args:
         rng_key: random key.

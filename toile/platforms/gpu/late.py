@@ -45,7 +45,7 @@ def memory() -> Any:
 
 
 def warm_up() -> Any:
-    """Makes the first calls of NVIDIA's libraries early."""
+    """Makes the first calls to NVIDIA's libraries early."""
     return _loaded("toile.platforms.gpu.warm_up", "begin")
 
 

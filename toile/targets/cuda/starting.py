@@ -35,7 +35,7 @@ def wait() -> None:
 def load(path: str) -> None:
     """Load a library for later use; errors are reported when it is used.
 
-    Unlike `ctypes.CDLL`, a call of `dlopen` releases the GIL."""
+    Unlike `ctypes.CDLL`, a call to `dlopen` releases the GIL."""
     if sys.platform != "linux":
         return
     dlopen = ctypes.CDLL(None).dlopen
