@@ -14,7 +14,7 @@ OWN = (
     *("configurations", "core", "core.nn", "cursor", "experimental.layout"),
     *("exporting",),
     *("experimental.shard_map", "inspection", "io", "jax_utils", "linen", "linen.partitioning"),
-    "generation",
+    *("generation", "serving"),
     *("metrics", "metrics.media", "metrics.tensorboard", "metrics.writers"),
     *("interop", "interop.huggingface", "interop.safetensors", "interop.torch_files"),
     "interop.torch_weights",

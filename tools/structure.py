@@ -129,6 +129,7 @@ LATE_IMPORTS = {
     "targets/cuda/presence.py": "CuPy is optional, and slow to load",
     "targets/cuda/modules.py": "CuPy is optional, and threads are started when several texts wait",
     "targets/llvm/native.py": "LLVM is loaded for the first kernel that is not on disk",
+    "serving/folders.py": "jinja2 is optional",
     "training/config_flags.py": "absl and ml_collections are optional",
     "training/curves.py": "matplotlib is optional",
     "training/datasets.py": "tensorflow_datasets is optional",

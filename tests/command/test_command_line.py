@@ -14,7 +14,8 @@ from toile.command.failures import Failure
 from toile.version import __version__
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ["new", "examples", "doctor", "cache", "convert", "explain", "completion"]
+COMMANDS = ["new", "examples", "doctor", "cache", "convert", "explain", "serve",
+            "completion"]
 
 
 def python(*arguments, **options):

@@ -76,12 +76,13 @@ class Model(nn.Module):
     scan: bool = False
     options: tuple = ()
     layers: int = 2
+    vocabulary: int = VOCABULARY
 
     @nn.compact
     def __call__(self, tokens, positions=None, decode=False):
         if positions is None:
             positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-        x = nn.Embed(VOCABULARY, FEATURES)(tokens)
+        x = nn.Embed(self.vocabulary, FEATURES)(tokens)
         x = x + nn.Embed(LONGEST, FEATURES)(jnp.maximum(positions, 0))
         if self.scan:
             stack = nn.scan(
@@ -93,7 +94,7 @@ class Model(nn.Module):
         else:
             for _ in range(self.layers):
                 x = Layer(self.attention, self.options)(x, positions, decode)
-        return nn.Dense(VOCABULARY)(nn.LayerNorm()(x))
+        return nn.Dense(self.vocabulary)(nn.LayerNorm()(x))
 
 
 class Table:

@@ -11,6 +11,7 @@ _HOMES = {
     "toile.command.conversions": "convert",
     "toile.command.explanations": "doctor explain",
     "toile.command.programs": "run",
+    "toile.command.serving_models": "serve",
 }
 
 __getattr__, __dir__ = attach_table(__name__, names_of(_HOMES))

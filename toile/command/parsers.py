@@ -110,12 +110,12 @@ def command_parser() -> Parser:
         prog="toile", epilog="`toile COMMAND --help` shows the arguments of a command and an "
         "example.\n\nexample:\n  toile new mnist digits",
         description="Neural networks in the style of Flax: start projects, convert weights, "
-        "inspect kernels.")
+        "inspect kernels, serve models.")
     parser.add_argument("--version", action="version", version=f"toile {__version__}")
     _add_debug(parser, default=False)
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
-    for add in (_new, _examples, _run, _doctor, _cache, _convert, _explain, _completion):
+    for add in (_new, _examples, _run, _doctor, _cache, _convert, _explain, _serve, _completion):
         added = add(commands)
         _add_debug(added, default=argparse.SUPPRESS)
         parser.subcommands[added.prog.split()[-1]] = added
@@ -233,6 +233,37 @@ def _explain(commands: Any) -> Parser:
     parser.add_argument("--args", metavar="EXPR", dest="arguments",
                         help="the arguments, written as in a call; they can use toile, jnp, np "
                         "and names from the file")
+    return parser
+
+
+def _serve(commands: Any) -> Parser:
+    parser = _added(
+        commands, "serve", "serve", "answer HTTP requests with the model in a folder",
+        "The protocol is that of OpenAI's completions: /v1/completions, /v1/chat/completions (if\n"
+        "the folder contains a chat template), /v1/models and /health. SIGTERM and Ctrl-C end\n"
+        "the server after running answers. There is no encryption and no authentication.",
+        "toile serve gpt2 --port 8000")
+    parser.add_argument("folder", metavar="FOLDER",
+                        help="folder with config.json, weights and tokenizer.json")
+    parser.add_argument("--loader", metavar="MODULE:FUNCTION",
+                        help="function that loads the model (default: load in the example "
+                        "language_model)")
+    parser.add_argument("--host", default="127.0.0.1",
+                        help="address to listen at (default: %(default)s, this machine only)")
+    parser.add_argument("--port", type=int, default=8000, metavar="N",
+                        help="port to listen at, 0 for any free one (default: %(default)s)")
+    parser.add_argument("--name", help="name of the model (default: the name of the folder)")
+    parser.add_argument("--dtype", help="dtype of the parameters, such as bfloat16")
+    parser.add_argument("--slots", type=int, default=8, metavar="N",
+                        help="number of texts that are generated at once (default: %(default)s)")
+    parser.add_argument("--length", type=int, default=2048, metavar="N",
+                        help="largest number of tokens of a prompt and its continuation "
+                        "(default: %(default)s)")
+    parser.add_argument("--queue", type=int, default=64, metavar="N",
+                        help="number of prompts that may wait; others get the status 429 "
+                        "(default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=600.0, metavar="N",
+                        help="longest time for an answer (default: %(default)s)")
     return parser
 
 
