@@ -108,12 +108,12 @@ def make(name: str, folder: Path, seed: int = 0) -> None:
     if case.untied:  # transformers ties the tables of all T5 that files do not tell apart
         model.lm_head.weight = torch.nn.Parameter(0.25 * torch.randn(model.lm_head.weight.shape))
     folder.mkdir(parents=True, exist_ok=True)
-    _write(model, folder, case.weights)
+    write(model, folder, case.weights)
     answers = ANSWERS[case.kind](model, np.random.default_rng(seed))
     np.savez_compressed(folder / "answers.npz", **answers)
 
 
-def _write(model, folder, weights):
+def write(model, folder, weights):
     """Write the weights in one of the layouts that occur."""
     import torch
 
