@@ -183,7 +183,7 @@ def test_every_package_is_shipped():
 
 def test_the_extras_are_all_there():
     extras = set(settings()["options.extras_require"])
-    design = "cuda12 cuda13 optax datasets distributed interop serve huggingface examples"
+    design = "cuda12 cuda13 optax datasets distributed interop serve huggingface onnx examples"
     assert extras == {*design.split(), "test", "bench", "parity", "dev", "docs"}
 
 

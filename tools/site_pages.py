@@ -26,7 +26,7 @@ PARTS: dict[str, list[list[str]]] = {
     "Models and training": [
         ["linen"], ["optim"], ["training"], ["generation"], ["serving"], ["metrics"],
         ["serialization"], ["struct"], ["core"], ["traverse_util"], ["cursor"], ["io"],
-        ["jax_utils"], ["interop"], ["exporting"],
+        ["jax_utils"], ["interop"], ["export"],
     ],
     "SciPy": [["scipy"]],
 }  # fmt: skip

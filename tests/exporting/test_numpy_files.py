@@ -12,7 +12,7 @@ import toile.numpy as jnp
 from tests.cases_control import ROWS
 from tests.exporting import subjects
 from tests.test_operations import classes
-from toile.exporting import to_numpy
+from toile.export import to_numpy
 from toile.exporting.numpy_code import special
 from toile.exporting.numpy_rules import RULES
 from toile.primitives.arrays import special as raw

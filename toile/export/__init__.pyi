@@ -23,3 +23,6 @@ from toile.export._trees import (
     register_namedtuple_serialization as register_namedtuple_serialization,
     register_pytree_node_serialization as register_pytree_node_serialization,
 )
+from toile.exporting.numpy_files import to_numpy as to_numpy
+from toile.exporting.onnx_files import to_onnx as to_onnx
+from toile.exporting.onnx_reader import from_onnx as from_onnx

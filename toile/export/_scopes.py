@@ -247,7 +247,7 @@ def polynomial_of(x: Any) -> Polynomial:
     return x.polynomial if isinstance(x, Dimension) else poly.constant(int(x))
 
 
-def is_symbolic_dim(p: Any) -> bool:
+def is_symbolic_dim(p: object) -> bool:
     """Test whether a dimension is symbolic, which means that it is not a constant.
 
     Args:

@@ -1,8 +1,4 @@
-"""Writes functions as programs that run without toile, and reads models of other libraries.
+"""Functions as programs that run without toile, and models of other libraries.
 
-- `to_numpy`: one Python file that needs NumPy only
+The public functions are `to_numpy`, `to_onnx` and `from_onnx` in `toile.export`.
 """
-
-from toile.engine.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)

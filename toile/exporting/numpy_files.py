@@ -64,7 +64,7 @@ def to_numpy(
     >>> layer = toile.linen.Dense(3)
     >>> variables = layer.init(key(0), jnp.ones((1, 4)))
     >>> folder = tempfile.mkdtemp()
-    >>> text = toile.exporting.to_numpy(
+    >>> text = toile.export.to_numpy(
     ...     layer.apply, jnp.ones((1, 4)), path=os.path.join(folder, "dense.py"),
     ...     params=variables, free_batch=True)
     >>> sorted(os.listdir(folder))

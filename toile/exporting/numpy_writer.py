@@ -16,9 +16,9 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.program import Atom, Equation, Literal, Program, Var
 from toile.engine.source import here
+from toile.exporting.broadcasting import implied_broadcasts
 from toile.exporting.sizes import Size, SizeLiteral
 from toile.exporting.tracing import identifier
-from toile.primitives.families import BroadcastInDim, Elementwise
 
 _WEIGHT = re.compile(r"W\['[^']*'\]")
 Rule = Callable[["NumpyWriter", Any, list[str], Equation], Any]
@@ -125,7 +125,7 @@ class NumpyWriter:
     def body(self, program: Program) -> None:
         """Write the equations of the exported function; modules become functions before it."""
         runs = _runs(program.equations)
-        self.elided = _implied_broadcasts(program)
+        self.elided = implied_broadcasts(program)
         last: dict[Var, int] = {}  # the last run that reads a variable
         for i, run in enumerate(runs):
             for v in _read(run):
@@ -175,23 +175,6 @@ class NumpyWriter:
         names = [self.fresh() for _ in outs]
         self.names.update(zip(outs, names, strict=True))
         self.line(f"{', '.join(names)} = {call}" if names else call)
-
-
-def _implied_broadcasts(program: Program) -> set[Var]:
-    """Results of broadcasts that are read by elementwise operations with another full operand."""
-    made: dict[Any, Equation] = {
-        e.outs[0]: e for e in program.equations
-        if isinstance(e.op, BroadcastInDim) and e.ins[0].aval.ndim}
-    refused: set[Any] = {o for o in program.outputs if isinstance(o, Var)}
-    for e in program.equations:
-        arrays = [a for a in e.ins if a.aval.ndim]
-        full = [a for a in arrays if a not in made]
-        for a in arrays:
-            home = made.get(a)
-            inside = home is not None and home.scope == e.scope
-            if not (inside and full and isinstance(e.op, Elementwise)):
-                refused.add(a)
-    return {v for v in made if v not in refused}
 
 
 def _uses_batch(line: str) -> bool:

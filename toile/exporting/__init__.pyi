@@ -1,1 +1,0 @@
-from toile.exporting.numpy_files import to_numpy as to_numpy
