@@ -1,9 +1,9 @@
-"""Export jitted functions: store them as data, and run them where their code does not exist.
+"""Export jitted functions: store them as data, and run them without the code that defined them.
 
-`export(jit(f))(*args)` traces a function; `Exported.serialize` writes it, and `deserialize` reads
-it. Axes may have symbolic sizes, so that a stored function accepts batches of any size. `to_numpy`
-and `to_onnx` convert a function to a program that runs without toile, and `from_onnx` reads a model
-of another library.
+`export(jit(f))(*args)` traces a function. `Exported.serialize` converts the result to bytes, and
+`deserialize` loads it. Axes may have symbolic sizes, so that an exported function accepts batches
+of any size. `to_numpy` and `to_onnx` convert a function to a program that runs without toile, and
+`from_onnx` reads a model of another library.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -1,4 +1,4 @@
-"""Checks what `infer` does not: operands of operations that carry Programs, and their number."""
+"""Checks that `infer` does not do: the number and types of the operands of loops and calls."""
 
 from __future__ import annotations
 

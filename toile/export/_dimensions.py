@@ -1,10 +1,10 @@
-"""Symbolic dimensions: integers that carry the expression by which they were computed.
+"""Symbolic dimensions: integers that store the expression from which they were computed.
 
 While a function with symbolic dimensions is exported, it is traced at several sizes (`SAMPLES`). In
-each trace, a dimension is an integer of that size, so that every function which accepts a size
-accepts it. Arithmetic keeps the expression. Comparisons that do not hold, or fail to hold, for
-all sizes are errors in the user's code; in toile's own code, where they choose among
-computations with the same result, the size of the trace decides.
+each trace, a dimension is an integer with the size of that trace, so it can be passed to every
+function that accepts a size. Arithmetic updates the expression. If a comparison does not have the
+same result for all sizes, it is an error in the user's code. In toile's own code, such comparisons
+choose among computations with the same result, so the size in the trace is compared.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from toile.export import _polynomials as poly
 from toile.export._polynomials import Polynomial
 
 INFINITY = math.inf
-SMALL = 2  # the number of the assignment whose sizes are small
-SAMPLES = 4  # assignments of sizes; see `Space`
+SMALL = 2  # the index of the assignment whose sizes are small
+SAMPLES = 4  # number of assignments of sizes; see `Space`
 
 
 class InconclusiveDimensionOperation(Exception):
-    """A comparison of symbolic dimensions that has no answer which holds for all sizes.
+    """A comparison of symbolic dimensions does not have the same result for all sizes.
 
-    Constraints, which `symbolic_shape` accepts, make more comparisons conclusive.
+    Constraints restrict the sizes, so that more comparisons are possible; see `symbolic_shape`.
 
     >>> (b,) = toile.export.symbolic_shape("b", constraints=["b >= 8"])
     >>> b > 4
@@ -37,8 +37,9 @@ class InconclusiveDimensionOperation(Exception):
 class Space:
     """One assignment of sizes to the variables of a scope.
 
-    In the first two and the last, the sizes are large and uncommon; in the third, they are as
-    small as they often are, so that a computation which treats small sizes differently is found."""
+    The first two assignments and the last one have large, uncommon sizes. The third one has small
+    sizes, which occur often in practice, to find computations that treat
+    small sizes differently."""
 
     __slots__ = ("scope", "index", "values")
 
@@ -48,7 +49,7 @@ class Space:
 
 
 def made(p: Polynomial, space: Space) -> int:
-    """The dimension of a polynomial; an ordinary integer if it has no variables."""
+    """The dimension with this polynomial as its expression; an integer if it has no variables."""
     p = space.scope.normal(p)
     value = poly.as_constant(p)
     if value is not None:
@@ -167,7 +168,7 @@ class Dimension(int):
     def __rtruediv__(self, x: Any) -> Any:
         return _or_float(self, x, NotImplemented, lambda a, b: b / a, "{1} / {0}")
 
-    # ---- comparisons; equality and the hash are those of the size
+    # ---- comparisons; equality and the hash depend only on the size
     def __ge__(self, x: Any) -> Any:
         return _compared(self, x, False, ">=", int.__ge__(self, x))
 
@@ -224,7 +225,7 @@ class Dimension(int):
 
 
 class Ratio(float):
-    """A float that was computed from dimensions, with its expression."""
+    """A float that was computed from dimensions, and its expression."""
 
     expression: str
     space: Space
@@ -240,7 +241,7 @@ class Ratio(float):
 
 
 def _install_ratio_operators() -> None:
-    """Give `Ratio` the operators of floats, each of which also writes its expression."""
+    """Add the operators of floats to `Ratio`; each one also updates the expression."""
     for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/"), ("pow", "**")):
         plain = getattr(float, f"__{name}__")
         reflected = getattr(float, f"__r{name}__")
@@ -272,7 +273,7 @@ _install_ratio_operators()
 
 def _or_float(self: Dimension, x: Any, found: Any, compute: Callable[[Any, Any], Any],
               form: str) -> Any:
-    """The result of an operator with a float, which is a float; `found` for other operands."""
+    """The float result if the other operand is a float; otherwise `found`."""
     if found is not NotImplemented or not isinstance(x, (int, float)):
         return found
     plain = int.__index__(x) if isinstance(x, int) else float.__float__(x)
@@ -318,7 +319,7 @@ def largest(a: Any, b: Any, smallest: bool = False) -> Any:
 
 def _compared(self: Dimension, x: Any, reverse: bool, sign: str, sampled: Any,
               negated: bool = False) -> Any:
-    """Decide self >= x, or x >= self in reverse; `negated`: decide that it does not hold."""
+    """Decide whether self >= x (with `reverse`, x >= self); `negated`: decide the opposite."""
     if sampled is NotImplemented:
         return sampled
     other = self._other(x)
@@ -340,7 +341,7 @@ def _compared(self: Dimension, x: Any, reverse: bool, sign: str, sampled: Any,
 
 
 def bounds(p: Polynomial, scope: Any) -> tuple[float, float]:
-    """A lower and an upper bound of a polynomial's values."""
+    """A lower and an upper bound for the values of a polynomial."""
     found = scope.known_bounds.get(p)
     if found is None:
         found = _interval(p, scope)
@@ -419,7 +420,7 @@ def _floor(x: float, y: float) -> float:
 
 
 def sizes_at(p: Polynomial, of: Mapping[str, Any], scope: Any) -> Any:
-    """The value of a polynomial where variables may be dimensions themselves."""
+    """The value of a polynomial whose variables may have dimensions as their values."""
     total: Any = 0
     for product, n in p:
         term: Any = n
@@ -443,7 +444,7 @@ def _by_rule(name: str, of: Mapping[str, Any], scope: Any) -> Any:
 
 
 def operate(operation: str, a: Any, b: Any) -> Any:
-    """An operation of expressions by its name."""
+    """Apply an operation on expressions, given by its name."""
     if operation in ("max", "min"):
         return largest(a, b, operation == "min")
     if not isinstance(b, Dimension) and b == 0:

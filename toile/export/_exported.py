@@ -50,18 +50,20 @@ from toile.staging.stages import TracedStage, operand
 minimum_supported_calling_convention_version = 9
 maximum_supported_calling_convention_version = 10
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-_RULES = 2  # levels of derivative rules of an Exported that was not serialized
-_MOST_SIZES = 64  # of one exported function, whose compiled forms are kept
+_RULES = 2  # levels of derivative rules in an Exported that was not serialized
+_MOST_SIZES = 64  # number of sizes for which the compiled forms of a function are kept
 _MOST_VJP_ORDER = 20
 
 
 class DisabledSafetyCheck:
-    """A check of exported functions that is turned off.
+    """A directive that disables a check of calls to an exported function.
 
-    `DisabledSafetyCheck.platform()` lets a function run on platforms that it was not exported for.
+    `DisabledSafetyCheck.platform()` allows calls on platforms for which the function was not
+    exported.
 
     Args:
-        _impl: text of the directive; use the methods `platform` and `custom_call` instead.
+        _impl: text of the directive; use the methods `platform` and `custom_call` instead of the
+            constructor.
 
     >>> check = toile.export.DisabledSafetyCheck.platform()
     >>> f = toile.export.export(toile.jit(jnp.sin), platforms=["tpu"], disabled_checks=[check])
@@ -74,12 +76,12 @@ class DisabledSafetyCheck:
 
     @classmethod
     def platform(cls) -> DisabledSafetyCheck:
-        """Allow calls on platforms that the function was not exported for."""
+        """Return a directive that allows calls on platforms other than those of the export."""
         return cls("platform")
 
     @classmethod
     def custom_call(cls, target_name: str) -> DisabledSafetyCheck:
-        """Return a directive that has no effect in toile, whose functions have no custom calls.
+        """Return a directive that has no effect, because toile's functions have no custom calls.
 
         Args:
             target_name: name of the target.
@@ -87,7 +89,7 @@ class DisabledSafetyCheck:
         return cls(f"custom_call:{target_name}")
 
     def is_custom_call(self) -> str | None:
-        """Return the target that the directive allows; None if it is another directive."""
+        """Return the name of the target of a `custom_call` directive; None for other directives."""
         found = re.match("custom_call:(.+)$", self._impl)
         return found[1] if found else None
 
@@ -120,16 +122,16 @@ def _platform_name(name: str) -> str:
 
 
 class Exported:
-    """A function that was exported: a Program, with the types and trees of arguments and results.
+    """An exported function: a Program, and the types and tree structures of arguments and results.
 
-    `export` and `deserialize` return such objects. Their attributes have JAX's names: `fun_name`,
-    `in_tree` and `out_tree` (structures of `(args, kwargs)` and of the result), `in_avals` and
-    `out_avals` (shapes and dtypes, some of which may contain symbolic dimensions), `platforms` and
-    `nr_devices`.
+    `export` and `deserialize` return objects of this class. Their attributes have the same names as
+    in JAX: `fun_name`, `in_tree` and `out_tree` (structures of `(args, kwargs)` and of the result),
+    `in_avals` and `out_avals` (shapes, which may contain symbolic dimensions, and dtypes),
+    `platforms` and `nr_devices`.
 
     Args:
-        data: records of the function.
-        live: function that writes the records with another order of derivatives; None if the
+        data: records that contain the function.
+        live: function that creates the records again with another `vjp_order`; None if the
             function was loaded.
 
     >>> f = toile.export.export(toile.jit(lambda x: x @ x.T))
@@ -163,17 +165,17 @@ class Exported:
 
     @property
     def disabled_safety_checks(self) -> tuple[DisabledSafetyCheck, ...]:
-        """The checks that were turned off when the function was exported."""
+        """The checks that were disabled when the function was exported."""
         return tuple([DisabledSafetyCheck(text) for text in self._data.checks])
 
     @property
     def uses_global_constants(self) -> bool:
-        """Whether there are symbolic dimensions, or several platforms."""
+        """Whether the function has symbolic dimensions or was exported for several platforms."""
         return bool(self._data.variables) or len(self.platforms) > 1
 
     @property
     def module_kept_var_idx(self) -> tuple[int, ...]:
-        """The positions of the arguments that results depend on."""
+        """The indices of the arguments on which the results depend."""
         skip = len(self._data.constants)
         program = self._data.program
         used = {i for e in program.equations for i in e.ins} | set(program.outputs)
@@ -181,19 +183,20 @@ class Exported:
 
     @property
     def in_shardings_hlo(self) -> tuple[None, ...]:
-        """A tuple of None; `in_shardings_jax` returns shardings."""
+        """A None for each argument; use `in_shardings_jax` to get shardings."""
         return (None,) * len(self.in_avals)
 
     @property
     def out_shardings_hlo(self) -> tuple[None, ...]:
-        """A tuple of None; `out_shardings_jax` returns shardings."""
+        """A None for each result; use `out_shardings_jax` to get shardings."""
         return (None,) * len(self.out_avals)
 
     def in_shardings_jax(self, mesh: Any) -> tuple[Any, ...]:
-        """Return the shardings of the arguments for which the function was exported, on a mesh.
+        """Return the shardings of the arguments with which the function was exported.
 
         Args:
-            mesh: mesh with the axis names of the mesh that was used for the export.
+            mesh: mesh of the shardings. It must have the same axis names as the mesh that was used
+                for the export.
 
         Returns:
             For each array among the arguments, a `NamedSharding`, or None if it had no sharding.
@@ -201,10 +204,11 @@ class Exported:
         return _shardings(mesh, self._data.in_specs)
 
     def out_shardings_jax(self, mesh: Any) -> tuple[Any, ...]:
-        """Return the shardings of the results for which the function was exported, on a mesh.
+        """Return the shardings of the results of the exported function.
 
         Args:
-            mesh: mesh with the axis names of the mesh that was used for the export.
+            mesh: mesh of the shardings. It must have the same axis names as the mesh that was used
+                for the export.
 
         Returns:
             For each array in the result, a `NamedSharding`, or None if it had no sharding.
@@ -213,7 +217,7 @@ class Exported:
 
     @property
     def program(self) -> Program:
-        """The Program, whose first inputs are the constants; print it to see its operations."""
+        """The Program; its first inputs are the constants. Print it to see its operations."""
         sizes = {name: self._scope.variable(name) for name in self._data.variables}
         return Loader(sizes).program(self._data.program)
 
@@ -249,8 +253,7 @@ class Exported:
         """Test whether the function can be differentiated in reverse mode.
 
         Returns:
-            False if the function was serialized without the rule of a `custom_vjp` function that it
-            calls.
+            False if the function calls a `custom_vjp` function whose rule was not serialized.
         """
         return not _lacks_rules(self._data.program, {})
 
@@ -258,8 +261,9 @@ class Exported:
         """Export the vector-Jacobian product of the function.
 
         Returns:
-            The exported function that maps the arguments and the cotangents of the results, all in
-            one flat sequence, to a tuple with the cotangents of the arguments.
+            An exported function. Its arguments are all arrays in the arguments of this function,
+            followed by the cotangents of all results. It returns a tuple with the cotangents of the
+            arguments.
 
         Raises:
             ValueError: a derivative rule is missing; see `has_vjp`.
@@ -282,15 +286,15 @@ class Exported:
         return _exported(jit(function), tuple(structs), {}, self.platforms, self._data.checks)
 
     def serialize(self, vjp_order: int = 0) -> bytearray:
-        """Write the function as bytes, which `deserialize` reads in any process.
+        """Convert the function to bytes, which `deserialize` can load in any process.
 
         Args:
             vjp_order: how many times the loaded function can be differentiated in reverse mode
-                where it calls functions with `custom_vjp`. All other functions can be
-                differentiated any number of times, without being stored differently.
+                if it calls functions with `custom_vjp` rules. Other functions can be differentiated
+                any number of times, whatever `vjp_order` is.
 
         Returns:
-            The bytes. They contain data only, and no code.
+            The bytes. They contain data and no code.
 
         Raises:
             ValueError: the function was loaded from bytes with a smaller `vjp_order`.
@@ -313,18 +317,18 @@ class Exported:
     def call(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Call the function.
 
-        The call can be jitted, differentiated, mapped with `vmap` and exported again.
+        This method can be jitted, differentiated, mapped with `vmap` and exported again.
 
         Args:
-            *args, **kwargs: arguments with the trees, shapes and dtypes of `in_tree` and
+            *args, **kwargs: arguments with the structure `in_tree` and with the shapes and dtypes
                 `in_avals`. Each symbolic dimension may have any size that the constraints allow.
 
         Returns:
             The results.
 
         Raises:
-            ValueError: the arguments do not fit, or the default device belongs to another platform
-                than those of `platforms`.
+            ValueError: the arguments do not match, or the default device does not belong to one of
+                `platforms`.
         """
         leaves, tree = flatten((args, kwargs))
         if tree != self.in_tree:
@@ -332,7 +336,7 @@ class Exported:
         return unflatten(self.out_tree, self._flat(leaves))
 
     def _flat(self, leaves: Sequence[Any]) -> Any:
-        """The results of a call, as a list."""
+        """Return the results of a call as a list."""
         given = [operand(x) for x in leaves]
         self._check_placement(given)
         sizes = self._sizes([aval_of(x) for x in given])
@@ -358,7 +362,7 @@ class Exported:
         return Solver(self._scope, self.in_avals, self._labels).solve(avals)
 
     def _runner(self, sizes: dict[str, Any]) -> Any:
-        """The jitted function for some sizes."""
+        """The jitted function for given sizes of the dimension variables."""
         key = tuple(sizes.values())
         symbolic = any(isinstance(n, Dimension) for n in key)
         found = None if symbolic else self._runners.get(key)
@@ -379,7 +383,7 @@ class Exported:
         return found
 
     def _check_placement(self, given: Sequence[Any]) -> None:
-        """Raise an error if the function was exported for another platform or more devices."""
+        """Raise an error if the function was exported for other platforms or for more devices."""
         devices = [d for x in given for d in _devices(x)]
         name = _platform_name((devices[0] if devices else first_or_default()).platform)
         if name not in self.platforms and "platform" not in self._data.checks:
@@ -419,7 +423,7 @@ def _strong(aval: Aval) -> Aval:
     return aval.strip_weak_type()
 
 
-# ---- rules that were written
+# ---- derivative rules in the records
 
 
 def _nested(x: Any) -> list[Any]:
@@ -430,7 +434,7 @@ def _nested(x: Any) -> list[Any]:
 
 def _any_equation(program: ProgramData, holds: Callable[[Fields], bool],
                   known: dict[int, bool]) -> bool:
-    """Whether an equation that a call runs has a property; rules are left out."""
+    """Whether any equation that a call runs has a property; derivative rules are ignored."""
     if id(program) not in known:
         known[id(program)] = False
         known[id(program)] = any(
@@ -462,26 +466,26 @@ def export(
 ) -> Callable[..., Exported]:
     """Prepare a jitted function for export.
 
-    The exported function can be stored with `Exported.serialize` and loaded with `deserialize`,
-    also where the code that defined it does not exist. Axes whose size is not known yet are
-    symbolic dimensions; see `symbolic_shape`.
+    The exported function can be stored with `Exported.serialize` and loaded with `deserialize`. The
+    code that defined the function is not needed to load it. Use symbolic dimensions for axes whose
+    size is not known yet; see `symbolic_shape`.
 
     Args:
-        fun_jit: function that `jit` returned, or a function of `toile.numpy` or `toile.lax`.
+        fun_jit: a function that `jit` returned, or a function of `toile.numpy` or `toile.lax`.
         platforms: platforms on which the function may be called, such as ("cpu", "cuda"). By
-            default, it is the platform of the default device.
-        disabled_checks: checks of calls that are turned off.
+            default, this is only the platform of the default device.
+        disabled_checks: checks of calls that are disabled; see `DisabledSafetyCheck`.
 
     Returns:
-        A function that takes arguments of `fun_jit`, or `ShapeDtypeStruct` objects in place of
-        arrays, and returns an `Exported`.
+        A function that takes the same arguments as `fun_jit`, or `ShapeDtypeStruct` objects instead
+        of arrays, and returns an `Exported`.
 
     Raises:
         ValueError: `fun_jit` is not a jitted function.
         NotImplementedError: the function calls Python, for example through `pure_callback`.
 
     Differences:
-        JAX writes StableHLO and toile writes Programs, so that neither reads the other's files.
+        JAX writes StableHLO and toile writes Programs, so neither can read the other's files.
 
     >>> exported = toile.export.export(toile.jit(lambda x: 2 * x))(jnp.arange(3))
     >>> exported.call(jnp.array([4, 5, 6]))
@@ -509,7 +513,7 @@ def export(
 
 
 def _is_of_toile(fun: Any) -> bool:
-    """Whether it is a function such as `jnp.sin`, which JAX would have jitted."""
+    """Whether this is a function such as `jnp.sin`, which is already jitted in JAX."""
     module = getattr(fun, "__module__", None) or ""
     return callable(fun) and not hasattr(fun, "trace") and module.startswith(
         ("toile.numpy", "toile.lax", "toile.nn", "toile.scipy", "toile.random"))
@@ -551,7 +555,7 @@ def _dynamic(labels: Sequence[str], stage: TracedStage) -> tuple[str, ...]:
 
 
 class _Stages:
-    """The traces of a function at several sizes, made when they are needed."""
+    """The traces of a function at several sizes; each one is created when it is first needed."""
 
     def __init__(self, fun: Any, args: Any, kwargs: Any, scope: SymbolicScope | None,
                  platforms: tuple[str, ...]):
@@ -569,19 +573,19 @@ class _Stages:
         """The records of the Program, its constants and the types of its results."""
         if self.scope is None:
             return self._merged([0], order)
-        self[0], self[1]  # their errors are those of the user's function
+        self[0], self[1]  # errors in these traces come from the user's function
         if self.scope.has_small_sizes and self._has_small():
             try:
                 return self._merged([0, 1, SMALL], order)
             except OtherOperations:
-                pass  # small sizes have a computation of their own, such as one without a loop
+                pass  # small sizes are computed differently, for example without a loop
         return self._merged([0, 1, SAMPLES - 1], order)
 
     def _has_small(self) -> bool:
         """Whether the function accepts the small sizes."""
         try:
             return self[SMALL] is not None
-        except Exception:  # a function may need larger sizes, which a call then checks
+        except Exception:  # a function may need larger sizes, which calls then check
             return False
 
     def _merged(self, indices: Sequence[int], order: int) -> Any:
@@ -601,7 +605,7 @@ class _Stages:
 
 def _trace(fun: Any, args: Any, kwargs: Any, platforms: tuple[str, ...]) -> TracedStage:
     if isinstance(fun, PjitFunction):
-        fun = copy.copy(fun)  # its own traces are not affected
+        fun = copy.copy(fun)  # the traces of the original function are not affected
         fun.cache, fun.max_traces = Cache(), None
     asked: list[str] = []
     previous = state.exporting
@@ -623,7 +627,7 @@ def _is_struct(x: Any) -> bool:
 
 
 def _scope_of(args: Any, kwargs: Any, name: str) -> tuple[SymbolicScope | None, list[str]]:
-    """The scope of all symbolic dimensions, None if there are none; the names of all arguments."""
+    """The scope of all symbolic dimensions (None if there are none) and the names of arguments."""
     leaves, _ = flatten_with_path((args, kwargs), is_leaf=_is_struct)
     scope, first = None, ""
     for path, leaf in leaves:
@@ -638,7 +642,7 @@ def _scope_of(args: Any, kwargs: Any, name: str) -> tuple[SymbolicScope | None, 
 
 
 def _at(tree: Any, scope: SymbolicScope | None, index: int) -> Any:
-    """Arguments with the sizes of one trace in place of symbolic dimensions."""
+    """Return the arguments with the sizes of one trace instead of symbolic dimensions."""
     if scope is None:
         return tree
 
@@ -657,7 +661,7 @@ def _device_count(stage: TracedStage) -> int:
 
 
 def _specs(shardings: Sequence[Any], count: int) -> tuple[Any, ...]:
-    """The entries of the partition specs of shardings; None for other shardings."""
+    """The entries of the partition spec of each sharding; None for other kinds of shardings."""
     if len(shardings) != count:
         return (None,) * count
     return tuple([
@@ -674,7 +678,7 @@ def _shardings(mesh: Any, specs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _checked_program(data: ExportData, loader: Loader, name: str) -> Program:
-    """The Program for some sizes; an error in the user's terms if they do not fit."""
+    """The Program for given sizes; raises an error that users understand if they are impossible."""
     try:
         program = loader.program(data.program)
     except Exception as error:
@@ -689,8 +693,8 @@ def _checked_program(data: ExportData, loader: Loader, name: str) -> Program:
 def deserialize(blob: bytes | bytearray) -> Exported:
     """Load a function from the result of `Exported.serialize`.
 
-    The bytes may come from an untrusted source: they contain data only, and everything in them is
-    checked. Calling the function may still take a long time or much memory.
+    The bytes may come from an untrusted source: they contain only data, and all of it is checked.
+    However, calling the function may take a long time or a lot of memory.
 
     Args:
         blob: the bytes.
@@ -714,7 +718,7 @@ def deserialize(blob: bytes | bytearray) -> Exported:
 
 
 def loaded(blob: bytes, what: str) -> Exported:
-    """The exported function in some bytes, whose origin errors name."""
+    """Load an exported function from bytes; errors name the origin of the bytes."""
     data = from_bytes(blob, what)
     try:
         with enable_x64(True) if data.wide and not flags.enable_x64 else nullcontext():
@@ -725,7 +729,7 @@ def loaded(blob: bytes, what: str) -> Exported:
 
 
 def _validated(data: ExportData) -> Exported:
-    """The function in a record; raises any exception if the record makes no sense."""
+    """Create the function from a record; raises an exception if the record makes no sense."""
     if not 1 <= data.devices < 1 << 31 or not 0 <= data.vjp_order <= _MOST_VJP_ORDER:
         raise wrong("impossible numbers")
     if len(data.program.inputs) < len(data.constants) or len(data.variables) > 1000:

@@ -1,4 +1,4 @@
-"""Exported functions in files."""
+"""Functions that store exported functions in files and load them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toile.export._exported import Exported, loaded
 def save(path: str | os.PathLike[str], exported: Exported, *, vjp_order: int = 0) -> None:
     """Write an exported function to a file.
 
-    The file is replaced atomically: a process that is interrupted leaves the previous file.
+    The file is replaced atomically: if the process is interrupted, the previous file is kept.
 
     Args:
         path: path of the file.

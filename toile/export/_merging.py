@@ -1,11 +1,11 @@
-"""Makes one Program with symbolic sizes out of the traces of a function at several sizes.
+"""Merges the traces of a function at several sizes into one Program with symbolic sizes.
 
-The records of the traces are compared. They have the same operations with the same operands; an
-integer that differs becomes an expression of the dimension variables. An integer that was computed
-by Python arithmetic from a dimension carries its expression. Other integers, which passed
-through NumPy, for example, are matched with the expressions that were computed during the traces.
-The sizes of the traces are uncommon, so that a number with the value of an expression in all traces
-is that expression.
+The records of the traces are compared. They must have the same operations with the same operands.
+An integer that differs between them becomes an expression of the dimension variables. If Python
+arithmetic computed it from a dimension, it stores its expression. Other integers, for example those
+that were computed by NumPy, are compared with the expressions that occurred in the traces. The
+sizes of the traces are uncommon. A number that equals an expression in all traces is therefore
+assumed to be that expression.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Differ(Exception):
 
 
 def _differ(problem: str) -> _Differ:
-    """The difference of traces, which `Merger` completes to a message."""
+    """An exception about a difference between traces; `Merger` completes the message."""
     return _Differ(problem)
 
 
@@ -67,8 +67,8 @@ class Merger:
         self.equation: EquationData | None = None
 
     def merged(self, traces: Sequence[Any]) -> Any:
-        """The record of the function; raises an error in the user's terms if the traces differ,
-        and OtherOperations if only the trace with small sizes may have other operations."""
+        """Merge the records; raises an error that users understand if the traces differ, and
+        OtherOperations if possibly only the trace with small sizes has other operations."""
         try:
             return self._merged(traces)
         except OtherOperations as difference:
@@ -155,7 +155,7 @@ class Merger:
         return tuple([poly.value(p, space.values) for space in self.spaces])
 
     def _known_expressions(self) -> dict[tuple[int, ...], poly.Polynomial]:
-        """The expressions that were computed, by their sizes in the traces; the shortest first."""
+        """A dict from sizes in the traces to the expressions with these sizes, shortest first."""
         if self.count != len(self.scope.seen):
             self.count = len(self.scope.seen)
             found = sorted(self.scope.seen, key=lambda p: (len(poly.text(p)), poly.text(p)))
@@ -165,8 +165,8 @@ class Merger:
         return self.expressions
 
     def _expression(self, values: tuple[int, ...]) -> str | None:
-        """An expression with these sizes: one that was computed, or a linear function of one or of
-        the quotient of one and a constant."""
+        """Find an expression with these sizes: one that occurred in the traces, a linear function
+        of one, or a linear function of its quotient by a constant."""
         known = self._known_expressions()
         if values in known:
             return poly.text(known[values])
@@ -216,7 +216,7 @@ class Merger:
 
 
 def _linear(values: tuple[int, ...], known: dict[tuple[int, ...], poly.Polynomial]) -> str | None:
-    """A linear function of a known expression that has these sizes."""
+    """Find a linear function of a known expression that has these sizes."""
     for sizes, p in known.items():
         step = sizes[1] - sizes[0]
         if not step or (values[1] - values[0]) % step:

@@ -1,8 +1,8 @@
-"""Reads dimension expressions and symbolic shapes, in the syntax of JAX.
+"""Parses dimension expressions and symbolic shapes, in the syntax of JAX.
 
-`Reader` is a recursive-descent parser that computes while it reads: names are looked up, and the
-operators are those of Python, so that expressions of dimensions and of numbers are read by the
-same code. The length and the depth of an expression are limited.
+`Reader` is a recursive-descent parser that evaluates expressions while it reads them. It applies
+Python's operators to the values of names, so the same code evaluates expressions of dimensions and
+of numbers. The length and the depth of an expression are limited.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {"sqrt": math.sqrt, "log": math.
 
 
 class Unreadable(ValueError):
-    """Text that is not an expression; `at` is the number of characters that were read."""
+    """A text is not an expression; `at` is the number of characters that were read."""
 
     def __init__(self, detail: str, at: int):
         super().__init__(detail)
@@ -35,14 +35,14 @@ class Unreadable(ValueError):
 
 
 def misread(detail: str, at: int) -> Unreadable:
-    """The error for text that is not an expression; the caller completes the message."""
+    """Return the error for a text that is not an expression; the caller completes the message."""
     return Unreadable(detail, at)
 
 
 class Reader:
-    """Reads expressions from a text; `name` gives the value of a variable.
+    """Reads expressions from a text; the function `name` returns the value of a variable.
 
-    `numeric`: also read floats, division, and functions of numbers."""
+    If `numeric` is True, floats, division, and functions of numbers are also accepted."""
 
     def __init__(self, text: str, name: Callable[[str], Any], numeric: bool = False):
         self.text, self.name, self.numeric = text, name, numeric
@@ -70,7 +70,7 @@ class Reader:
         self.advance()
 
     def whole(self) -> Any:
-        """The value of the text, which is one expression."""
+        """Return the value of the text, which must be a single expression."""
         found = self.expression()
         if self.kind is not None:
             raise misread(f"expecting the end but found {self.token}", self.at)
@@ -157,7 +157,7 @@ class Reader:
 
 def shape_of(text: str, like: Sequence[int | None] | None,
              name: Callable[[str], Any]) -> tuple[Any, ...]:
-    """The dimensions of a symbolic shape such as "(b, 2*n, _, ...)"."""
+    """Return the dimensions of a symbolic shape such as "(b, 2*n, _, ...)"."""
     found: list[Any] = []
     try:
         _Shape(Reader(text, name), like, found).read()

@@ -1,6 +1,6 @@
 """What an exported function may refer to by name: operations, parameter classes and functions.
 
-The tables are closed: a name in a file is looked up here and nowhere else.
+The names in a file are looked up only in these tables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HOMES = {
                         "linalg_factor linalg_solve quantized random recurrences reductions shapes "
                         "sorts special threefry_words transcendental windows",
 }
-# Their objects are not stored as their fields: see `_writing` and `_reading`.
+# Objects of these classes are not stored as their fields: see `_writing` and `_reading`.
 SPECIAL = ("Captured", "CheckIndex", "CustomJVPCall", "CustomVJPCall", "LinearCall", "ReverseLoop")
 # Operations that exist only while a Program is transformed, or on the devices of one process.
 _LEFT_OUT = {"CustomLinear"}
@@ -91,7 +91,7 @@ def parameters() -> dict[str, Any]:
 
 @functools.cache
 def functions() -> dict[str, Callable[..., Any]]:
-    """The functions that parameters may be."""
+    """The functions that may occur as parameters, by name."""
     policies = importlib.import_module("toile.api.checkpoint").checkpoint_policies
     found = {f"policy.{name}": getattr(policies, name) for name, value in vars(policies).items()
              if isinstance(value, staticmethod) and name.endswith("able")}
@@ -108,7 +108,7 @@ def fields(cls: Any) -> dict[str, str]:
 
 
 def fits(annotation: str, value: Any) -> bool:
-    """Whether a value is of a type, as far as that can be checked."""
+    """Whether a value has a type, as far as this can be checked."""
     if "Callable" in annotation or "Policy" in annotation:
         return value is None or callable(value)
     if annotation == "Operation":
@@ -117,7 +117,7 @@ def fits(annotation: str, value: Any) -> bool:
 
 
 def _plain(x: Any) -> Any:
-    """A value with ordinary integers in place of symbolic dimensions."""
+    """Return a value with ordinary integers instead of symbolic dimensions."""
     if type(x) is tuple:
         return tuple([_plain(y) for y in x])
     return int.__index__(x) if isinstance(x, Dimension) else x

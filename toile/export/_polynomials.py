@@ -1,8 +1,8 @@
-"""Polynomials of dimension variables, in a normal form: data and arithmetic, without constraints.
+"""Polynomials of dimension variables in a normal form, and arithmetic with them.
 
-A polynomial is a tuple of terms (product, coefficient), the largest first; a product is a tuple of
-factors (factor, power); a factor is the name of a variable or an operation such as floordiv with
-two polynomials. The order of terms is that in which JAX prints them.
+A polynomial is a tuple of terms (product, coefficient), the largest first. A product is a tuple of
+factors (factor, power). A factor is the name of a variable, or an operation such as floordiv with
+two polynomials. Terms are in the order in which JAX prints them. Constraints are not used here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def as_constant(p: Polynomial) -> int | None:
 
 
 def as_variable(p: Polynomial) -> str | None:
-    """The name of the variable that the polynomial consists of; None if it is anything else."""
+    """The name of the variable if the polynomial is a single variable, otherwise None."""
     if len(p) != 1 or p[0][1] != 1 or len(p[0][0]) != 1:
         return None
     factor, power = p[0][0][0]
@@ -160,7 +160,7 @@ def divided(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial]:
 
 
 def value(p: Polynomial, of: Mapping[str, Any]) -> Any:
-    """The value for the given values of variables; KeyError if one is missing."""
+    """The value for the given values of the variables; raises KeyError if one is missing."""
     total: Any = 0
     for product, n in p:
         term: Any = n

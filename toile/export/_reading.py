@@ -1,8 +1,8 @@
-"""Makes Programs from records, and checks them: the inverse of `_writing`.
+"""Creates Programs from records, and checks them. This is the inverse of `_writing`.
 
-Everything that a record says is checked before it is used: types of fields, numbers of variables,
-sizes of arrays. Each operation's `infer` then decides whether its operands fit, and `_carriers`
-checks the operations that carry Programs.
+The contents of a record are checked before they are used: the types of fields, the numbers of
+variables, and the sizes of arrays. Then `infer` of each operation checks its operands, and
+`_carriers` checks operations that contain Programs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MOST_LEVELS = 70
 
 
 class Loader:
-    """Makes the Programs of one exported function, for given sizes of its dimension variables."""
+    """Creates the Programs of an exported function for given sizes of its dimension variables."""
 
     def __init__(self, sizes: Mapping[str, Any]):
         self.sizes = sizes
@@ -58,7 +58,7 @@ class Loader:
 
     # ---- numbers, types and arrays
     def size(self, x: Any) -> Any:
-        """A size; an expression is computed from the sizes of the variables."""
+        """Return a size; an expression is computed from the sizes of the variables."""
         if type(x) is not Size:
             return x
         found = self.texts.get(x.text)
@@ -85,7 +85,7 @@ class Loader:
         return Aval(shape, x.dtype, x.weak)
 
     def array(self, x: ConstantData) -> Any:
-        """A constant; the arrays of equal constants are shared."""
+        """Return a constant; equal constants share one array."""
         found = self.arrays.get(id(x))
         if found is None:
             aval = self.aval(x.aval)
@@ -115,7 +115,7 @@ class Loader:
 
     # ---- Programs
     def program(self, data: Any) -> Program:
-        """The Program in a record, which is checked."""
+        """Create the Program in a record, and check it."""
         if type(data) is not ProgramData:
             raise wrong(f"a {type(data).__name__} in place of a function")
         found = self.programs.get(id(data))
@@ -215,7 +215,7 @@ class Loader:
         raise wrong(f"a {kind.__name__} as a parameter")
 
 
-# ---- operations with rules of the user
+# ---- operations with the user's derivative rules
 
 
 def _captured(f: Loader, x: dict[str, Any]) -> Captured:

@@ -1,9 +1,9 @@
 """The records that an exported function consists of, and their bytes.
 
-The bytes are a header (magic, number of the format, length, checksum) and plan data: numbers, text
-and the records of this module, never code. Records refer only to records that precede them, so
-that cycles cannot exist. The number of the format increases when files can no longer be read by
-earlier versions of toile; earlier formats stay readable.
+The bytes consist of a header (magic, format number, length, checksum) and data, which contains
+numbers, text and the records of this module, but no code. Records refer only to records before
+them, so cycles are impossible. The format number is increased when earlier versions of toile cannot
+read new files. Files with smaller format numbers can always be read.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Named(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """An operation, or a structure among the parameters of one: its class and its fields."""
+    """An operation, or an object among its parameters: its class and its fields."""
 
     kind: str
     names: tuple
@@ -71,9 +71,9 @@ class Fields(NamedTuple):
 
 
 class EquationData(NamedTuple):
-    """An equation. Operands are numbers of variables, or -1 - i for literal i.
+    """An equation. Its operands are indices of variables, or -1 - i for literal i.
 
-    The results get the next numbers; their types follow from the operation."""
+    The results get the next indices. Their types are inferred by the operation."""
 
     op: Fields
     ins: tuple
@@ -107,7 +107,7 @@ class ExportData(NamedTuple):
     in_tree: TreeData
     out_tree: TreeData
     out_avals: tuple
-    labels: tuple  # names of the arguments in messages
+    labels: tuple  # names of the arguments, for messages
     in_specs: tuple  # the entries of partition specs, or None
     out_specs: tuple
     variables: tuple
@@ -147,16 +147,16 @@ _SCHEMA = Schema([Record(__name__, name, types=types) for name, types in _TYPES.
 
 
 class Wrong(ValueError):
-    """Part of a record makes no sense; `unreadable` completes the message."""
+    """A part of a record makes no sense; `unreadable` completes the message."""
 
 
 def wrong(what: str) -> Wrong:
-    """The error for a record that contains `what`."""
+    """Return the error for a record that contains `what`."""
     return Wrong(what)
 
 
 def to_bytes(exported: ExportData) -> bytearray:
-    """The bytes of an exported function."""
+    """Convert an exported function to bytes."""
     try:
         content = encode(exported, _SCHEMA)
     except Unencodable as error:
@@ -172,7 +172,7 @@ def _checksum(version: int, content: bytes) -> bytes:
 
 
 def from_bytes(blob: bytes, what: str) -> ExportData:
-    """The exported function in some bytes; `what` names their origin in errors."""
+    """Read an exported function from bytes; `what` describes their origin in errors."""
     data = bytes(blob)
     if len(data) < _HEADER.size or data[:len(_MAGIC)] != _MAGIC:
         raise unreadable(what, "it does not begin like the result of Exported.serialize()")
@@ -197,6 +197,6 @@ def from_bytes(blob: bytes, what: str) -> ExportData:
 
 def unreadable(what: str, problem: str, advice: str = "export the function again"
                ) -> UnreadableFileError:
-    """The error for bytes that are not an exported function."""
+    """Return the error for bytes that are not an exported function."""
     return UnreadableFileError(
         f"{what}: needed an exported function of toile, but {problem} ({advice}){here()}")

@@ -30,7 +30,7 @@ from toile.export._parsing import Reader, Unreadable, shape_of
 from toile.export._polynomials import Polynomial
 
 _SIGNS = re.compile(r"==|>=|<=")
-_numbers = itertools.count()  # of variables in this process, each of which gets its own sizes
+_numbers = itertools.count()  # numbers the variables, so that each one gets different sizes
 _FIRST, _CYCLE = 521, 4001
 
 
@@ -45,15 +45,15 @@ class Constraint(NamedTuple):
 class SymbolicScope:
     """The dimension variables of symbolic shapes that are used together, and their constraints.
 
-    All symbolic shapes in the arguments of an exported function must belong to one scope, because
-    variables of the same name in different scopes are different variables.
+    All symbolic shapes in the arguments of an exported function must have the same scope. Variables
+    in different scopes are different variables, even if they have the same name.
 
     Args:
         constraints_str: constraints, each of the form `e1 >= e2`, `e1 <= e2` or `e1 == e2`. The
-            left side of an equality must be a product, which is replaced by the right side.
+            left side of an equality must be a product; it is replaced by the right side.
 
     Raises:
-        ValueError: a constraint cannot be read, or no sizes satisfy it.
+        ValueError: a constraint has a syntax error, or no sizes satisfy it.
 
     >>> scope = toile.export.SymbolicScope(["b >= 4"])
     >>> (b,) = toile.export.symbolic_shape("b", scope=scope)
@@ -71,7 +71,7 @@ class SymbolicScope:
         self.rules: dict[Any, tuple[Polynomial, int]] = {}
         self.variable_bounds: dict[str, tuple[float, float]] = {}
         self.known_bounds: dict[Polynomial, tuple[float, float]] = {}
-        self.seen: dict[Polynomial, None] = {}  # expressions that were computed
+        self.seen: dict[Polynomial, None] = {}  # expressions that occurred in traces
         self.ratios: dict[str, None] = {}  # floats that were computed from dimensions
         self.spaces = [Space(self, i) for i in range(SAMPLES)]
         for text in constraints_str:
@@ -79,12 +79,12 @@ class SymbolicScope:
 
     @property
     def space(self) -> Space:
-        """The sizes of the first trace, which dimensions outside a trace have."""
+        """The sizes of the first trace, which are also used outside a trace."""
         return self.spaces[0]
 
     @property
     def inequalities(self) -> list[Polynomial]:
-        """Polynomials that are not negative."""
+        """Polynomials that are at least 0."""
         return [c.difference for c in self.constraints if not c.equal]
 
     def __str__(self) -> str:
@@ -96,13 +96,13 @@ class SymbolicScope:
     __repr__ = __str__
 
     def variable(self, name: str, space: Space | None = None) -> Any:
-        """The dimension variable of a name."""
+        """Return the dimension variable with this name."""
         if name not in self.space.values:
             self._choose(name)
         return made(poly.variable(name), space or self.space)
 
     def _choose(self, name: str) -> None:
-        """Choose the sizes of a new variable: uncommon ones have different remainders."""
+        """Choose the sizes of a new variable; the uncommon ones have different remainders."""
         at = _FIRST + 6 * (next(_numbers) % _CYCLE)
         small = 2 + len(self.space.values) % 4
         for i, space in enumerate(self.spaces):
@@ -110,7 +110,7 @@ class SymbolicScope:
         self._satisfy()
 
     def normal(self, p: Polynomial) -> Polynomial:
-        """A polynomial, with products replaced as equality constraints say."""
+        """Replace the products in a polynomial for which there are equality constraints."""
         for _ in range(20 if self.rules else 0):
             for i, (product, n) in enumerate(p):
                 rule = self.rules.get(product)
@@ -172,7 +172,7 @@ class SymbolicScope:
         self._satisfy()
 
     def _bound_variable(self, difference: Polynomial) -> None:
-        """Use a constraint on a single variable, such as 2*b - 7 >= 0."""
+        """Use a constraint on a single variable, such as 2*b - 7 >= 0, as a bound."""
         (product, k), *rest = difference
         if len(product) != 1 or product[0][1] != 1 or not isinstance(product[0][0], str):
             return
@@ -207,9 +207,9 @@ class SymbolicScope:
                                factor.a)
 
     def _satisfy(self) -> None:
-        """Change the sizes of the traces so that they satisfy the constraints, if possible.
+        """Change the sizes of the traces, if possible, so that they satisfy the constraints.
 
-        Large sizes need to satisfy only the equalities."""
+        Large sizes must satisfy only the equalities."""
         for i, space in enumerate(self.spaces if self.constraints else ()):
             wanted = [c for c in self.constraints if c.equal or i == SMALL]
             names = [n for n in space.values if ((n, 1),) not in self.rules]
@@ -234,8 +234,8 @@ class SymbolicScope:
         return self._satisfies(values, self.constraints)
 
     def at(self, size: Any, index: int) -> Any:
-        """A dimension as it is in another trace; a number in the trace with small sizes, whose
-        results may be kept for other calls with these sizes."""
+        """Return a dimension for another trace. In the trace with small sizes, it is a number,
+        because results of this trace may be reused by other calls with these sizes."""
         if not isinstance(size, Dimension):
             return size
         found = made(size.polynomial, self.spaces[index])
@@ -248,10 +248,10 @@ def polynomial_of(x: Any) -> Polynomial:
 
 
 def is_symbolic_dim(p: object) -> bool:
-    """Test whether a dimension is symbolic, which means that it is not a constant.
+    """Test whether a dimension is symbolic, that is, not a constant.
 
     Args:
-        p: dimension from a shape.
+        p: dimension of a shape.
 
     Returns:
         True if the dimension is symbolic.
@@ -267,27 +267,27 @@ def symbolic_shape(
     shape_spec: str | None, *, constraints: Sequence[str] = (),
     scope: SymbolicScope | None = None, like: Sequence[int | None] | None = None,
 ) -> tuple[Any, ...]:
-    """Read a shape in which some dimensions are symbolic.
+    """Parse the text of a shape with symbolic dimensions.
 
-    A `ShapeDtypeStruct` with such a shape lets a function be exported for all sizes of these
+    If a `ShapeDtypeStruct` has this shape, a function can be exported for all sizes of these
     dimensions at once.
 
     Args:
         shape_spec: the dimensions, separated by commas. A dimension is an integer, a variable, or
             an expression with `+`, `-`, `*`, `^`, `floordiv(a, b)`, `mod(a, b)`, `max(a, b)` and
-            `min(a, b)`. Variables are at least 1. `_` is replaced by the dimension of `like` at its
-            position, and `...` by all remaining dimensions of `like`. None means "...".
+            `min(a, b)`. Variables are at least 1. `_` is replaced by the dimension at the same
+            position in `like`, and `...` by all other dimensions of `like`. None means "...".
         constraints: constraints on the variables, for example "b >= 4", "n <= 2*b" or
             "mod(b, 8) == 0".
         scope: scope of the variables. By default, they belong to a new scope with the given
             constraints.
-        like: shape that contains the dimensions for `_` and `...`.
+        like: shape with the dimensions that replace `_` and `...`.
 
     Returns:
         The shape, a tuple of integers and symbolic dimensions.
 
     Raises:
-        ValueError: the text cannot be read, or both `scope` and `constraints` are given.
+        ValueError: the text has a syntax error, or both `scope` and `constraints` are given.
 
     >>> shape = toile.export.symbolic_shape("b, 2*n, 3")
     >>> shape, shape[0] * shape[1] + 1
@@ -312,20 +312,21 @@ def symbolic_args_specs(
     args: PyTree, shapes_specs: PyTree, constraints: Sequence[str] = (),
     scope: SymbolicScope | None = None,
 ) -> PyTree:
-    """Describe arguments with symbolic shapes, from example arguments and texts of shapes.
+    """Create a `ShapeDtypeStruct` with a symbolic shape for each array in example arguments.
 
     Args:
-        args: arguments, or trees of `ShapeDtypeStruct`. Their dtypes are kept, and their
+        args: tree of arrays or of `ShapeDtypeStruct` objects. Their dtypes are kept, and their
             dimensions replace the placeholders in `shapes_specs`.
-        shapes_specs: text of a shape for each argument, as for `symbolic_shape`, or None. One text
-            may be given in place of a tree; it then applies to all arrays in that tree.
+        shapes_specs: tree of texts as for `symbolic_shape`, or of None. A text may take the place
+            of a whole subtree of `args`; it then applies to all arrays in that subtree.
         constraints, scope: as for `symbolic_shape`.
 
     Returns:
-        The tree of arguments, with a `ShapeDtypeStruct` in place of each array.
+        A tree like `args`, with a `ShapeDtypeStruct` instead of each array.
 
     Raises:
-        ValueError: a text cannot be read, or `shapes_specs` does not fit `args`.
+        ValueError: a text has a syntax error, or the structure of `shapes_specs` does not match
+            that of `args`.
 
     >>> toile.export.symbolic_args_specs((jnp.ones((4, 3)), jnp.ones(3)), ("b, ...", None))
     (ShapeDtypeStruct(shape=(b, 3), dtype=float32), ShapeDtypeStruct(shape=(3,), dtype=float32))

@@ -1,6 +1,6 @@
-"""Finds the sizes of dimension variables from the shapes of the arguments of a call.
+"""Computes the sizes of dimension variables from the shapes of the arguments of a call.
 
-The messages contain the words of JAX, which users search for.
+The messages contain the same phrases as JAX's, because users search for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNSOLVABLE = ("Please see https://docs.jax.dev/en/latest/export/shape_poly.html
 class Solver:
     """Solves the equations `expression == size` of one call.
 
-    Without `given`, the equations are only checked for whether they can be solved."""
+    If `given` is None, it only checks whether the equations can be solved."""
 
     def __init__(self, scope: SymbolicScope, expected: Sequence[Aval], labels: Sequence[str]):
         self.scope = scope
@@ -43,7 +43,7 @@ class Solver:
         return ValueError(f"{_MISMATCH}{problem}.{self.specs}{self.obtained}{_MORE}{here()}")
 
     def solve(self, given: Sequence[Aval] | None) -> dict[str, Any]:
-        """The sizes of all variables; if `given` is None, only the names are meaningful."""
+        """Return the sizes of all variables; if `given` is None, only the names are meaningful."""
         left = self.equations
         while left:
             rest = [e for e in left if not self._process(*e, given)]

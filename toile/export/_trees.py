@@ -1,4 +1,4 @@
-"""Structures of trees as records, and the registrations of node types that records may name."""
+"""Conversion of tree structures to records and back, and the registered node types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_NODES = 10_000_000
 
 
 class _Registered(NamedTuple):
-    """How the auxiliary data of a node type becomes bytes, and what makes nodes."""
+    """The functions that convert the auxiliary data of a node type to bytes and back."""
 
     cls: type
     name: str
@@ -59,9 +59,9 @@ def register_pytree_node_serialization(
     deserialize_auxdata: Callable[[bytes], Any],
     from_children: Callable[[Any, Sequence[Any]], Any] | None = None,
 ) -> type[T]:
-    """Let arguments and results of exported functions contain nodes of a type.
+    """Allow nodes of a type in the arguments and results of exported functions.
 
-    Call this function in the process that exports and in the process that loads, after registering
+    Call this function both in the process that exports and in the one that loads, after registering
     the type as a tree node.
 
     Args:
@@ -69,14 +69,14 @@ def register_pytree_node_serialization(
         serialized_name: name of the type in exported functions; it must be unique.
         serialize_auxdata: function that converts a node's auxiliary data to bytes.
         deserialize_auxdata: the inverse of `serialize_auxdata`.
-        from_children: accepted for compatibility with JAX; the function with which the type was
-            registered as a tree node makes the nodes.
+        from_children: accepted for compatibility with JAX, and ignored; nodes are created by the
+            function with which the type was registered as a tree node.
 
     Returns:
         The type.
 
     Raises:
-        ValueError: the type or the name is registered already, or the type is not a tree node.
+        ValueError: the type or the name is already registered, or the type is not a tree node.
 
     >>> from collections import OrderedDict, namedtuple
     >>> class Pair:
@@ -101,7 +101,7 @@ def register_pytree_node_serialization(
 
 
 def register_namedtuple_serialization(nodetype: type[T], *, serialized_name: str) -> type[T]:
-    """Let arguments and results of exported functions contain named tuples of a type.
+    """Allow named tuples of a type in the arguments and results of exported functions.
 
     Args:
         nodetype: the type.
@@ -111,7 +111,7 @@ def register_namedtuple_serialization(nodetype: type[T], *, serialized_name: str
         The type.
 
     Raises:
-        ValueError: the type is not a named tuple, or the type or the name is registered already.
+        ValueError: the type is not a named tuple, or the type or the name is already registered.
 
     >>> from collections import namedtuple
     >>> Point = toile.export.register_namedtuple_serialization(
@@ -160,7 +160,7 @@ def _add(registered: _Registered) -> None:
 
 
 def tree_data(tree: PyTreeDef) -> TreeData:
-    """The record of a structure."""
+    """Return the record of a structure."""
     children = tuple([tree_data(c) for c in tree.children()])
     entry = tree.entry
     if entry is None:
@@ -186,12 +186,12 @@ def tree_data(tree: PyTreeDef) -> TreeData:
 
 
 def treedef(data: TreeData) -> PyTreeDef:
-    """The structure in a record; ValueError if there is none."""
+    """Return the structure in a record; raises ValueError if there is none."""
     return _Structures().made(data, 0)
 
 
 class _Structures:
-    """Makes structures; a record that occurs several times is converted once."""
+    """Creates structures; a record that occurs several times is converted only once."""
 
     def __init__(self) -> None:
         self.known: dict[int, PyTreeDef] = {}

@@ -1,8 +1,8 @@
 """Writes Programs as records.
 
-`rules`: how many levels of the rules of `custom_vjp` are written. Each level is a Program that was
-traced from the rule; the calls inside it have one level less. Rules of `custom_jvp`, many of which
-belong to functions of toile such as `nn.relu`, have two more levels.
+`rules` is the number of levels of `custom_vjp` rules that are written. A rule is written as a
+Program, and the calls in this Program have one level less. Rules of `custom_jvp` have two more
+levels, because many functions of toile have one, such as `nn.relu`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from toile.primitives.bounds import CheckIndex
 from toile.random.keys import key_data
 from toile.transforms.masks import nonzero_mask
 
-_MORE_LEVELS = 2  # of the rules of custom_jvp
-MOST_LEVELS = 60  # of Programs inside Programs
+_MORE_LEVELS = 2  # additional levels of custom_jvp rules
+MOST_LEVELS = 60  # largest number of Programs nested in each other
 
 
 class MissingRule(ValueError):
-    """A derivative rule that an exported function does not contain is needed."""
+    """A derivative rule is needed that the exported function does not contain."""
 
 
 class Missing:
@@ -64,7 +64,7 @@ class Missing:
 
 
 class Constants:
-    """Constants as records: one for each array, in all traces of a function."""
+    """Records of constants; each array has one record in all traces of a function."""
 
     def __init__(self) -> None:
         self.records: dict[int, ConstantData] = {}
@@ -100,11 +100,11 @@ class Writer:
         self.constants, self.name = constants, name
         self.known: dict[Any, ProgramData] = {}
         self.alive: list[Any] = []
-        self.sources: dict[int, Any] = {}  # of equations, by the ids of their records
+        self.sources: dict[int, Any] = {}  # sources of equations, by the ids of their records
         self.levels = 0
 
     def program(self, program: Program, rules: int) -> ProgramData:
-        """The record of a Program."""
+        """Return the record of a Program."""
         key = id(program), rules
         found = self.known.get(key)
         if found is None:
@@ -160,7 +160,7 @@ class Writer:
             return self._with_rule(self._custom_vjp, op, rules)
         if isinstance(op, LinearCall):
             return self._linear_call(op, rules)
-        if isinstance(op, ReverseLoop):  # its other derived forms are plain calls, too
+        if isinstance(op, ReverseLoop):  # its other derived forms are also plain calls
             op = Call(op.program, op.label)
         return self._structure(op, tables.operations(), rules, e)
 
@@ -203,7 +203,7 @@ class Writer:
             f"export: needed parameters that are data, got {x!r} as {what} at {e.source} in "
             f"{self.name} ({_advice(x)}){here()}")
 
-    # ---- operations with functions of the user
+    # ---- operations with the user's functions
     def _traced(self, fun: Callable[..., Sequence[Any]], avals: Sequence[Aval], rules: int
                 ) -> tuple[ProgramData, tuple[ConstantData, ...]]:
         program, consts = trace_program(fun, avals, self.name)
@@ -212,14 +212,14 @@ class Writer:
         return found, tuple([self.constants.record(c, self.name) for c in consts])
 
     def _with_rule(self, write: Callable[..., Fields], op: Any, rules: int) -> Fields:
-        """A custom call with its rule, unless a rule that it calls is missing."""
+        """Write a custom call with its rule, unless a rule that it calls is missing."""
         try:
             return write(op, rules)
         except MissingRule:
             return write(op, -_MORE_LEVELS)
 
     def _custom_jvp(self, op: CustomJVPCall, rules: int) -> Fields:
-        """The call, with the rule for tangents of all inexact operands."""
+        """Write the call, with the rule for the tangents of all inexact operands."""
         made = _fields("CustomJVPCall", program=self.program(op.program, rules), label=op.label)
         if rules <= -_MORE_LEVELS:
             return made
@@ -240,7 +240,7 @@ class Writer:
         return _added(made, rule=program, consts=consts, moving=tuple(moving), kept=tuple(kept))
 
     def _custom_vjp(self, op: CustomVJPCall, rules: int) -> Fields:
-        """The call, with the forward and the backward rule, unless no more levels are written."""
+        """Write the call, with the forward and the backward rule if levels are left."""
         made = _fields("CustomVJPCall", program=self.program(op.program, rules),
                        label=op.original.label)
         if rules <= 0:
@@ -289,7 +289,7 @@ def _fields(kind: str, **values: Any) -> Fields:
 
 
 def _index_check(bounds: Bounds) -> Fields:
-    """A check of indices; the place in the user's program becomes text."""
+    """Write a check of indices; the location in the user's program is converted to text."""
     place = bounds.module
     if bounds.source is not None:
         place += f" at {os.path.basename(bounds.source.file)}:{bounds.source.line}"

@@ -1,8 +1,9 @@
 """Generating tokens with decoders: sampling, beam search, speculative decoding and streaming.
 
-`generate` continues prompts, `stream` yields tokens while they are generated, and `beam_search`
-finds likely continuations. All of them run any module that keeps its past in the collection
-`cache`. Samplers such as `temperature` and `top_p` change the logits before a token is drawn.
+`generate` continues prompts, `stream` yields tokens as they are generated, and `beam_search` finds
+likely continuations. These functions work with any module that stores what it has read in the
+collection `cache`. Samplers such as `temperature` and `top_p` change the logits before a token is
+drawn.
 
 >>> from toile import generation
 >>> class Successor:  # a decoder without parameters: token 3 follows token 2, and so on

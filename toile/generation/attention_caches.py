@@ -14,27 +14,27 @@ def cached_attention(
 ) -> Array:  # fmt: skip
     """Attend to the keys and values of this call and of all earlier calls.
 
-    The module keeps keys, values and their positions in its collection `cache`. The first call
+    The module stores keys, values and their positions in its collection `cache`. The first call
     creates the cache; the length of its inputs is the number of slots. Each later call stores its
     keys and values: position `p` is stored in slot `p % slots`. If there are fewer slots than
-    positions, the cache is a ring, which is enough for a sliding window.
+    positions, the cache is a ring buffer, which is sufficient for a sliding window.
 
-    A token attends to itself and to tokens at lower positions, in its own row. Tokens at negative
+    A token attends to itself and to tokens at lower positions in its own row. Tokens at negative
     positions are padding: they are not stored, and no token attends to them.
 
     Args:
-        module: the module that keeps the cache, usually the caller.
+        module: the module that contains the cache, usually the caller.
         query: array of shape (batch, length, heads, depth).
         key: array of shape (batch, length, key_heads, depth). `heads` is a multiple of
             `key_heads`; groups of heads share keys and values.
         value: array of the same shape as `key`.
         positions: integers of shape (batch, length): the position of each token in its row.
-        window: number of positions to which a token attends, its own included; None for all.
+        window: number of positions to which a token attends, including its own; None for all.
         scale: factor by which the inner products of queries and keys are multiplied; None for
             `1 / sqrt(depth)`.
 
     Returns:
-        An array of the shape of `query`.
+        An array with the same shape as `query`.
 
     >>> import toile.linen as nn
     >>> from toile.generation import cached_attention
@@ -70,7 +70,7 @@ def cached_attention(
 
 
 def visible(queries: Array, keys: Array, window: int | None) -> Array:
-    """Which keys each query attends to, from positions of shape (batch, length)."""
+    """Compute which keys each query attends to, from positions of shape (batch, length)."""
     q, k = queries[:, :, None], keys[:, None, :]
     seen = (k >= 0) & (k <= q)
     return seen if window is None else seen & (k > q - window)

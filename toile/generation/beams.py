@@ -27,9 +27,10 @@ class Beam:
     Args:
         tokens: the tokens of the continuation, without the stop token.
         score: the logarithm of its probability, divided by `length ** length_penalty`. If the
-            continuation ends with a stop token, its probability includes that of ending there,
-            with any of the stop tokens, and its length includes the stop token.
-        reason: `"stop"` after a stop token, `"length"` after `max_tokens` tokens.
+            continuation ends with a stop token, `length` includes this token, and the probability
+            includes the total probability of all stop tokens at this position.
+        reason: `"stop"` if a stop token ended the continuation; `"length"` if `max_tokens` was
+            reached.
 
     >>> from toile import generation
     >>> generation.Beam([3, 4], -0.5, "stop").tokens
@@ -42,7 +43,7 @@ class Beam:
 
 
 class _State(struct.PyTreeNode):
-    """Unfinished beams, with their caches, and the best finished ones; [batch, beams, ...]."""
+    """Unfinished beams with their caches, and the best finished beams; [batch, beams, ...]."""
 
     step: Any
     cache: Any
@@ -62,21 +63,21 @@ def beam_search(
 ) -> list[list[Beam]]:  # fmt: skip
     """Find likely continuations of prompts.
 
-    In each step, every unfinished continuation is extended by every token, and the most likely
-    `beams` of these are kept. Continuations that end with a stop token are set aside. The search
-    for a prompt ends after `max_tokens` tokens, or when no unfinished continuation can become
-    better than the finished ones.
+    In each step, every unfinished continuation is extended by every possible token, and the
+    `beams` most likely results are kept. Continuations that end with a stop token are finished and
+    stored separately. The search for a prompt ends after `max_tokens` tokens, or when no unfinished
+    continuation can become better than the finished ones.
 
     Args:
-        model: a linen module that keeps its past in the collection `cache`, or a `Decoder`, as for
-            `generate`.
+        model: a linen module that stores what it has read in the collection `cache`, or a
+            `Decoder`, as for `generate`.
         variables: the model's variables, `{"params": ...}`.
         prompts: for each row, a list of at least one token.
-        max_tokens: largest number of tokens of a continuation, the stop token included.
-        beams: number of continuations to keep.
+        max_tokens: largest number of tokens in a continuation, including the stop token.
+        beams: number of continuations that are kept in each step.
         stop_tokens: tokens that end a continuation.
-        length_penalty: power of the length by which the logarithm of a probability is divided, at
-            least 0. 0 compares probabilities, and larger values favor long continuations.
+        length_penalty: exponent of the length in the score, at least 0. With 0, continuations are
+            compared by their probabilities; larger values favor long continuations.
 
     Returns:
         For each prompt, a list of up to `beams` continuations, best first.
@@ -140,7 +141,7 @@ def _search(
     """Return tokens, scores and lengths of the best finished beams."""
     batch = len(last)
     shape = (batch, beams)
-    # All beams start equal, so all of them except one start as impossible.
+    # All beams are equal at the start, so only one of them gets a positive probability.
     totals = jnp.where(jnp.arange(beams) == 0, 0.0, -jnp.inf)
     state = _State(
         jnp.int32(0),
@@ -161,7 +162,7 @@ def _search(
 
     extend = functools.partial(_extended, decoder, variables, stops, penalty)
     state = lax.while_loop(more, extend, state)
-    # Those that are unfinished at the limit compete with the finished ones.
+    # Beams that are unfinished at the limit are compared with the finished ones.
     full = state.step >= limit
     scores = jnp.where(full, state.totals / jnp.float32(limit) ** penalty, -jnp.inf)
     lengths = jnp.full(shape, limit, jnp.int32)
@@ -182,7 +183,7 @@ def _extended(
         chances = chances.at[:, stops].set(-jnp.inf).at[:, stops[0]].set(end)
     size = chances.shape[-1]
     totals = (state.totals[..., None] + chances.reshape(batch, beams, size)).reshape(batch, -1)
-    # Each beam ends in one way, so at least half of twice as many candidates are unfinished.
+    # Only one candidate of each beam is finished, so at least half of `2 * beams` are unfinished.
     count = min(2 * beams, beams * size)
     totals, chosen = lax.top_k(totals, count)
     parents, last = chosen // size, (chosen % size).astype(jnp.int32)

@@ -5,5 +5,5 @@ import sys
 
 from toile.api import jit
 
-# A limit turns the warning about repeated tracing off: users choose these sizes, and each is new.
+# The limit disables the warning about repeated tracing, because users choose these sizes.
 compiled = functools.partial(jit, max_traces=sys.maxsize)

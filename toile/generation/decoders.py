@@ -1,7 +1,7 @@
-"""Decoders: models that read some tokens at a time and keep their past in a cache.
+"""Decoders: models that read a few tokens at a time and store what they have read in a cache.
 
-`Decoder` is what the loops of this package call. `ModuleDecoder` wraps a linen module. The
-functions at the end select and replace rows of a cache, whatever its structure is.
+`Decoder` is the interface that the loops in this package use. `ModuleDecoder` wraps a linen module.
+The functions at the end select and replace rows of a cache of any structure.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from toile.linen.module import Module
 
 
 class Decoder(Protocol):
-    """A model that reads tokens, together with a cache of the tokens before them.
+    """Interface of models that read tokens and store them in a cache.
 
-    Decoders must be hashable, because compiled programs are kept for each decoder.
+    Decoders must be hashable, because compiled programs are cached for each decoder.
 
     >>> from toile import generation
     >>> isinstance(generation.ModuleDecoder, type)
@@ -30,15 +30,15 @@ class Decoder(Protocol):
     """
 
     def __hash__(self) -> int:
-        """Return a number for the dict of compiled programs."""
+        """Return the hash, which is used to look up compiled programs."""
         ...
 
     @property
     def rings(self) -> bool:
-        """Whether caches may have fewer slots than there are positions.
+        """Whether a cache may have fewer slots than there are positions.
 
-        Position `p` is then stored in slot `p % slots`, and tokens at negative positions are not
-        stored.
+        In this case, position `p` is stored in slot `p % slots`, and tokens at negative positions
+        are not stored.
         """
         ...
 
@@ -50,7 +50,7 @@ class Decoder(Protocol):
             length: number of slots of each row.
 
         Returns:
-            A tree of arrays. Each of them has an axis for the rows.
+            A tree of arrays, each of which has an axis for the rows.
         """
         ...
 
@@ -59,16 +59,16 @@ class Decoder(Protocol):
     ) -> tuple[Array, PyTree]:
         """Read tokens and store them in the cache.
 
-        A row may store a token at a position that the cache already contains: it replaces the old
-        token, and tokens at higher positions must have no effect.
+        If the cache already contains a token at one of the positions, the new token replaces it.
+        Old tokens at higher positions must then have no effect.
 
         Args:
             variables: the model's variables, except for the cache.
             cache: the cache.
             tokens: integers of shape (batch, length).
-            positions: integers of shape (batch, length), which increase by 1 along each row. The
-                row may end with padding, at position -1. If a row consists of padding only, its
-                part of the cache is no longer used.
+            positions: integers of shape (batch, length), which increase by 1 along each row. A row
+                may end with padding, whose position is -1. If a row contains only padding, its
+                part of the cache will not be used again.
 
         Returns:
             The logits, of shape (batch, length, vocabulary), and the new cache.
@@ -78,17 +78,17 @@ class Decoder(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class ModuleDecoder:
-    """A linen module as a decoder.
+    """A decoder that calls a linen module.
 
-    The module is called as `model(tokens, positions=positions, decode=True)`; an argument that its
-    `__call__` does not have is left out. It returns logits of shape (batch, length, vocabulary).
-    `model.init`, called in the same way with tokens of the maximum length, must create the
-    collection `cache`.
+    The module is called as `model(tokens, positions=positions, decode=True)`; arguments that its
+    `__call__` does not accept are left out. It must return logits of shape
+    (batch, length, vocabulary). If `model.init` is called in the same way with an array of tokens
+    of the maximum length, it must create the collection `cache`.
 
-    There are two kinds of modules. Modules that use `cached_attention` read many rows whose
-    positions differ. Other modules have an integer in their cache that counts the tokens, such as
-    `cache_index` of `nn.MultiHeadDotProductAttention`. They are run with `toile.vmap`, so that each
-    row has its own count. Attention layers of linen read one token at a time.
+    Modules that use `cached_attention` can read many rows at different positions. The caches of
+    other modules contain an integer that counts the tokens, such as `cache_index` of
+    `nn.MultiHeadDotProductAttention`. These modules are run with `toile.vmap`, so that each row has
+    its own counter. The attention layers of linen read one token at a time.
 
     Args:
         model: the module.
@@ -112,7 +112,7 @@ class ModuleDecoder:
 
     @property
     def rings(self) -> bool:
-        """Whether caches may have fewer slots than there are positions.
+        """Whether a cache may have fewer slots than there are positions.
 
         This is the case for modules that use `cached_attention`.
         """
@@ -149,7 +149,7 @@ class ModuleDecoder:
             return self._call(variables, cache, tokens, positions)
         read = self._one_by_one if self._single else self._row
         rows = api.vmap(read, in_axes=(None, 0, 0, 0))
-        # Padding is stored behind the tokens, and replaced by later tokens before it is read.
+        # Padding is stored after the tokens, and later tokens replace it before it is read.
         positions = jnp.maximum(positions[:, :1], 0) + jnp.arange(tokens.shape[1])
         return rows(variables, cache, tokens, positions)
 
@@ -162,7 +162,7 @@ class ModuleDecoder:
         return any(name == "cache_index" for name in _counters(self.model))
 
     def _row(self, variables: PyTree, cache: PyTree, tokens: Array, positions: Array) -> Any:
-        """Read tokens of one row; counters are set to the first position."""
+        """Read the tokens of one row; the counters are set to the first position."""
         names = _counters(self.model)
         cache = tree.map_with_path(
             lambda path, x: jnp.full_like(x, positions[0]) if tree_name(path) in names else x, cache
@@ -190,7 +190,7 @@ class ModuleDecoder:
 
 
 def decoder_of(model: Any) -> Decoder:
-    """Return a decoder: `model` itself, or a linen module as one."""
+    """Return `model` if it is a decoder; wrap a linen module in a `ModuleDecoder`."""
     if isinstance(model, Module):
         decoder = ModuleDecoder(model)
         if not _shapes(model, 1, 2):
@@ -209,14 +209,14 @@ def decoder_of(model: Any) -> Decoder:
 
 
 def _options(model: Module, positions: Array) -> dict[str, Any]:
-    """The arguments besides the tokens that the module's `__call__` has."""
+    """Return the arguments other than the tokens that the module's `__call__` accepts."""
     taken = inspect.signature(type(model).__call__).parameters
     options = {"positions": positions, "decode": True}
     return {name: value for name, value in options.items() if name in taken}
 
 
 def _init(model: Module, batch: int, length: int) -> PyTree:
-    """Create the cache of a module, in a program that computes nothing else."""
+    """Create the cache of a module with a program that computes nothing else."""
     tokens = jnp.zeros((batch, length), jnp.int32)
     positions = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), (batch, length))
     made = model.init(random.key(0), tokens, **_options(model, positions))
@@ -225,14 +225,14 @@ def _init(model: Module, batch: int, length: int) -> PyTree:
 
 @functools.lru_cache(64)
 def _shapes(model: Module, batch: int, length: int) -> tuple[tuple[Any, Any], ...]:
-    """The paths and shapes of the arrays in the cache of a module."""
+    """Return the paths and shapes of the arrays in the cache of a module."""
     shapes = api.eval_shape(lambda: _init(model, batch, length))
     return tuple(tree.leaves_with_path(shapes))
 
 
 @functools.lru_cache(64)
 def _counters(model: Module) -> frozenset[str]:
-    """The names of integers in the cache whose shapes depend neither on batch nor on length."""
+    """Return the names of the integers in the cache that are independent of batch and length."""
     small, large = _shapes(model, 1, 2), _shapes(model, 2, 3)
     return frozenset(
         tree_name(path)
@@ -242,7 +242,7 @@ def _counters(model: Module) -> frozenset[str]:
 
 
 def tree_name(path: tuple[Any, ...]) -> str:
-    """The last part of a path in a tree."""
+    """Return the last part of a path in a tree."""
     return str(getattr(path[-1], "key", path[-1])) if path else ""
 
 
@@ -256,7 +256,7 @@ def _empty(decoder: ModuleDecoder, batch: int, length: int) -> PyTree:
 
 @functools.lru_cache(64)
 def row_axes(decoder: Decoder) -> tuple[int, ...]:
-    """The axis for the rows in each array of a cache."""
+    """Return the axis for the rows in each array of a cache."""
     two, three = (api.eval_shape(lambda n=n: decoder.empty(n, 4)) for n in (2, 3))
     pairs = list(zip(tree.leaves(two), tree.leaves(three), strict=True))
     axes = [[i for i, n in enumerate(x.shape) if n != y.shape[i]] for x, y in pairs]

@@ -1,7 +1,7 @@
-"""Reading prompts of different lengths into a cache, with little padding.
+"""Functions that read prompts of different lengths into a cache, with little padding.
 
-All tokens of a prompt except the last one are read; the loop starts with the last one. Prompts of
-similar lengths are read together, in one or several chunks. No logits are computed.
+They read all tokens of a prompt except the last one, with which the loop starts. Prompts of similar
+lengths are read together, in one or several chunks. Logits are not computed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toile.engine.source import describe, here
 from toile.generation.compiled_programs import compiled
 from toile.generation.decoders import Decoder, put_rows
 
-CHUNK = 512  # the number of tokens of a row that are read in one call
+CHUNK = 512  # number of tokens per row that one call reads
 
 
 def checked(prompts: Any, who: str) -> list[list[int]]:
@@ -47,22 +47,22 @@ def checked(prompts: Any, who: str) -> list[list[int]]:
 
 
 def rounded(count: int) -> int:
-    """Round a number of tokens up, so that there are few sizes and little padding.
+    """Round up a number of tokens, so that there are few different sizes and little padding.
 
-    The results are multiples of 8, and 1/8 of the number at most is padding if it is above 64.
+    The results are multiples of 8. For more than 64 tokens, at most 1/8 of the tokens is added.
     """
     step = max(8, 1 << max(0, (count - 1).bit_length() - 4))
     return -(-count // step) * step
 
 
 def slots_needed(prompts: Sequence[Sequence[int]], limit: int, ahead: int) -> int:
-    """The number of slots for prompts and `limit` more tokens, and `ahead` tokens on trial."""
+    """Return the number of slots for prompts, `limit` more tokens and `ahead` proposed tokens."""
     longest = max(map(len, prompts))
     return rounded(max(longest + limit + ahead, _padded_end(longest - 1, CHUNK)))
 
 
 def _padded_end(count: int, chunk: int) -> int:
-    """The end of the last chunk of `count` tokens, including its padding."""
+    """Return the end of the last chunk of `count` tokens, including its padding."""
     last = count % chunk
     return count - last + (rounded(last) if last else 0)
 
@@ -71,7 +71,7 @@ def read(
     decoder: Decoder, variables: PyTree, prompts: Sequence[Sequence[int]], slots: int,
     chunk: int = CHUNK,
 ) -> PyTree:  # fmt: skip
-    """Return a cache that contains all tokens of the prompts except the last one of each."""
+    """Return a cache that contains the tokens of each prompt except the last one."""
     groups: dict[int, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(_padded_end(len(prompt) - 1, chunk), []).append(row)
@@ -88,7 +88,7 @@ def read(
 def _group(
     decoder: Decoder, variables: PyTree, prompts: Sequence[Sequence[int]], slots: int, chunk: int
 ) -> PyTree:
-    """Read prompts whose lengths are rounded to the same number."""
+    """Read prompts whose rounded lengths are equal."""
     cache = decoder.empty(len(prompts), slots)
     for tokens, positions in chunks(prompts, chunk):
         cache = store(decoder, variables, cache, tokens, positions)

@@ -1,4 +1,4 @@
-"""`generate` and `stream`: continue prompts, all at once or piece by piece."""
+"""`generate` and `stream`, which continue prompts, all at once or piece by piece."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ class Completion:
 
     Args:
         tokens: the generated tokens, without the stop token.
-        reason: `"stop"` after a stop token or a stop string, `"length"` after `max_tokens` tokens.
-        text: the text of the tokens up to the stop string; None if there was no `decode`.
+        reason: `"stop"` if a stop token or a stop string ended the continuation; `"length"` if
+            `max_tokens` was reached.
+        text: the text of the tokens up to the stop string; None if no `decode` was given.
 
     >>> from toile import generation
     >>> generation.Completion([5, 6], "length").text is None
@@ -49,7 +50,7 @@ class Piece:
     Args:
         row: index of the prompt.
         tokens: the new tokens, without the stop token.
-        text: the new text; None if there is no `decode`. It may be empty.
+        text: the new text, which may be empty; None if no `decode` was given.
         reason: why the continuation ends with this piece, as in `Completion`, or None.
 
     >>> from toile import generation
@@ -72,28 +73,29 @@ def generate(
 ) -> list[Completion]:
     """Continue prompts by drawing one token after the other.
 
-    The prompts may have different lengths. Prompts of similar lengths are read together; after
-    that, one compiled loop appends tokens to all rows until each row has ended. The loop is
-    compiled again for other models, numbers of prompts and (rounded) lengths, but not for other
-    parameters of samplers.
+    The prompts may have different lengths. Prompts of similar lengths are read together. After
+    that, one compiled loop appends tokens to all rows until every row has ended. The loop is
+    compiled again if the model, the number of prompts or the (rounded) lengths change, but not if
+    the parameters of samplers change.
 
     Random numbers depend only on the key of the row and on the position of the token. A prompt with
-    its own key therefore has the same random numbers in any batch. The logits may differ in the
-    last digits, because the order of additions in a matrix product depends on its size.
+    its own key therefore gets the same random numbers in any batch. Its logits may differ slightly,
+    because the order of additions in a matrix product may depend on its size.
 
     Args:
-        model: a linen module that keeps its past in the collection `cache` (see `ModuleDecoder`),
-            or a `Decoder`.
+        model: a linen module that stores what it has read in the collection `cache` (see
+            `ModuleDecoder`), or a `Decoder`.
         variables: the model's variables, `{"params": ...}`.
         prompts: for each row, a list of at least one token.
         max_tokens: largest number of tokens to generate, or a list with a number for each prompt.
-        sampler: sampler, or None for the most likely token. See `temperature`, `top_p` and `chain`.
-        key: random key, from which a key for each row is made, or an array with one key for each
+        sampler: a sampler such as `temperature(0.7)`, or None to choose the most likely token. See
+            `temperature`, `top_p` and `chain`.
+        key: random key, from which a key for each row is derived, or an array with one key for each
             row; None for `random.key(0)`. It has no effect without a sampler.
         stop_tokens: tokens that end a continuation.
-        stop_strings: texts that end a continuation; they require `decode`.
+        stop_strings: texts that end a continuation; if there are any, `decode` is required.
         decode: function that converts a list of tokens to a text, such as `tokenizer.decode`.
-        window: number of positions to which the model attends, if it attends to no others. The
+        window: the size of the sliding window if all attention layers of the model have one. The
             cache then has a fixed size; see `cached_attention`.
         draft: a smaller model that proposes tokens; see `Draft`.
 
@@ -101,8 +103,8 @@ def generate(
         A list with a `Completion` for each prompt.
 
     Raises:
-        ValueError: a prompt is empty or contains a negative number; there are stop strings but no
-            `decode`; `window` is set, but the model's cache is not a ring.
+        ValueError: a prompt is empty or contains a negative number; `stop_strings` is given without
+            `decode`; `window` is given, but the model's cache is not a ring buffer.
 
     >>> import toile.linen as nn
     >>> from toile import generation
@@ -142,7 +144,7 @@ def stream(
     decode: Callable[[list[int]], str] | None = None, window: int | None = None,
     draft: Draft | None = None, every: int = 1,
 ) -> Iterator[Piece]:
-    """Continue prompts, and yield tokens while they are generated.
+    """Continue prompts, and yield tokens as they are generated.
 
     The tokens are the same as those that `generate` returns.
 
@@ -150,8 +152,8 @@ def stream(
         model, variables, prompts, max_tokens: as for `generate`.
         sampler, key, stop_tokens, stop_strings, decode: as for `generate`.
         window, draft: as for `generate`.
-        every: number of steps of the compiled loop between two pieces. A larger number costs less
-            time in Python.
+        every: number of steps of the compiled loop between two pieces. If the number is larger,
+            less time is spent in Python.
 
     Yields:
         A `Piece` for each row that has new tokens. The last piece of each row has a `reason`.
@@ -250,12 +252,12 @@ def _token_array(tokens: Any, who: str) -> np.ndarray:
 
 
 def _pieces(options: _Options, variables: PyTree, steps: int) -> Iterator[Piece]:
-    """Run the loop for `steps` steps at a time, and yield what each row gained."""
+    """Run the loop for `steps` steps at a time, and yield the new tokens of each row."""
     o = options
     ahead = o.draft.count + 1 if o.draft else 0
     length = reading.slots_needed(o.prompts, max(o.limits), ahead)
     slots, chunk = length, reading.CHUNK
-    if o.window is not None:  # a chunk must not overwrite what its first token attends to
+    if o.window is not None:  # a chunk must not overwrite tokens to which its first token attends
         chunk = max(64, reading.rounded(ahead))
         slots = min(length, reading.rounded(o.window + chunk))
     read = lambda decoder, variables: reading.read(decoder, variables, o.prompts, slots, chunk)
@@ -280,7 +282,7 @@ def _pieces(options: _Options, variables: PyTree, steps: int) -> Iterator[Piece]
                 row = output.row
                 yield output.piece(tokens[row, output.count : counts[row]].tolist(), ended[row])
         running = np.array([output.running for output in outputs])
-        rows = rows.replace(ended=rows.ended | ~running)  # those that a stop string has ended
+        rows = rows.replace(ended=rows.ended | ~running)  # rows that a stop string has ended
 
 
 class _Output:
@@ -292,7 +294,7 @@ class _Output:
         self._text = TextPieces(options.decode, options.stop_strings) if options.decode else None
 
     def piece(self, new: list[int], ended: bool) -> Piece:
-        """Take the new tokens of the row, which may have ended with them."""
+        """Return the piece with new tokens of the row; `ended`: the row ends with them."""
         self.count += len(new)
         stopped = bool(new) and new[-1] in self._stop_tokens
         if stopped:

@@ -1,11 +1,12 @@
-"""Samplers: functions of logits that decide which tokens may be drawn, and how likely each one is.
+"""Samplers: functions that change logits, and with them the probabilities of the next tokens.
 
 A sampler is a function `f(logits, tokens)`. `logits` has shape (batch, vocabulary) and dtype
-float32. `tokens` has shape (batch, length) and contains the tokens of each row so far, followed by
--1. The result has the shape of `logits`; a token whose logit is -inf is never drawn.
+float32. `tokens` has shape (batch, length); each row contains the prompt and the tokens generated
+so far, padded with -1. The result has the same shape as `logits`. A token whose logit is -inf is
+never drawn.
 
-The samplers of this module are tree nodes whose leaves are their parameters. A compiled program can
-therefore be used with any values, and a parameter may be an array with one value for each row.
+The samplers in this module are tree nodes whose leaves are their parameters. A compiled program can
+therefore be used with any parameters. A parameter may be an array with one value for each row.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class _Chain:
 
 @struct.dataclass
 class _Function:
-    """A user's function, which belongs to the structure of the tree."""
+    """A user's function, which is part of the tree structure and not a leaf."""
 
     function: Sampler = struct.field(pytree_node=False)
 
@@ -123,11 +124,11 @@ _OWN = (
 
 
 def chain(*samplers: Sampler) -> Sampler:
-    """Apply several samplers one after the other.
+    """Combine samplers into one that applies them one after the other.
 
     Args:
-        *samplers: samplers, that is, functions `f(logits, tokens)` that return new logits. They are
-            applied in the order in which they are passed.
+        *samplers: functions `f(logits, tokens)` that return new logits. They are applied in this
+            order.
 
     Returns:
         A sampler.
@@ -141,7 +142,7 @@ def chain(*samplers: Sampler) -> Sampler:
 
 
 def greedy() -> Sampler:
-    """Keep only the most likely token; of equally likely tokens, the first one.
+    """Keep only the most likely token, or the first one of several equally likely tokens.
 
     Returns:
         A sampler.
@@ -154,7 +155,7 @@ def greedy() -> Sampler:
 
 
 def temperature(value: ArrayLike) -> Sampler:
-    """Divide the logits by a temperature: values below 1 favor likely tokens.
+    """Divide the logits by a temperature; temperatures below 1 favor likely tokens.
 
     Args:
         value: the temperature, at least 0, or an array with one temperature for each row. With a
@@ -178,7 +179,7 @@ def top_k(count: ArrayLike) -> Sampler:
 
     Args:
         count: number of tokens to keep, at least 1, or an array with one number for each row.
-            Tokens that are as likely as the last of these are kept too.
+            Tokens that are as likely as the least likely of these are also kept.
 
     Returns:
         A sampler.
@@ -197,15 +198,15 @@ def top_p(mass: ArrayLike) -> Sampler:
     """Keep the smallest set of most likely tokens whose total probability reaches a limit.
 
     Args:
-        mass: the total probability, greater than 0 and at most 1, or an array with one limit for
-            each row. The most likely token is always kept. Tokens that are as likely as the least
-            likely token of the set are kept too.
+        mass: the limit, greater than 0 and at most 1, or an array with one limit for each row. The
+            most likely token is always kept. Tokens that are as likely as the least likely token in
+            the set are also kept.
 
     Returns:
         A sampler.
 
     Raises:
-        ValueError: the total probability is not in the interval.
+        ValueError: the limit is not in this interval.
 
     >>> from toile import generation
     >>> logits = jnp.log(jnp.array([[0.5, 0.2, 0.3]]))
@@ -219,14 +220,14 @@ def min_p(ratio: ArrayLike) -> Sampler:
     """Remove tokens that are much less likely than the most likely token.
 
     Args:
-        ratio: a number from 0 to 1, or an array with one number for each row. Tokens remain whose
-            probability is at least `ratio` times the highest probability.
+        ratio: a number from 0 to 1, or an array with one number for each row. A token is kept if
+            its probability is at least `ratio` times the highest probability.
 
     Returns:
         A sampler.
 
     Raises:
-        ValueError: the number is not in the interval.
+        ValueError: the number is not in this interval.
 
     >>> from toile import generation
     >>> logits = jnp.log(jnp.array([[0.5, 0.1, 0.4]]))
@@ -237,11 +238,12 @@ def min_p(ratio: ArrayLike) -> Sampler:
 
 
 def repetition_penalty(factor: ArrayLike) -> Sampler:
-    """Make tokens less likely that the row already contains, in the prompt or after it.
+    """Make tokens less likely if the prompt or the continuation already contains them.
 
     Args:
-        factor: number greater than 0 by which positive logits are divided and negative logits are
-            multiplied, or an array with one number for each row. A factor of 1 changes nothing.
+        factor: number greater than 0, or an array with one number for each row. The positive logits
+            of such tokens are divided by the factor, and the negative ones are multiplied by it. A
+            factor of 1 changes nothing.
 
     Returns:
         A sampler.
@@ -259,13 +261,13 @@ def repetition_penalty(factor: ArrayLike) -> Sampler:
 
 
 def occurrence_penalty(presence: ArrayLike = 0.0, frequency: ArrayLike = 0.0) -> Sampler:
-    """Subtract penalties from the logits of tokens that the row already contains.
+    """Subtract penalties from the logits of tokens that the prompt or continuation contains.
 
     Args:
-        presence: number that is subtracted from the logit of each token that occurs in the prompt
-            or after it, or an array with one number for each row.
-        frequency: number that is subtracted as often as the token occurs, or an array with one
-            number for each row.
+        presence: number that is subtracted once from the logit of each token that occurs, or an
+            array with one number for each row.
+        frequency: number that is subtracted once for each occurrence of the token, or an array with
+            one number for each row.
 
     Returns:
         A sampler.
@@ -286,7 +288,7 @@ def occurrence_penalty(presence: ArrayLike = 0.0, frequency: ArrayLike = 0.0) ->
 
 
 def sampler_of(sampler: Any) -> Sampler:
-    """Return a sampler as a tree node; None stands for `greedy`."""
+    """Return a sampler as a tree node; None means `greedy`."""
     if sampler is None:
         return _Greedy()
     if isinstance(sampler, _OWN):
@@ -300,7 +302,7 @@ def sampler_of(sampler: Any) -> Sampler:
 
 
 def is_greedy(sampler: Sampler) -> bool:
-    """Whether the sampler leaves one token, so that no random number is needed."""
+    """Whether the sampler keeps only one token, so that no random number is needed."""
     if isinstance(sampler, _Chain):
         return bool(sampler.samplers) and is_greedy(sampler.samplers[-1])
     return isinstance(sampler, _Greedy)
@@ -333,7 +335,7 @@ def _at_least(logits: Array, least: Array) -> Array:
 
 
 def _column(value: Any) -> Array:
-    """A parameter as an array that broadcasts against logits."""
+    """Return a parameter as an array that broadcasts against logits."""
     value = jnp.asarray(value)
     return value[:, None] if value.ndim else value
 
@@ -342,14 +344,14 @@ def _counts(logits: Array, tokens: Array) -> Array:
     """Count the occurrences of each token in each row."""
     rows = jnp.arange(len(tokens))[:, None]
     size = logits.shape[-1]
-    places = jnp.where(tokens < 0, size, tokens)  # those of no token are dropped
+    places = jnp.where(tokens < 0, size, tokens)  # padding is dropped
     return jnp.zeros(logits.shape, jnp.int32).at[rows, places].add(1, mode="drop")
 
 
 def _checked(
     who: str, name: str, value: Any, low: float, high: float, *, above: bool = False
 ) -> Any:
-    """Check a parameter whose value is known."""
+    """Check a parameter unless it is a toile array."""
     if isinstance(value, ArrayClass):
         return value
     given = np.asarray(value)

@@ -1,4 +1,4 @@
-"""The loop that draws tokens: one compiled program, in which each row has its own position."""
+"""The loop that draws tokens. It is one compiled program, and each row has its own position."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from toile.generation.samplers import Sampler, draw
 
 
 class Rows(struct.PyTreeNode):
-    """The state of each row: its tokens so far, and when it ends."""
+    """The state of all rows: their tokens so far, and when they end."""
 
     tokens: Any  # [batch, length], -1 after the last token
-    counts: Any  # [batch], numbers of tokens, those of the prompt included
+    counts: Any  # [batch], numbers of tokens, including those of the prompt
     limits: Any  # [batch], counts at which the rows end
     ended: Any  # [batch]
     keys: Any  # [batch], random keys
@@ -30,7 +30,7 @@ class Rows(struct.PyTreeNode):
 def start(
     prompts: Sequence[Sequence[int]], limits: Sequence[int], length: int, keys: Array
 ) -> Rows:
-    """Return the rows of prompts, for at most `length` tokens each."""
+    """Return the initial state of rows with at most `length` tokens each."""
     tokens = np.full((len(prompts), length), -1, np.int32)
     for row, prompt in enumerate(prompts):
         tokens[row, : len(prompt)] = prompt
@@ -40,7 +40,7 @@ def start(
 
 
 def row_keys(key: Any, count: int) -> Array:
-    """Return a key for each row: those that are given, or keys made from a single one."""
+    """Return a key for each row: the given keys, or keys derived from a single one."""
     if key is None:
         key = random.key(0)
     if key.ndim == (0 if issubdtype(key.dtype, prng_key) else 1):
@@ -49,7 +49,7 @@ def row_keys(key: Any, count: int) -> Array:
 
 
 def last_tokens(rows: Rows) -> tuple[Array, Array]:
-    """The last token of each row and its position; -1 for the positions of rows that ended."""
+    """Return the last token of each row, and its position or -1 if the row has ended."""
     at = jnp.maximum(rows.counts - 1, 0)
     tokens = jnp.take_along_axis(jnp.asarray(rows.tokens), at[:, None], axis=1)
     return tokens, jnp.where(rows.ended, -1, at)[:, None]
@@ -58,7 +58,7 @@ def last_tokens(rows: Rows) -> tuple[Array, Array]:
 def appended(rows: Rows, new: Array, stops: Array) -> Rows:
     """Append one token to each row that has not ended."""
     length = rows.tokens.shape[1]
-    places = jnp.where(rows.ended, length, rows.counts)  # nothing is stored behind the end
+    places = jnp.where(rows.ended, length, rows.counts)  # nothing is stored after the end
     index = jnp.arange(len(new))
     tokens = jnp.asarray(rows.tokens).at[index, places].set(new, mode="drop")
     counts = rows.counts + ~rows.ended

@@ -1,8 +1,8 @@
 """Speculative decoding: a small model proposes tokens, and a large one checks several at once.
 
 Let p and q be the distributions of the two models, after the sampler. A proposed token x is kept
-with probability min(1, p(x) / q(x)). The first token that is not kept is replaced by one drawn from
-the positive part of p - q. The tokens then have exactly the distribution p.
+with probability min(1, p(x) / q(x)). The first token that is not kept is replaced by one that is
+drawn from the positive part of p - q. The resulting tokens have exactly the distribution p.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Draft:
     """A smaller model that proposes tokens for speculative decoding.
 
     In each step, the draft model proposes `count` tokens, one after the other, and the large model
-    reads all of them at once. It keeps the first ones, as many as it agrees with, and adds one
-    token of its own. The distribution of the tokens is that of the large model alone, and so are
-    the tokens if no sampler is used. Speculative decoding saves time if the draft model is much
-    faster and often proposes likely tokens.
+    reads all of them at once. The large model accepts some of them, starting with the first, and
+    adds another token. The tokens have the same distribution as without the draft model; without a
+    sampler, they are the same tokens. Speculative decoding saves time only if the draft model is
+    much faster and often proposes likely tokens.
 
     Args:
-        model: the draft model: a linen module or a `Decoder`. It has the vocabulary of the large
-            model.
+        model: the draft model: a linen module or a `Decoder`. It must have the same vocabulary as
+            the large model.
         variables: the draft model's variables, `{"params": ...}`.
         count: number of tokens that are proposed in each step.
 
@@ -68,7 +68,7 @@ class Draft:
 
     @property
     def decoder(self) -> Decoder:
-        """The model as a decoder."""
+        """The draft model as a decoder."""
         return decoder_of(self.model)
 
 
@@ -112,7 +112,7 @@ def _propose(
 ) -> tuple[Array, Array, PyTree]:  # fmt: skip
     """Draw `count` tokens from the draft model; return them, their logits, and the cache.
 
-    The last token is read too, because it is part of the past if all tokens are kept."""
+    The last token is also read, because it must be in the cache if all tokens are kept."""
     token, position = last_tokens(rows)
     history = jnp.asarray(rows.tokens)
     index = jnp.arange(len(token))
@@ -130,7 +130,7 @@ def _propose(
 
 
 def _verified(p: Array, q: Array, proposed: Array, keys: Array) -> tuple[Array, Array]:
-    """Return the tokens [batch, count + 1] of a round, and how many proposed ones are kept.
+    """Return the tokens [batch, count + 1] of a round, and how many proposed tokens are kept.
 
     `p` and `q` are logits of shape (batch, count + 1, vocabulary) and (batch, count, vocabulary).
     """
@@ -148,7 +148,7 @@ def _verified(p: Array, q: Array, proposed: Array, keys: Array) -> tuple[Array, 
     finite = jnp.isfinite(proposals).any(axis=-1, keepdims=True)
     proposals = jnp.where(finite, softmax(jnp.where(finite, proposals, 0), axis=-1), 0)
     rest = jnp.maximum(softmax(last, axis=-1) - proposals, 0)
-    # p and q may be equal up to rounding; then nothing is left, and p itself is used.
+    # If p and q are equal up to rounding, the positive part is 0, and p itself is used.
     rest = jnp.where(rest.sum(axis=-1, keepdims=True) > 0, jnp.log(rest), last)
     own = drawn(keys[:, 1], rest)
     padded = jnp.concatenate([proposed, proposed[:, :1]], axis=1)
@@ -156,14 +156,14 @@ def _verified(p: Array, q: Array, proposed: Array, keys: Array) -> tuple[Array, 
 
 
 def _with(rows: Rows, new: Array) -> Array:
-    """The tokens of the rows with new ones behind them."""
+    """Return the tokens of the rows, followed by the new ones."""
     index = jnp.arange(len(new))[:, None]
     places = rows.counts[:, None] + jnp.arange(new.shape[1])
     return jnp.asarray(rows.tokens).at[index, places].set(new, mode="drop")
 
 
 def _before(tokens: Array, counts: Array) -> Array:
-    """The first tokens of each row, followed by -1."""
+    """Return the first tokens of each row, padded with -1."""
     return jnp.where(jnp.arange(tokens.shape[1]) < counts[:, None], tokens, -1)
 
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-_LONGEST_CHARACTER = 8  # tokens after which an incomplete character is taken for an invalid one
+_LONGEST_CHARACTER = 8  # tokens after which an incomplete character is treated as invalid
 
 
 class TextPieces:
-    """The text of tokens that arrive one after the other, up to a stop string.
+    """Converts tokens that arrive one after the other to text, up to a stop string.
 
-    A text is returned only when later tokens cannot change it. A character whose bytes are divided
-    among several tokens is held back until it is complete, and a text that might be the start of a
-    stop string is held back until that is decided. Stop strings may begin and end within tokens.
+    Text is returned only when later tokens cannot change it. A character whose bytes are divided
+    among several tokens is held back until it is complete. Text that might be the start of a stop
+    string is held back until later tokens decide this. A stop string may begin and end in the
+    middle of a token.
 
-    The attribute `text` contains everything that was returned, and `stopped` is the stop string
-    that was found, or None. If several stop strings overlap, the one that ends first is found.
+    The attribute `text` contains all text that was returned, and `stopped` is the stop string that
+    was found, or None. If several stop strings overlap, the one that ends first is found.
 
     Args:
         decode: function that converts a list of tokens to a text, such as the method `decode` of a
-            tokenizer. It represents incomplete characters by U+FFFD at the end of the text.
-        stops: texts that end the output. They are not part of it.
+            tokenizer. If the text ends with an incomplete character, its result must end with
+            U+FFFD.
+        stops: texts that end the output. They are not part of the output.
 
     >>> from toile.generation import TextPieces
     >>> pieces = TextPieces(lambda tokens: bytes(tokens).decode(errors="replace"), ["END"])
@@ -36,9 +38,9 @@ class TextPieces:
         self.stopped: str | None = None
         self._decode = decode
         self._stops = [stop for stop in stops if stop]
-        self._tokens: list[int] = []  # those from `_start` on decide about new text
+        self._tokens: list[int] = []  # tokens from `_start` on affect new text
         self._start = 0
-        self._read = 0  # tokens whose text has been taken
+        self._read = 0  # number of tokens whose text has been used
         self._held = ""  # text that may be the start of a stop string
 
     def push(self, tokens: Sequence[int]) -> str:
@@ -48,7 +50,7 @@ class TextPieces:
             tokens: the new tokens.
 
         Returns:
-            The text that is now certain; empty after a stop string.
+            The new text that later tokens cannot change; empty after a stop string.
         """
         if self.stopped is not None:
             return ""
@@ -59,16 +61,16 @@ class TextPieces:
         return self._release(new, final=False)
 
     def finish(self) -> str:
-        """Return the text that was held back, when no more tokens follow."""
+        """Return the text that was held back. Call this when there are no more tokens."""
         if self.stopped is not None:
             return ""
         return self._release(self._decoded(final=True), final=True)
 
     def _decoded(self, final: bool) -> str:
-        """The text of the tokens that were not read; empty while a character is incomplete.
+        """Return the text of the new tokens; it is empty while a character is incomplete.
 
-        A token's text may depend on the token before it. The tokens of the last piece of text are
-        therefore decoded twice: alone, and followed by the new ones."""
+        The text of a token may depend on the token before it. The tokens of the last piece are
+        therefore decoded twice: alone, and followed by the new tokens."""
         before = self._decode(self._tokens[self._start : self._read])
         now = self._decode(self._tokens[self._start :])
         waiting = len(self._tokens) - self._read
@@ -83,7 +85,7 @@ class TextPieces:
         text = self._held + new
         starts = {stop: text.find(stop) for stop in self._stops}
         found = [(i + len(stop), i, stop) for stop, i in starts.items() if i >= 0]
-        if found:  # the one that is complete first
+        if found:  # the one that ends first
             _, end, self.stopped = min(found)
             self._held = ""
         else:
@@ -93,7 +95,7 @@ class TextPieces:
         return text[:end]
 
     def _possible(self, text: str) -> int:
-        """The length of the longest end of the text that is the start of a stop string."""
+        """Return the length of the longest end of the text that is the start of a stop string."""
         longest = max((len(stop) for stop in self._stops), default=1) - 1
         for size in range(min(longest, len(text)), 0, -1):
             if any(stop.startswith(text[-size:]) for stop in self._stops):

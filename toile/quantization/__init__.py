@@ -1,6 +1,6 @@
-"""Quantized parameters: integers or float8 numbers with scales, which modules read as arrays.
+"""Quantized parameters: integers or float8 numbers with scales, which modules use like arrays.
 
-`quantize` replaces parameters of a tree by arrays of the class `QuantizedArray`. See
+`quantize` replaces parameters in a tree with objects of the class `QuantizedArray`. See
 docs/quantisation.md.
 """
 

@@ -1,4 +1,4 @@
-"""The class `QuantizedArray`, which arithmetic reads as the array of numbers that it stands for."""
+"""The class `QuantizedArray`, which arithmetic treats as the array of numbers it represents."""
 
 from __future__ import annotations
 
@@ -21,29 +21,32 @@ __all__ = ["QuantizedArray"]
 class QuantizedArray:
     """An array of small integers or float8 numbers, with scales for groups of elements.
 
-    The array stands for the numbers `(values - zeros) * scales * factors`. It can be used in place
-    of an array: functions of toile, modules and operators read these numbers. Compiled products of
-    few rows read the stored values directly. Derivatives treat the array as a constant.
+    The array represents the numbers `(values - zeros) * scales * factors`. It can be used instead
+    of an ordinary array: functions of toile, modules and operators use these numbers. Compiled
+    products with few rows read the stored values directly. Derivatives treat the array as a
+    constant.
 
     The array is a tree whose leaves are `values`, `scales` and, if they are not None, `zeros`,
-    `input_scale` and `factors`. Transformations, checkpoints and `device_put` therefore apply to
-    it, also if they add or remove leading axes.
+    `input_scale` and `factors`. Transformations, checkpoints and `device_put` therefore work with
+    it. Transformations may add or remove leading axes.
 
     Args:
-        values: the stored numbers. If `bits` is 4, an element of uint8 contains two numbers that
-            are neighbors along `axis`, the first one in the low bits.
-        scales: array with the axes of `values`. Along `axis`, it has one element for each group.
+        values: the stored numbers. If `bits` is 4, each uint8 element contains two numbers that
+            are neighbors along `axis`; the first one is in the low bits.
+        scales: array with the same axes as `values`. Along `axis`, it has one element for each
+            group.
         zeros: array with the shape of `scales`, or None. If it is None, 4-bit numbers are stored
             with 8 added to them.
-        input_scale: scale for the inputs of products with this array, of one element and with the
-            axes of `values`; or None. See `quantize_inputs`.
-        factors: numbers by which the result is multiplied, for example one for each input of a
-            product; or None. They have the axes of the array, of its sizes or of size 1.
+        input_scale: scale for the inputs of products with this array, or None. It has one element
+            and as many axes as `values`. See `quantize_inputs`.
+        factors: array of numbers by which the result is multiplied, or None. Its shape can be
+            broadcast to the shape of the array. For example, there may be one factor for each input
+            of a product.
         bits: number of bits of an element, 8 or 4.
         group: number of neighbors along `axis` that share a scale. The last group may be shorter.
         length: length of the array along `axis`.
         axis: the axis of the groups, counted from the end: a negative number.
-        dtype: dtype of the numbers that the array stands for.
+        dtype: dtype of the numbers that the array represents.
 
     >>> from toile.quantization import quantize_array
     >>> q = quantize_array(jnp.array([[1.0, -2.0], [0.5, 4.0]]), bits=8)
@@ -72,7 +75,7 @@ class QuantizedArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array that it stands for."""
+        """The shape of the array of numbers that it represents."""
         sizes = list(self.values.shape)
         sizes[self.axis] = self.length
         return tuple(sizes)
@@ -89,17 +92,17 @@ class QuantizedArray:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the stored values, scales and zeros."""
+        """The number of bytes of the stored values, scales, zeros, input scale and factors."""
         parts = (self.values, self.scales, self.zeros, self.input_scale, self.factors)
         return sum(x.size * x.dtype.itemsize for x in parts if x is not None)
 
     @property
     def T(self) -> Array:
-        """The numbers with the axes in reverse order."""
+        """The represented numbers with the axes in reverse order."""
         return self.dequantize().T
 
     def dequantize(self) -> Array:
-        """Compute the numbers that the array stands for.
+        """Compute the numbers that the array represents.
 
         Returns:
             An array of dtype `dtype`.
@@ -115,7 +118,7 @@ class QuantizedArray:
         return np.asarray(self.dequantize(), dtype=dtype)
 
     def astype(self, dtype: DTypeLike) -> Array:
-        """Compute the numbers and convert them.
+        """Compute the represented numbers, and convert them to a dtype.
 
         Args:
             dtype: dtype of the result.
@@ -126,7 +129,7 @@ class QuantizedArray:
         return self.dequantize().astype(dtype)
 
     def reshape(self, *shape: Any) -> Array:
-        """Compute the numbers and give them another shape.
+        """Compute the represented numbers, and change their shape.
 
         Args:
             *shape: the sizes of the axes, or one tuple of them.

@@ -1,15 +1,15 @@
 """Rounding that takes the inputs of products into account: GPTQ and AWQ.
 
-Both see a parameter as a matrix w [K, N], whose K rows belong to the inputs of a product, and make
-the error of the product small: the sum of (x w - x q)² over typical inputs x.
+Both methods treat a parameter as a matrix w [K, N], whose K rows correspond to the inputs of a
+product. They reduce the error of the product: the sum of (x w - x q)² over typical inputs x.
 
-GPTQ rounds one row after the other. The rows that follow are changed so that they cancel as much of
-the error as they can: with the inverse H⁻¹ = UᵀU of the moments H = E[xᵀx], rounding row k with the
-error e changes row j by -U[k, j] e / U[k, k].
+GPTQ rounds one row after the other. After each row, it changes the later rows so that they cancel
+as much of the error as possible. Let H⁻¹ = UᵀU be the inverse of the moments H = E[xᵀx]. If
+rounding row k causes the error e, row j is changed by -U[k, j] e / U[k, k].
 
-AWQ multiplies rows by factors before rounding, and divides the result by them: rows of large inputs
-become larger, and therefore their relative error smaller. Factors are powers of the inputs' mean
-magnitudes; the power with the least error is found by trying several.
+AWQ multiplies rows by factors before rounding, and divides the result by them. Rows of large inputs
+become larger, so their relative error becomes smaller. The factors are powers of the mean
+magnitudes of the inputs. Several exponents are tried, and the one with the smallest error is used.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from toile.quantization.rounding import (
     stored_numbers,
 )
 
-DAMPING = 0.01  # of the mean moment, added to all: the inverse exists
-BLOCK = 128  # rows after which the changes of later rows are added up
-POWERS = 11  # tried by AWQ, from 0 to 1
+DAMPING = 0.01  # fraction of the mean moment that is added, so that the inverse exists
+BLOCK = 128  # number of rows after which the later rows are changed
+POWERS = 11  # number of exponents from 0 to 1 that AWQ tries
 
 
 class _Matrix(NamedTuple):
-    """A parameter as a matrix [K, N]; the axis of groups is the last of the K rows' axes."""
+    """A parameter as a matrix [K, N]; the axis of the groups is the last axis of the rows."""
 
     w: np.ndarray
-    order: tuple[int, ...]  # the axes of the parameter: those of rows, then those of columns
-    shape: tuple[int, ...]  # of the parameter, with its axes in this order
-    length: int  # along the axis of the groups
+    order: tuple[int, ...]  # the axes of the parameter: first the axes of rows, then of columns
+    shape: tuple[int, ...]  # shape of the parameter, with its axes in this order
+    length: int  # length along the axis of the groups
 
     def restored(self, matrix: np.ndarray) -> Any:
-        """A matrix of this shape as an array of the parameter's shape."""
+        """Convert a matrix of this shape to an array with the parameter's shape."""
         return jnp.asarray(matrix.reshape(self.shape).transpose(np.argsort(self.order)))
 
 
@@ -82,7 +82,7 @@ def _scales(rows: np.ndarray, form: Form) -> tuple[np.ndarray, Any]:
 
 
 def _rounded(row: np.ndarray, form: Form, scales: np.ndarray, zeros: Any) -> np.ndarray:
-    """What is stored for a row."""
+    """Return the numbers that are stored for a row."""
     numbers = row / scales + (0 if zeros is None else zeros)
     numbers = np.clip(numbers, form.least, form.most)
     return numbers.astype(form.stored).astype(np.float64) if form.is_float else np.round(numbers)
@@ -95,7 +95,7 @@ def _value(numbers: np.ndarray, scales: np.ndarray, zeros: Any) -> np.ndarray:
 def gptq(
     w: Any, form: Form, group: int | None, axis: int, found: InputStatistics, act_order: bool
 ) -> QuantizedArray:
-    """Round row by row, and let later rows cancel the error."""
+    """Round one row after the other, and change later rows to cancel the error."""
     matrix, moments, _ = _matrix(w, axis, found)
     length = matrix.length
     size = min(group or length, length)
@@ -108,7 +108,7 @@ def gptq(
     order = np.argsort(-np.diag(moments), kind="stable") if act_order else np.arange(k)
     upper = np.linalg.cholesky(np.linalg.inv(moments[np.ix_(order, order)])).T
     known: dict[int, tuple[np.ndarray, Any]] = {}
-    if act_order:  # the rows of a group are not neighbors: its scales are those of the given rows
+    if act_order:  # rows of a group are not neighbors, so scales are computed from unchanged rows
         known = {g: _scales(rows[group_of == g], form) for g in range(group_of[-1] + 1)}
     numbers = np.empty_like(rows)
     for start in range(0, k, BLOCK):
@@ -134,9 +134,9 @@ def gptq(
 def _current(
     rows: np.ndarray, mine: np.ndarray, upper: np.ndarray, block: slice, errors: np.ndarray
 ) -> np.ndarray:
-    """Rows of a group with the changes by the rows of a block that were rounded, and their errors.
+    """Return the rows of a group, changed for the errors of the rounded rows of a block.
 
-    The rows inside the block have been changed already."""
+    The rows inside the block have already been changed."""
     found = rows[mine].copy()
     late = mine >= block.stop
     found[late] -= upper[block.start : block.start + len(errors), mine[late]].T @ errors

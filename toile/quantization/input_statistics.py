@@ -1,7 +1,7 @@
 """Statistics of the inputs of products with parameters, collected while a model runs.
 
-Parameters are tracers while the model runs. Operations run immediately; a product of an array and
-such a tracer adds the rows of the array to the statistics of the parameter.
+While the model runs, parameters are represented by tracers. Operations run immediately. A product
+of an array and such a tracer also adds the rows of the array to the statistics of the parameter.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class InputStatistics:
 
     Args:
         axes: the axes of the parameter over which products sum.
-        moments: the mean of the products of each pair of inputs, a matrix. The inputs are numbered
-            in row-major order of `axes`.
+        moments: matrix that contains the mean product of each pair of inputs. The inputs are
+            numbered in row-major order of `axes`.
         magnitudes: the mean absolute value of each input.
-        largest: the largest absolute value.
-        rows: the number of input rows that were seen.
+        largest: the largest absolute value of all inputs.
+        rows: the number of input rows that were observed.
 
     >>> from toile.quantization import calibrate
     >>> found = calibrate(lambda p, x: x @ p["w"], {"w": jnp.ones((2, 3))}, [jnp.eye(2)], "w")
@@ -87,7 +87,7 @@ class _Watched(Tracer):
 
 
 class _Watch(Trace):
-    """Runs operations in the parent trace, and observes products."""
+    """Runs operations in the parent trace, and observes products with parameters."""
 
     __slots__ = ("sums",)
 
@@ -138,7 +138,7 @@ class _Watch(Trace):
         axes = tuple(i for i in sorted(by_axis) if by_axis[i] not in op.out)
         summed = [by_axis[i] for i in axes]
         if any(c in x_labels and c in op.out for c in labels):
-            return  # each index of a batch axis has other inputs
+            return  # the inputs differ along a batch axis
         order = [c for c in x_labels if c not in summed] + summed
         size = int(np.prod([x.shape[x_labels.index(c)] for c in summed]))
         rows = x.transpose([x_labels.index(c) for c in order]).reshape(-1, size)
@@ -156,15 +156,15 @@ def calibrate(
     The model runs without compilation. Products in loops such as `nn.scan` are not observed.
 
     Args:
-        apply: the function, called as `apply(params, batch)`, or `apply(params, *batch)` if the
-            batch is a tuple.
-        params: its parameters.
-        batches: examples, which should resemble those that the model will process; a few hundred
-            rows are usually enough.
+        apply: the function that runs the model. It is called as `apply(params, batch)`, or as
+            `apply(params, *batch)` if the batch is a tuple.
+        params: tree of parameters, or of variables.
+        batches: examples, which should resemble the inputs that the model will process; a few
+            hundred rows are usually enough.
         select: one or more globs that match the paths of the parameters.
 
     Returns:
-        A dict from paths to statistics, for `quantize`.
+        A dict that maps the paths of parameters to their statistics; pass it to `quantize`.
 
     Raises:
         ValueError: no product with a selected parameter was observed.

@@ -1,8 +1,8 @@
 """The transformation `quantize_inputs`: products of quantized arrays with quantized inputs.
 
-While the function runs, quantized arrays are tracers that remember their stored numbers. A product
-of an array and such a tracer becomes a product of stored numbers. All other operations get the
-numbers that they stand for.
+While the function runs, quantized arrays are represented by tracers that contain the stored
+numbers. A product of an array and such a tracer becomes a product of stored numbers. All other
+operations use the numbers that the quantized arrays represent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Stored(NamedTuple):
 
     @property
     def has_stored_products(self) -> bool:
-        """Whether its products have inputs of 8 bits: no other form has a type of products."""
+        """Whether products with this array have 8-bit inputs."""
         return self.op.bits == 8 and not self.op.weighted and (
             len(self.parts) == 2 + self.op.calibrated)
 
@@ -61,7 +61,7 @@ class _StoredTracer(Tracer):
 
     @property
     def aval(self) -> Aval:
-        """The shape and dtype of the numbers."""
+        """The shape and dtype of the represented numbers."""
         stored = self.stored
         shape = list(stored.parts[0].shape)
         shape[stored.op.axis] = stored.op.length
@@ -74,7 +74,7 @@ class _InputTrace(Trace):
     __slots__ = ()
 
     def value(self, x: Any) -> Any:
-        """What the parent trace reads."""
+        """Return the value that the parent trace uses."""
         return x.stored.dense() if self.owns(x) else x
 
     def owns(self, x: Any) -> bool:
@@ -100,7 +100,7 @@ class _InputTrace(Trace):
             state.trace = self
 
     def _with_stored(self, op: Any, args: Sequence[Any], mine: Sequence[bool]) -> Any:
-        """The result of an operation on stored numbers; None if it needs the numbers."""
+        """Apply an operation to stored numbers; None if it needs the represented numbers."""
         if len(args) == 1:
             stored = args[0].stored
             if op.moves_axes and op.is_always_view:
@@ -126,7 +126,7 @@ class _InputTrace(Trace):
 
 
 def _with_programs(op: Any) -> Any:
-    """A loop, a branch or a call whose Programs are transformed, too."""
+    """Run a loop, a branch or a call, and transform its Programs too."""
     if not any(map(_dequantizes, op.programs())):
         return op
     changed: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def _with_programs(op: Any) -> Any:
 
 
 def _dequantizes(program: Program) -> bool:
-    """Whether a Program, or one that it carries, has quantized arrays."""
+    """Whether a Program, or a Program inside it, contains quantized arrays."""
     return any(e.op.decoded is not None or any(map(_dequantizes, e.op.programs()))
                for e in program.equations)
 
@@ -167,18 +167,18 @@ def _run(fun: Callable[..., Sequence[Any]], xs: Sequence[Any]) -> list[Any]:
 
 
 class _Labels(NamedTuple):
-    """The labels of a product as it is computed: groups are an axis of their own."""
+    """The labels of a product as it is computed; groups have a separate axis."""
 
     x: str
     w: str
-    out: str  # of the product of stored numbers: labels along which scales differ come first
-    kept: str  # those that are summed over in the end
+    out: str  # labels of the product of stored numbers; first those along which scales differ
+    kept: str  # labels that are summed over at the end
 
 
 def _product(op: DotGeneral, x: Any, stored: _Stored, side: int) -> Any:
-    """The product of an array and a quantized array, from stored numbers.
+    """Compute the product of an array and a quantized array from stored numbers.
 
-    Its derivative is that of the product with the numbers."""
+    Its derivative is that of the product with the represented numbers."""
     x_labels, w_labels = (op.rhs, op.lhs) if side == 0 else (op.lhs, op.rhs)
     back = dict(zip(stored.perm, w_labels, strict=True))
     w_labels = "".join(back[i] for i in range(len(w_labels)))
@@ -227,7 +227,7 @@ def _stored_product(
 
 
 def _split(x: Any, values: Any, scales: Any, x_labels: str, w_labels: str, op: Any) -> Any:
-    """The operands with the axis of the groups split into groups and elements of groups."""
+    """Split the axis of the groups of both operands into groups and elements of groups."""
     axis = values.ndim + op.axis
     label = w_labels[axis]
     new = next(c for c in LETTERS if c not in x_labels + w_labels)
@@ -245,7 +245,7 @@ def _split(x: Any, values: Any, scales: Any, x_labels: str, w_labels: str, op: A
 
 
 def _along(a: Any, labels: str, out: str) -> Any:
-    """An array with the axes of a result: those that it lacks, or that were summed, have size 1."""
+    """Return an array with the axes of a result; missing and summed axes get size 1."""
     gone = tuple(i for i, c in enumerate(labels) if c not in out)
     a = a.reshape([n for i, n in enumerate(a.shape) if i not in gone]) if all(
         a.shape[i] == 1 for i in gone) else a
@@ -257,14 +257,14 @@ def _along(a: Any, labels: str, out: str) -> Any:
 def quantize_inputs(fun: F) -> F:
     """Transform a function so that products with 8-bit quantized arrays have 8-bit inputs.
 
-    A product of an array `x` and a `QuantizedArray` of int8 or float8 numbers rounds `x` to the
-    same type. Integers are multiplied and added exactly, with the instructions that processors have
-    for this purpose; the result is scaled afterward. If the quantized array has an `input_scale`,
-    `x` is rounded with this scale, and larger elements are clipped. Otherwise, each row of `x`
-    (each token) has a scale of its own, found from its largest element.
+    In a product of an array `x` and a `QuantizedArray` of int8 or float8 numbers, `x` is rounded to
+    the same type. Integers are multiplied and added exactly, with the processor's instructions for
+    8-bit products; the result is scaled afterward. If the quantized array has an `input_scale`, `x`
+    is rounded with this scale, and larger elements are clipped. Otherwise, each row of `x` (each
+    token) has its own scale, computed from its largest absolute value.
 
-    Products with other quantized arrays (4 bits, or with zero points) are not changed. Derivatives
-    are those of products with unrounded inputs.
+    Products with other quantized arrays (4 bits, or with zero points) are not affected. Derivatives
+    are computed as if the inputs had not been rounded.
 
     Args:
         fun: the function, such as `model.apply`.

@@ -1,4 +1,4 @@
-"""Functions that quantize the parameters of a tree, and convert them back."""
+"""Functions that quantize the parameters in a tree, and convert them back."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def quantize(
     statistics: Mapping[str, InputStatistics] | None = None, act_order: bool = False,
     static_inputs: bool = False,
 ) -> PyTree:
-    """Replace selected parameters of a tree by quantized arrays.
+    """Replace selected parameters in a tree with quantized arrays.
 
-    The result can be passed to `apply` in place of `params`: modules read quantized arrays as
-    arrays. Parameters that are not selected stay the same.
+    The result can be passed to `apply` instead of `params`, because modules use quantized arrays
+    like ordinary arrays. Parameters that are not selected stay the same.
 
     Args:
         params: tree of parameters, or of variables.
@@ -49,18 +49,18 @@ def quantize(
             axis. The last group may be shorter.
         axis: the axis of the groups. If None, the last axis is used for parameters that are named
             "embedding", and otherwise the longest of all axes except the last. For kernels that
-            `nn.scan` or `nn.vmap` stacks, give the axis.
+            `nn.scan` or `nn.vmap` has stacked, pass the axis.
         symmetric: whether all zero points are 0; see `quantize_array`.
         dtype: float8_e4m3fn or float8_e5m2 to store float8 numbers; None for integers.
-        method: "round" rounds each number to the nearest. "gptq" rounds the inputs of a product
-            one after the other, and changes those that follow so that they cancel the error. "awq"
-            represents the weights of large inputs more accurately.
-        statistics: what `calibrate` returned; "gptq", "awq" and `static_inputs` need it.
+        method: "round" rounds each number to the nearest stored number. "gptq" rounds the weights
+            of one input after the other, and changes the weights of later inputs to cancel the
+            error. "awq" stores the weights of large inputs more accurately.
+        statistics: the result of `calibrate`, which "gptq", "awq" and `static_inputs` require.
         act_order: whether "gptq" rounds the weights of the largest inputs first.
         static_inputs: whether to store the largest input as `input_scale`, for `quantize_inputs`.
 
     Returns:
-        A tree with a `QuantizedArray` in place of each selected array.
+        A tree with a `QuantizedArray` instead of each selected array.
 
     Raises:
         ValueError: a glob matches no parameter, or a selected parameter cannot be quantized.
@@ -107,7 +107,7 @@ def quantize_for(
     seen: InputStatistics, x: Any, method: str, form: Form, group: int | None, axis: int,
     act_order: bool,
 ) -> QuantizedArray:
-    """Round a parameter so that products with inputs like those that were seen change little."""
+    """Round a parameter so that its products with typical inputs change little."""
     check_group(group)
     w, axis = checked_array(x, axis)
     q = gptq(w, form, group, axis, seen, act_order) if method == "gptq" else awq(
@@ -126,7 +126,7 @@ def _check_statistics(paths: Sequence[str], statistics: Mapping[str, Any], metho
 
 
 def dequantize(params: PyTree) -> PyTree:
-    """Replace the quantized arrays of a tree by the arrays that they stand for.
+    """Replace the quantized arrays in a tree with the arrays that they represent.
 
     Args:
         params: tree that `quantize` returned.
@@ -144,7 +144,7 @@ def dequantize(params: PyTree) -> PyTree:
 
 
 def size_of(params: PyTree) -> int:
-    """Return the number of bytes that the arrays of a tree need.
+    """Return the number of bytes of the arrays in a tree.
 
     Args:
         params: tree of arrays and quantized arrays.

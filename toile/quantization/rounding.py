@@ -23,7 +23,7 @@ class Form(NamedTuple):
 
     bits: int
     symmetric: bool
-    stored: np.dtype[Any]  # of one number
+    stored: np.dtype[Any]  # dtype of a stored number
     most: float  # the largest stored number
     least: float
 
@@ -38,7 +38,7 @@ class Form(NamedTuple):
 
 
 def form_of(bits: int, symmetric: bool, dtype: DTypeLike | None) -> Form:
-    """The form with these properties; raises errors about wrong ones."""
+    """Return the form with these properties; raises an error if they are not supported."""
     if dtype is not None:
         stored = np.dtype(dtypes.canonicalize_dtype(dtype))
         if stored.name not in FLOAT8 or bits != 8 or not symmetric:
@@ -69,7 +69,7 @@ class Grouped(NamedTuple):
 
 
 def grouped(w: Any, group: int | None, axis: int) -> Grouped:
-    """An array in groups along an axis, which becomes the last two axes."""
+    """Divide an array into groups along an axis; groups and their elements become the last axes."""
     length = w.shape[axis]
     group = max(1, length if group is None else min(group, length))
     w = jnp.moveaxis(w, axis, -1)
@@ -80,9 +80,9 @@ def grouped(w: Any, group: int | None, axis: int) -> Grouped:
 
 
 def scales_of(rows: Any, form: Form, shrink: Any = 1.0) -> tuple[Any, Any]:
-    """Scales, and zeros (or None), with which each row fits into the stored numbers.
+    """Compute scales, and zeros or None, such that each row fits the range of stored numbers.
 
-    `shrink`: the part of the range that is represented; other numbers are clipped."""
+    `shrink`: the fraction of the range that is represented; other numbers are clipped."""
     if form.symmetric:
         scales = jnp.abs(rows).max(-1) * (shrink / form.most)
         return jnp.where(scales > 0, scales, 1), None
@@ -93,13 +93,13 @@ def scales_of(rows: Any, form: Form, shrink: Any = 1.0) -> tuple[Any, Any]:
 
 
 def stored_numbers(rows: Any, form: Form, scales: Any, zeros: Any) -> Any:
-    """What is stored for rows, as numbers of their dtype."""
+    """Return the numbers that are stored for rows, in the dtype of the rows."""
     numbers = rows / scales[..., None]
     return form.rounded(numbers if zeros is None else numbers + zeros[..., None])
 
 
 def packed(numbers: Any, form: Form, axis: int) -> Any:
-    """Stored numbers, with the axis of the groups last, as the array `values`."""
+    """Convert stored numbers, whose last axis is that of the groups, to the array `values`."""
     if form.is_float:
         return jnp.moveaxis(numbers.astype(form.stored), -1, axis)
     if form.bits == 8:
@@ -113,7 +113,7 @@ def packed(numbers: Any, form: Form, axis: int) -> Any:
 def assembled(
     numbers: Any, scales: Any, zeros: Any, form: Form, where: Grouped, dtype: Any
 ) -> QuantizedArray:
-    """The quantized array of stored numbers in rows, with their scales and zeros."""
+    """Create a quantized array from stored numbers in rows, and from their scales and zeros."""
     flat = numbers.reshape(*numbers.shape[:-2], -1)[..., : where.length]
     axis = where.axis
     return QuantizedArray(
@@ -123,7 +123,7 @@ def assembled(
 
 
 def checked_array(w: Any, axis: int) -> tuple[Any, int]:
-    """A floating array in its work dtype, and the axis as a negative number."""
+    """Return an array in the dtype used for computing, and the axis as a negative number."""
     w = jnp.asarray(w)
     if not jnp.issubdtype(w.dtype, jnp.floating) or w.ndim == 0:
         raise ValueError(f"quantize: needed a floating array with an axis, got {describe(w)} "
@@ -140,27 +140,26 @@ def quantize_array(
 ) -> QuantizedArray:
     """Round an array to integers, or to float8 numbers, with one scale for each group.
 
-    The difference between an element and its rounded value is at most half of the scale of its
-    group for integers. Groups of zeros, and with `symmetric=False` groups of equal numbers, are
-    exact.
+    For integers, the difference between an element and its rounded value is at most half of the
+    scale of its group. Groups of zeros are exact. With `symmetric=False`, groups of equal numbers
+    are also exact.
 
     Args:
-        w: floating array.
+        w: floating-point array.
         bits: number of bits of an element, 8 or 4.
         group: number of neighbors along `axis` that share a scale; None for all elements along the
             axis. The last group may be shorter.
         axis: the axis of the groups. In products, this should be the axis that is summed over.
-        symmetric: whether 0 is stored as 0, and the range is the same for both signs. If False,
-            each group also has a zero point, so that its range goes from its least to its greatest
-            number.
+        symmetric: whether the range of each group is symmetric about 0. If False, each group also
+            has a zero point, and its range extends from its smallest to its largest number.
         dtype: float8_e4m3fn or float8_e5m2 to store float8 numbers; None for integers.
 
     Returns:
         A `QuantizedArray` with the shape and the dtype of `w`.
 
     Raises:
-        ValueError: `w` is not a floating array with this axis, or no numbers are stored in this
-            way.
+        ValueError: `w` is not a floating-point array, has no such axis, or `bits`, `symmetric` and
+            `dtype` cannot be combined.
 
     >>> from toile.quantization import quantize_array
     >>> w = jnp.linspace(-1, 1, 12).reshape(6, 2)
@@ -184,7 +183,7 @@ def most_stored(dtype: Any) -> float:
 
 
 def check_group(group: Any) -> None:
-    """Refuse groups without elements."""
+    """Raise an error if the group size is not a positive integer."""
     if group is not None and (not isinstance(group, int) or group < 1):
         raise ValueError(f"quantize: needed a positive group size or None, got {group=} (64 and 128"
                          f" are usual){here()}")

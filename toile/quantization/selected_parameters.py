@@ -1,4 +1,4 @@
-"""Which parameters of a tree are quantized, and along which axes."""
+"""Functions that select the parameters to quantize, and the axes of their groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_quantized(x: Any) -> bool:
 
 
 def selected(params: PyTree, select: str | Sequence[str]) -> tuple[list[Any], list[bool], Any]:
-    """The leaves of a tree with their paths, which of them are selected, and the structure."""
+    """Return the leaves of a tree with their paths, which ones are selected, and the structure."""
     mask = trees.leaves(mask_tree(select, trees.map(lambda x: 0, params, is_leaf=is_quantized),
                                   "quantize"))
     leaves, structure = tree_flatten_with_path(params, is_leaf=is_quantized)
@@ -33,8 +33,8 @@ def selected(params: PyTree, select: str | Sequence[str]) -> tuple[list[Any], li
 
 
 def axis_of(path: str, shape: Sequence[int]) -> int:
-    """The axis along which a parameter has groups, unless the user chooses one."""
+    """Return the default axis of the groups of a parameter."""
     if len(shape) < 2 or path.rpartition("/")[2] == "embedding":
         return -1
-    # Of a kernel with several axes, the longest input axis: groups of neighbors fit into it.
+    # If a kernel has several input axes, use the longest one, because groups fit into it.
     return max(range(-2, -len(shape) - 1, -1), key=lambda i: (shape[i], i))
