@@ -28,10 +28,10 @@ ROWS = (1, 2, 4, 8)
 INT4 = {"bits": 4, "group": 32}
 WAYS: dict[str, tuple[dict[str, Any], bool]] = {  # options of quantize, and whether inputs are, too
     "8 bits": ({"bits": 8}, False),
-    "8 bits, inputs of 8 bits (each row)": ({"bits": 8}, True),
-    "8 bits, inputs of 8 bits (static)": ({"bits": 8, "static_inputs": True}, True),
+    "8 bits, 8-bit inputs (scale per row)": ({"bits": 8}, True),
+    "8 bits, 8-bit inputs (static scale)": ({"bits": 8, "static_inputs": True}, True),
     "float8_e4m3fn": ({"dtype": jnp.float8_e4m3fn}, False),
-    "float8_e4m3fn, inputs likewise": ({"dtype": jnp.float8_e4m3fn}, True),
+    "float8_e4m3fn, float8 inputs": ({"dtype": jnp.float8_e4m3fn}, True),
     "4 bits, one group, round": ({"bits": 4}, False),
     "4 bits, one group, awq": ({"bits": 4, "method": "awq"}, False),
     "4 bits, one group, gptq": ({"bits": 4, "method": "gptq"}, False),

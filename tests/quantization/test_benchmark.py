@@ -6,7 +6,7 @@ from benchmarks import quantisation
 
 
 def test_quality():
-    names = ("8 bits", "8 bits, inputs of 8 bits (static)", "4 bits, one group, round",
+    names = ("8 bits", "8 bits, 8-bit inputs (static scale)", "4 bits, one group, round",
              "4 bits, one group, gptq")
     ways = {name: quantisation.WAYS[name] for name in names}
     found = quantisation.quality(steps=30, width=32, ways=ways)
