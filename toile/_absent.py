@@ -34,7 +34,6 @@ _INSTEAD = {
     "experimental.topologies": "use toile.sharding.AbstractMesh to trace for absent devices",
     "experimental.transfer": "use toile.device_put and toile.device_get",
     "extend": "it is internal to JAX; toile.core has Programs and avals",
-    "ffi": "use toile.pure_callback, or numpy with ctypes outside traced code",
     "interpreters": "it is internal to JAX; toile.core has Programs and avals",
     "lib": "it is internal to JAX; toile has neither jaxlib nor XLA",
     "linear_util": "it is internal to JAX; toile.core has Programs and avals",

@@ -12,6 +12,7 @@ from tools.api_coverage import NAMESPACES, join
 # Namespaces that JAX does not have. Entries that do not exist are ignored.
 OWN = (
     *("configurations", "core", "core.nn", "cursor", "export", "experimental.layout"),
+    "ffi",
     *("experimental.shard_map", "inspection", "io", "jax_utils", "linen", "linen.partitioning"),
     *("generation", "serving"),
     *("metrics", "metrics.media", "metrics.tensorboard", "metrics.writers"),

@@ -102,6 +102,7 @@ LATE_IMPORTS = {
     "interop/redirect.py": "faces are modules that are loaded by name",
     "io.py": "tensorflow is optional",
     "kernels/contraction/gpu_tensor_cores.py": "CuPy is optional",
+    "targets/cuda/user_kernels.py": "CuPy is optional",
     "kernels/families.py": "a family's kernels are loaded when an operation needs them",
     "linen/advice.py": "the two modules import each other; only errors need the other module",
     "linen/fingerprints.py": "serialization is loaded when something is saved",

@@ -21,7 +21,8 @@ from toile.platforms.gpu.steps import MadePlan
 # Buffers, hashed by identity; sets may also contain parts of them.
 _MEMORY = ("Var", "VariableBuffer", "Scratch", "Constant", "Output", "Moving")
 _STEPS = ("Region", "EagerStep", "CallStep", "ScanStep", "WhileStep", "SwitchStep")
-_CALLS = ("Gemm", "LtMatmul", "Fill", "GraphCall", "Transform", "Routine")
+_CALLS = ("Gemm", "LtMatmul", "Fill", "GraphCall", "Transform", "Routine",
+          "UserKernel")
 _ATOMS = "list[Var | Literal]"
 _TOUCHED = {"reads": "set[buffer]", "writes": "set[buffer]"}
 _LOOP = {"starts": "list[tuple[Moving, Ref]]", "swaps": "list[tuple[Moving, Moving]]", **_TOUCHED}
@@ -142,6 +143,7 @@ def _records() -> list[Record]:
             ("targets.cuda.cublas", "Gemm"), ("targets.cuda.cublaslt", "LtMatmul"),
             ("targets.cuda.cufft", "Transform"), ("targets.cuda.cufft", "Layout"),
             ("targets.cuda.cufft", "Side"), ("targets.cuda.cusolver", "Routine"),
+            ("targets.cuda.user_kernels", "UserKernel"),
             ("kernels.copy.gpu_relayout", "Fill"),
             ("targets.cuda.cublas", "Matrix"), ("targets.cuda.cudnn", "Tensor"),
             ("targets.cuda.cudnn", "Convolution"), ("kernels.attention.gpu_calls", "Attention"),

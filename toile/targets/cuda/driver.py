@@ -156,6 +156,15 @@ class Driver:
         if code:
             self.check("cuLaunchKernel", code)
 
+    def launch_with(self, function: int, sizes: Sequence[int], shared: int, stream: int,
+                    arguments: Any) -> None:
+        """Launch with separate arguments, given by their addresses; `sizes` are those of the grid
+        and of a block."""
+        code = self.launch_kernel(function, *sizes, shared, stream, ctypes.addressof(arguments),
+                                  None)
+        if code:
+            self.check("cuLaunchKernel", code)
+
     def launcher(
         self, function: int, blocks: int, threads: int, shared: int, stream: int, words: Any
     ) -> Callable[[], None]:

@@ -174,6 +174,19 @@ def _made(kernel: Kernel, architecture: str, key: str) -> bytes:
     return cubin
 
 
+def users_code(source: str, architecture: str) -> bytes:
+    """Machine code of a source that a user has written, from disk or compiled."""
+    parts = ("user", FORMAT, _compiler_version(), architecture, source)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    cache = _cache()
+    code = cache.get(key) if cache is not None else None
+    if code is None:
+        code = compile_source(source, architecture)
+        if cache is not None:
+            cache.put(key, code)
+    return code
+
+
 def _all_made(missing: Sequence[Kernel], architecture: str, keys: dict[Kernel, str]
               ) -> dict[Kernel, bytes]:
     """Compile kernels in parallel, or one by one while the interpreter shuts down."""

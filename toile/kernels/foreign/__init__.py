@@ -1,0 +1,1 @@
+"""Calls of C functions and CUDA kernels of the user."""
