@@ -127,7 +127,7 @@ def launched(launch, pointer):
     if launch.note.startswith("narrow") or launch.note.endswith(("(tf32)", "sum of parts")):
         fibers.execute(emulator.on_host(launch.text), args, launch.blocks)
         return
-    if launch.note in ("sums of products", "patches"):
+    if launch.note in ("sums of products", "patches", "int4 product", "int8 product"):
         fibers.execute(launch.text, args, launch.blocks)
         return
     out, x, size = args[:3]

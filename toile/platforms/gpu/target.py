@@ -11,7 +11,11 @@ from toile.compiler.ir.operands import Operand
 from toile.compiler.passes.joined_parts import read_parts
 from toile.compiler.passes.patches import patch_sums
 from toile.compiler.passes.products import multiply_vectors
-from toile.compiler.passes.quantized_products import decode, gather_stored
+from toile.compiler.passes.quantized_products import (
+    decode,
+    gather_stored,
+    multiply_stored,
+)
 from toile.compiler.passes.selections import select_results
 from toile.compiler.plan import lower
 from toile.engine.program import Equation, Program
@@ -35,7 +39,7 @@ class Target(lower.Target):
                     innermost=True)
 
     def last_pass(self, program: Program) -> Program:
-        for step in (gather_stored, decode, select_results, multiply_vectors,
+        for step in (gather_stored, multiply_stored, decode, select_results, multiply_vectors,
                      fft.divide_later, epilogues.fuse_epilogues):
             program = step(program)
         return read_parts(patch_sums(program, self.can_fuse), self.can_fuse)
