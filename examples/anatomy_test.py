@@ -12,7 +12,7 @@ from . import __main__ as examples
 FOLDER = Path(__file__).parent
 MAINS = FOLDER.glob("*/main.py")
 # these load weights of others and train nothing
-PRETRAINED = {"language_model": "generate.py", "vision": "images.py"}
+PRETRAINED = {"language_model": "generate.py", "vision": "images.py", "speech": "generate.py"}
 FINISHED = sorted(main.parent.name for main in MAINS if (main.parent / "README.md").exists())
 
 

@@ -32,7 +32,7 @@ def test_every_example_is_listed_with_its_result(capsys):
     assert lines[0].startswith("mnist ") and "97.6% of 1,000 digits" in lines[0]
     for line in lines:  # name, what it trains, what it reaches
         _, task, result = re.split(r"  +", line)
-        assert re.match(r"(Train|Teach|Pretrain|Complete|Classify) ", task), line
+        assert re.match(r"(Train|Teach|Pretrain|Complete|Classify|Transcribe) ", task), line
         assert re.search(r"\d", result), line
 
 
@@ -44,7 +44,8 @@ def test_a_project_has_the_parts_of_one(projects, name):
     assert readme.splitlines()[0] == (example / "README.md").read_text().splitlines()[0]
     for command in ("pip install -r requirements.txt", "python -m pytest", f"python -m {name}."):
         assert command in readme
-    extras = "examples,huggingface" if name in ("language_model", "vision") else "examples"
+    pretrained = name in ("language_model", "vision", "speech")
+    extras = "examples,huggingface" if pretrained else "examples"
     assert f"toile[{extras}]" in (folder / "requirements.txt").read_text()
     code = {p.relative_to(example) for p in example.rglob("*.py")}
     assert {p.relative_to(folder / name) for p in folder.rglob("*.py")} == code
