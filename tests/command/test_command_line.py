@@ -14,7 +14,7 @@ from toile.command.failures import Failure
 from toile.version import __version__
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ["new", "examples", "doctor", "cache", "convert", "explain", "serve",
+COMMANDS = ["new", "examples", "doctor", "cache", "convert", "explain", "export", "serve",
             "completion"]
 
 

@@ -10,6 +10,7 @@ _HOMES = {
     "toile.command.completions": "completion",
     "toile.command.conversions": "convert",
     "toile.command.explanations": "doctor explain",
+    "toile.command.exports": "export",
     "toile.command.programs": "run",
     "toile.command.serving_models": "serve",
 }

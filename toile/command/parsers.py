@@ -17,9 +17,9 @@ from toile.engine.suggestions import did_you_mean
 from toile.version import __version__
 
 SHELLS = ("bash", "zsh", "fish")
-FORMATS = ("msgpack", "checkpoint", "safetensors", "npz", "torch")
+FORMATS = ("msgpack", "checkpoint", "safetensors", "npz", "torch", "onnx")
 OLDEST_YEAR = 2019
-READ_ONLY = ("torch",)
+READ_ONLY = ("torch", "onnx")
 
 
 class OneOf:
@@ -115,7 +115,8 @@ def command_parser() -> Parser:
     _add_debug(parser, default=False)
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
-    for add in (_new, _examples, _run, _doctor, _cache, _convert, _explain, _serve, _completion):
+    for add in (_new, _examples, _run, _doctor, _cache, _convert, _explain, _export, _serve,
+                _completion):
         added = add(commands)
         _add_debug(added, default=argparse.SUPPRESS)
         parser.subcommands[added.prog.split()[-1]] = added
@@ -200,7 +201,7 @@ def _convert(commands: Any) -> Parser:
     parser = _added(
         commands, "convert", "convert", "convert a file of weights to another format",
         "The suffix determines the format: .msgpack, .safetensors or .npz. PyTorch files (.pt\n"
-        "and .pth) can be read, but not written. In a folder, checkpoints such as\n"
+        "and .pth) and ONNX files can be read, but not written. In a folder, checkpoints such as\n"
         "checkpoint_100 are read or written. Nested names are joined by '/'.",
         "toile convert model.pt model.safetensors\n"
         "toile convert runs/mnist params.npz --only state/params")
@@ -264,6 +265,27 @@ def _serve(commands: Any) -> Parser:
                         "(default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=600.0, metavar="N",
                         help="longest time for an answer (default: %(default)s)")
+    return parser
+
+
+def _export(commands: Any) -> Parser:
+    parser = _added(
+        commands, "export", "export", "write a function as a program that runs without toile",
+        "The suffix of TARGET determines the format: .py for a Python file that needs NumPy only,\n"
+        "with its weights in an .npz file, and .onnx for an ONNX file. The arguments come from\n"
+        "--args, or from a function example_args() in the file, which returns a tuple.",
+        'toile export model.py:predict predict.onnx --args "jnp.ones((1, 28, 28, 1))"\n'
+        "toile export model.py:apply net.py --params weights.safetensors --free-batch")
+    parser.add_argument("function", metavar="FILE:FUNCTION",
+                        help="a Python file, and a function in it, as in model.py:predict")
+    parser.add_argument("target", metavar="TARGET", help="the file to write: .py or .onnx")
+    parser.add_argument("--args", metavar="EXPR", dest="arguments",
+                        help="the arguments after the parameters, written as in a call")
+    parser.add_argument("--params", metavar="FILE",
+                        help="a file of weights, which become the first argument of the function")
+    parser.add_argument("--free-batch", action="store_true",
+                        help="accept any size of the first axis of the first argument")
+    parser.add_argument("--force", action="store_true", help="replace TARGET if it exists")
     return parser
 
 

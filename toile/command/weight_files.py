@@ -1,4 +1,4 @@
-"""Reads and writes files of weights: msgpack, checkpoints, safetensors, npz, and torch's files.
+"""Reads and writes files of weights: msgpack, checkpoints, safetensors, npz, torch and ONNX.
 
 A reader returns a nested dict; for a flat file, the dict has one level, and the names are not split
 yet. A writer writes to a temporary file and then renames it, so a target file is always complete.
@@ -21,6 +21,7 @@ from toile import serialization
 from toile.command.failures import Failure, UsageError
 from toile.engine.file_reader import guarded
 from toile.engine.suggestions import did_you_mean
+from toile.exporting import onnx_format
 from toile.interop import safetensors, torch_files
 from toile.training import checkpoints
 from toile.training.array_files import read_entry
@@ -79,6 +80,11 @@ def _read_npz(path: Path, step: int | None) -> Tree:
 
 def _read_torch(path: Path, step: int | None) -> Tree:
     return _checked(path, torch_files.load(path))
+
+
+def _read_onnx(path: Path, step: int | None) -> Tree:
+    with guarded("onnx", "an ONNX file", f" (in {path})"):
+        return onnx_format.read_model(path.read_bytes())[0].weights
 
 
 def _checked(path: Path, tree: Any) -> Tree:
@@ -155,6 +161,8 @@ FORMATS = {f.name: f for f in (
     Format("npz", (".npz",), False, _read_npz, _write_npz, _npz_holds),
     Format("torch", (".pt", ".pth", ".bin"), True, _read_torch, None, lambda dtype: False,
            "write .safetensors, which torch reads with safetensors.torch.load_file"),
+    Format("onnx", (".onnx",), False, _read_onnx, None, lambda dtype: False,
+           "toile export writes functions with their weights"),
 )}
 
 
