@@ -118,6 +118,7 @@ WITHOUT = {
     "toile.control": "they hold Programs or functions, and become steps of their own",
     "toile.custom_batching": "holds a user's function",
     "toile.engine.program": "Captured holds an array, which jit makes an input",
+    "toile.primitives.foreign_calls": "hold addresses of users' functions",
     "toile.primitives.bounds": "CheckIndex is gone before a Program is planned",
     "toile.experimental._checks": "Check holds a user's message",
     "toile.parallel": "hold shardings and Programs, and run on several devices",

@@ -17,7 +17,8 @@ import toile.numpy as jnp
 from tests.readers import mutations, torch_pickles
 from toile import serialization
 from toile.engine import protobuf, treeproto
-from toile.interop import safetensors, torch_files
+from toile.export import from_onnx, to_onnx
+from toile.interop import huggingface_files, safetensors, torch_files
 from toile.metrics import events, records
 from toile.metrics.tensorboard import SummaryWriter
 from toile.metrics.writers import CsvWriter
@@ -134,6 +135,28 @@ def _read_all(folder: pathlib.Path, data: bytes) -> dict[str, Any]:
     return safetensors.load_file(_written(folder, "x.safetensors", data))
 
 
+_INDEX = (b'{"metadata": {"total_size": 16}, "weight_map": {"a": "model-1.safetensors", '
+          b'"b": "model-1.safetensors"}}')  # fmt: skip
+
+
+def _onnx_file(folder: pathlib.Path) -> bytes:
+    path = folder / "made.onnx"
+    to_onnx(lambda x: jnp.tanh(x @ np.ones((3, 2), np.float32)), np.zeros((4, 3), np.float32),
+            path=path)
+    return path.read_bytes()
+
+
+def _read_configuration(folder: pathlib.Path, data: bytes) -> Any:
+    return huggingface_files.read_json(_written(folder, "config.json", data), "load")
+
+
+def _read_shards(folder: pathlib.Path, data: bytes) -> Any:
+    tensors = {"a": np.ones(2, np.float32), "b": np.zeros(2, np.float32)}
+    _written(folder, "model-1.safetensors", safetensors.save(tensors))
+    _written(folder, "model.safetensors.index.json", data)
+    return huggingface_files.read_tensors(folder, "load")
+
+
 def make_readers(folder: pathlib.Path) -> dict[str, Reader]:
     """All readers by name; whole files are made in a folder."""
     mutated = mutations.mutated
@@ -167,6 +190,11 @@ def make_readers(folder: pathlib.Path) -> dict[str, Reader]:
         "torch, inside": Reader(torch, mutations.mutated_entry, load_torch),
         "safetensors": Reader(safe, mutated, lambda _, data: safetensors.load(data)),
         "safetensors, inside": Reader(safe, mutations.mutated_header, _read_all),
+        "huggingface, configuration": Reader([b'{"model_type": "llama", "sizes": [1, 2.5]}'],
+                                             mutated, _read_configuration),
+        "huggingface, index": Reader([_INDEX], mutated, _read_shards),
+        "onnx": Reader([_onnx_file(folder)], mutated, lambda folder, data: from_onnx(
+            _written(folder, "x.onnx", data))[1]),
         "msgpack": Reader(trees, mutated, restore),
         "msgpack, inside": Reader(trees, mutations.mutated_tree, restore),
         "from_bytes": Reader(states, mutated, from_bytes),

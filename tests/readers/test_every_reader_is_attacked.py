@@ -11,6 +11,9 @@ ROWS = {
     "command/weight_files.py": ["npz_arrays", "npz_arrays, inside"],  # the same `read_entry`
     "engine/protobuf.py": ["protobuf"],
     "engine/treeproto.py": ["tree structures"],
+    "exporting/onnx_format.py": ["onnx"],
+    "exporting/onnx_reader.py": ["onnx"],
+    "interop/huggingface_files.py": ["huggingface, configuration", "huggingface, index"],
     "interop/safetensors.py": ["safetensors", "safetensors, inside"],
     "interop/torch_archive.py": ["torch"],
     "interop/torch_files.py": ["torch", "torch, inside"],

@@ -12,6 +12,7 @@ from toile.disk.plan_schema import Record
 _OPERATIONS = {
     "toile.compiler.index_tests": "ReportIndices",
     "toile.compiler.passes.messages": "EdgesByTarget GatherScatter",
+    "toile.compiler.passes.quantized_products": "QuantizedProduct",
     "toile.compiler.passes.random_bits": "OnBuffers",
     "toile.kernels.fft.gpu": "UndividedFft",
     "toile.parallel.varying_values": "Varying",
@@ -37,6 +38,7 @@ _OPERATIONS = {
     "toile.primitives.linalg_factor":
         "Cholesky CholeskyUpdate Geqrf HouseholderProduct Lu LuPivotsToPermutation Ormqr Qr",
     "toile.primitives.linalg_solve": "FactoredSolve LuFactors TriangularSolve TridiagonalSolve",
+    "toile.primitives.quantized": "Dequantize",
     "toile.primitives.random":
         "RandomBits RandomClone RandomConsume RandomFoldIn RandomSeed RandomSplit RandomUnwrap "
         "RandomWrap",

@@ -15,12 +15,14 @@ from toile.api.linear_maps import vjp
 from toile.api.programs import jit
 from toile.engine import dtypes
 from toile.engine.annotations import PyTree
+from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
 from toile.engine.keypaths import keystr
 from toile.engine.platform_registry import first_or_default
 from toile.engine.program import Program, evaluate
 from toile.engine.scoped_options import enable_x64
+from toile.engine.sharded import device_of_call
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import state
@@ -385,7 +387,9 @@ class Exported:
     def _check_placement(self, given: Sequence[Any]) -> None:
         """Raise an error if the function was exported for other platforms or for more devices."""
         devices = [d for x in given for d in _devices(x)]
-        name = _platform_name((devices[0] if devices else first_or_default()).platform)
+        arrays = [x for x in given if isinstance(x, ConcreteArray)]
+        device = device_of_call(arrays, [x._data for x in arrays])
+        name = _platform_name("cpu" if device is None else device.platform)
         if name not in self.platforms and "platform" not in self._data.checks:
             raise ValueError(
                 f"Function '{self.fun_name}' was exported for platforms '{self.platforms}' but it "

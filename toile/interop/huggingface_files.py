@@ -51,10 +51,10 @@ def opened(folder: str | os.PathLike[str], who: str) -> Path:
 def read_json(path: Path, who: str) -> dict[str, Any]:
     """Read a JSON object from a file."""
     reader = f"huggingface.{who}"
-    with open(path, "rb") as file:
-        text = file.read(_LARGEST_JSON + 1)
-    if len(text) > _LARGEST_JSON:
-        raise unreadable(reader, f"at most {_LARGEST_JSON} bytes in {path}", "more")
+    size = path.stat().st_size
+    if size > _LARGEST_JSON:
+        raise unreadable(reader, f"at most {_LARGEST_JSON} bytes in {path}", size)
+    text = path.read_bytes()
     with guarded(reader, "a file of JSON", f" ({path})", also=(RecursionError,)):
         found = json.loads(text.decode())
     if not isinstance(found, dict):

@@ -59,10 +59,10 @@ class Chunks:
         self.graphs: OrderedDict[Any, int] = OrderedDict()
         self.graph = 0
 
-    def forget(self) -> None:
-        """Destroy the graphs; nothing may be running."""
+    def forget(self, driver: Any) -> None:
+        """Destroy the graphs with the driver that made them; nothing may be running."""
         while self.graphs:
-            driver().destroy(self.graphs.popitem()[1])
+            driver.destroy(self.graphs.popitem()[1])
 
     def slices(self, addresses: Addresses, turn: int) -> None:
         """Set the moving pointers to one of the slices in the chunk's buffers."""

@@ -461,7 +461,7 @@ class Executable:
     def _forget_chunks(self) -> None:
         if self.issuer.chunks:
             self.driver.synchronize(self.device.stream)
-            self.issuer.forget_chunks()
+            self.issuer.forget_chunks(self.driver)
 
     def _forget(self) -> None:
         self._forget_chunks()

@@ -290,7 +290,7 @@ class Issuer:
             raise
         except Exception:  # of the driver or of a library: chunks would only save time
             driver().synchronize(stream)
-            self.chunks.pop(id(step)).forget()
+            self.chunks.pop(id(step)).forget(driver())
             self.failures[id(step)] = self.failures.get(id(step), 0) + 1
             self.__dict__.pop("nodes_in_chunks", None)
             return None
@@ -331,10 +331,10 @@ class Issuer:
 
         return self._captured(issue, self.device.capture_stream)
 
-    def forget_chunks(self) -> None:
-        """Free the memory and graphs of chunks; nothing may be running."""
+    def forget_chunks(self, driver: Any) -> None:
+        """Free the memory and graphs of chunks, which `driver` made; nothing may be running."""
         for chunks in self.chunks.values():
-            chunks.forget()
+            chunks.forget(driver)
         self.chunks.clear()
 
 
