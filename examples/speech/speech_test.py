@@ -10,7 +10,7 @@ import toile
 import toile.numpy as jnp
 from toile.interop import huggingface
 
-from . import audio, generate, models
+from . import audio, generate, models, transcribe
 
 CONFIG = {
     "model_type": "whisper", "vocab_size": 50, "d_model": 16, "encoder_layers": 1,
@@ -194,11 +194,8 @@ IDS = {
 
 
 def test_prompts_contain_language_and_task():
-    pytest.importorskip("absl")
-    from . import main
-
     model, variables = made()
-    run = functools.partial(main.prompts, model, variables, jnp.asarray(SOUNDS))
+    run = functools.partial(transcribe.prompts, model, variables, jnp.asarray(SOUNDS))
     assert run(IDS, "fr", "translate").tolist() == [[3, 5, 7, 8]] * 2
     assert run(CONFIG, None, "transcribe").tolist() == [[3]] * 2
     guessed = np.asarray(run(IDS, None, "transcribe"))[:, 1]
@@ -211,10 +208,7 @@ def test_prompts_contain_language_and_task():
 
 
 def test_recordings_are_transcribed(tmp_path):
-    pytest.importorskip("absl")
     tokenizers = pytest.importorskip("tokenizers")
-    from . import main
-
     model, variables = made()
     table = models.architecture(CONFIG).table(CONFIG)
     huggingface.save(tmp_path, variables, CONFIG, table, generation_config=IDS)
@@ -223,7 +217,7 @@ def test_recordings_are_transcribed(tmp_path):
     raw.save(str(tmp_path / "tokenizer.json"))
     samples = np.random.default_rng(2).uniform(-0.5, 0.5, (3000, 1))  # two pieces of 1920 samples
     write_wav(tmp_path / "a.wav", samples)
-    (text,) = main.transcriptions(tmp_path, [tmp_path / "a.wav"], language="en", steps=4)
+    (text,) = transcribe.transcriptions(tmp_path, [tmp_path / "a.wav"], language="en", steps=4)
     rows = audio.pieces(audio.read(tmp_path / "a.wav"), 1920)
     want = []
     for row in rows:

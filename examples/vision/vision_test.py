@@ -9,7 +9,7 @@ import pytest
 import toile
 from toile.interop import huggingface
 
-from . import images, models
+from . import classify, images, models
 
 TOWER = {
     "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -205,17 +205,14 @@ def write_folder(folder, name, processor):
 
 
 def test_images_are_classified(tmp_path):
-    pytest.importorskip("absl")
-    from . import main
-
     model, variables, found = write_folder(tmp_path, "vit", "ViTImageProcessor")
-    rows = main.probabilities(tmp_path, [tmp_path / "0.npy", tmp_path / "1.npy"])
+    rows = classify.probabilities(tmp_path, [tmp_path / "0.npy", tmp_path / "1.npy"])
     logits = np.asarray(model.apply(variables, found / np.float32(127.5) - 1))
     for row, want in zip(rows, logits, strict=True):
         assert [label for label, _ in row] == [f"label {i}" for i in np.argsort(-want)]
         np.testing.assert_allclose(sum(share for _, share in row), 1, rtol=1e-5)
     with pytest.raises(ValueError, match="needed no --label for vit"):
-        main.probabilities(tmp_path, [tmp_path / "0.npy"], ["a cat"])
+        classify.probabilities(tmp_path, [tmp_path / "0.npy"], ["a cat"])
 
 
 def test_a_picture_file_is_read(tmp_path):
@@ -226,19 +223,16 @@ def test_a_picture_file_is_read(tmp_path):
 
 
 def test_clip_chooses_among_texts(tmp_path):
-    pytest.importorskip("absl")
     tokenizers = pytest.importorskip("tokenizers")
-    from . import main
-
     model, variables, found = write_folder(tmp_path, "clip", "CLIPImageProcessor")
     with pytest.raises(ValueError, match="needed texts for CLIP"):
-        main.probabilities(tmp_path, [tmp_path / "0.npy"])
+        classify.probabilities(tmp_path, [tmp_path / "0.npy"])
     words = {f"w{i}": i for i in range(32)}
     raw = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
     raw.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     raw.save(str(tmp_path / "tokenizer.json"))
     texts = ["w1 w5 w6 w31", "w1 w7 w31", "w1 w8 w9 w31"]
-    rows = main.probabilities(tmp_path, [tmp_path / "0.npy"], texts)
+    rows = classify.probabilities(tmp_path, [tmp_path / "0.npy"], texts)
     pixels = images.prepare(found[0], images.load_settings(tmp_path))[None]
     tokens = [[[1, 5, 6, 31]], [[1, 7, 31]], [[1, 8, 9, 31]]]
     want = [float(model.apply(variables, pixels, np.array(t)).logits[0, 0]) for t in tokens]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import toile
-from examples.speech import audio, generate, layers, main, models
+from examples.speech import audio, generate, layers, models, transcribe
 from tests.golden import huggingface_speech as golden
 from tests.interop.test_huggingface import (
     TOLERANCE,
@@ -54,7 +54,7 @@ def check_transcriptions(folder, model, variables, config, want):
     ids = {**config, **huggingface.load_generation_config(folder), "eos_token_id": []}
     ids |= {"suppress_tokens": None, "begin_suppress_tokens": None}
     given = toile.numpy.asarray(want["spectrograms"])
-    run = functools.partial(main.tokens_of, model, variables, given, steps=golden.STEPS)
+    run = functools.partial(transcribe.tokens_of, model, variables, given, steps=golden.STEPS)
     multilingual = "guessed" in want
     more = {"language": "en", "task": "translate"} if multilingual else {}
     assert run(ids, **more) == want["greedy"].tolist()
@@ -63,7 +63,7 @@ def check_transcriptions(folder, model, variables, config, want):
     assert run(ids, **more) == want["suppressed"].tolist()
     if multilingual:
         assert run(ids) == want["guessed"].tolist()
-        prompt = main.prompts(model, variables, given, ids, None, "transcribe")
+        prompt = transcribe.prompts(model, variables, given, ids, None, "transcribe")
         assert prompt.tolist() == [[3, int(n), 7, 63] for n in want["languages"]]
     end = int(want["suppressed"][2, 2])
     ended = [generate.until(row, (end, 0)) for row in want["ended"].tolist()]  # 0 is padding
