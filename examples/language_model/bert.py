@@ -1,7 +1,7 @@
 """BERT and RoBERTa: encoders, with a head for masked tokens, a pooler, or both.
 
-The layers have their norms after the residual connections. RoBERTa counts positions from its
-padding token, and its tensors have other names.
+The layers have their norms after the residual connections. RoBERTa's
+positions start after the number of its padding token, and its tensors have other names.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class Config:
     head: bool  # predict masked tokens
     pooler: bool  # summarize the text from its first token
     relation: bool  # predict from the summary whether the second segment follows the first
-    padding: int | None = None  # in RoBERTa, the token of padding
+    padding: int | None = None  # in RoBERTa, the padding token
     epsilon: float = 1e-12
     activation: str = "gelu"
     dropout: float = 0.1
@@ -39,7 +39,7 @@ class Config:
 
     @classmethod
     def from_dict(cls, c: dict) -> "Config":
-        """Read the contents of config.json; `architectures` tells which parts the model has."""
+        """Read the contents of config.json; `architectures` determines the parts of the model."""
         if not c.get("tie_word_embeddings", True):
             raise ValueError("needed logits tied to the embedding, got tie_word_embeddings=False")
         kinds = c.get("architectures") or ["BertModel"]
@@ -58,7 +58,7 @@ class Config:
 
 
 class Outputs(NamedTuple):
-    """What a model computes; None for parts that it does not have."""
+    """The outputs of a model; None for parts that it does not have."""
 
     features: jnp.ndarray  # [batch, length, features]
     pooled: jnp.ndarray | None  # [batch, features]

@@ -1,8 +1,8 @@
 """Gemma 1, 2 and 3 (text): decoders with rotary positions and GELU gates.
 
-Scales of norms are stored minus 1, and embeddings are multiplied by the square root of their size.
-From Gemma 2 on, norms surround each part, and some layers have a sliding window. Gemma 2 limits
-logits softly; Gemma 3 normalizes queries and keys instead.
+The scales of norms are stored minus 1, and embeddings are multiplied by the square root of their
+size. In Gemma 2 and 3, there are norms before and after each part, and some layers have a sliding
+window. Gemma 2 has soft caps for logits; Gemma 3 normalizes queries and keys instead.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ class Config:
     vocabulary: int
     features: int
     heads: int
-    kv_heads: int  # each is shared by heads / kv_heads query heads
-    depth: int  # of each head
+    kv_heads: int  # key and value heads, each shared by heads / kv_heads query heads
+    depth: int  # features of each head
     mlp_features: int
-    windows: tuple[int | None, ...]  # for each layer: how many tokens it sees, None for all
-    angles: tuple[float, ...]  # of rotary positions
-    local_angles: tuple[float, ...]  # of rotary positions in layers with a window
-    scale: float  # of the logits of attention
+    windows: tuple[int | None, ...]  # for each layer: size of its sliding window, or None
+    angles: tuple[float, ...]  # angles of rotary positions
+    local_angles: tuple[float, ...]  # angles in layers with a sliding window
+    scale: float  # factor for the logits of attention
     attention_cap: float | None = None
     logits_cap: float | None = None
     epsilon: float = 1e-6
@@ -88,7 +88,7 @@ def _windows(c: dict, version: int) -> tuple[int | None, ...]:
 
 
 def _activation(c: dict) -> str:
-    """Return the activation; files that say `gelu` mean the approximation of it."""
+    """Return the activation; `gelu` in a file means the tanh approximation."""
     name = c.get("hidden_activation") or c.get("hidden_act") or "gelu"
     return "gelu_pytorch_tanh" if name == "gelu" else name
 
@@ -135,7 +135,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """The product of two projections, one of them through an activation, and a projection back."""
+    """An MLP with a gate: the product of two projections is projected back."""
 
     config: Config
 
@@ -148,7 +148,7 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and an MLP with residual connections; from Gemma 2 on, norms follow them too."""
+    """Attention and an MLP with residual connections; in Gemma 2 and 3, norms also follow them."""
 
     config: Config
     window: int | None
@@ -165,7 +165,7 @@ class Layer(nn.Module):
 
 
 class Gemma(nn.Module):
-    """A model of the next token."""
+    """A model that predicts the next token."""
 
     config: Config
 
@@ -173,8 +173,8 @@ class Gemma(nn.Module):
     def __call__(self, tokens, mask=None, positions=None, decode=False, last=False):
         """Return logits [batch, length, vocabulary], or only those of the last token if `last`.
 
-        `mask` [batch, length] is False for padding. If `decode` is True, the tokens follow those of
-        earlier calls, which are in the cache.
+        `mask` [batch, length] is False for padding. If `decode` is True, the tokens continue
+        those of earlier calls, which are in the cache.
         """
         c = self.config
         slots = layers.slots(self, tokens, mask, positions, decode)

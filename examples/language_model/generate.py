@@ -1,4 +1,4 @@
-"""Greedy completion: a loop that appends the most likely token, with a cache."""
+"""Greedy completion: a loop that appends the most likely token, using a cache."""
 
 import functools
 
@@ -10,7 +10,7 @@ from toile import lax
 
 
 def padded(prompts: list[list[int]], pad: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Put prompts of different lengths into one array with padding on the left, and its mask."""
+    """Return prompts of different lengths as an array with padding on the left, and its mask."""
     length = max(map(len, prompts))
     tokens = np.full((len(prompts), length), pad, np.int32)
     mask = np.zeros((len(prompts), length), bool)
@@ -27,7 +27,7 @@ def until(tokens: list[int], ends: tuple[int, ...]) -> list[int]:
 
 
 def empty_cache(model, variables, *inputs, **options):
-    """Return a cache of zeros with one slot for each column of the last of `inputs`."""
+    """Return a cache of zeros with one slot for each column of the last one of `inputs`."""
 
     def make(variables):
         return model.apply(variables, *inputs, decode=True, mutable=["cache"], **options)[1]
@@ -38,9 +38,9 @@ def empty_cache(model, variables, *inputs, **options):
 
 @functools.partial(toile.jit, static_argnames=("model", "steps", "ends", "pad"))
 def complete(model, variables, tokens, mask, *, steps, ends=(), pad=0):
-    """Continue prompts [batch, length], with padding on the left, by `steps` tokens.
+    """Append `steps` tokens to prompts [batch, length] with padding on the left.
 
-    The tokens `ends` end a completion; `pad` fills the rest of its row.
+    A token in `ends` ends a completion; the rest of its row is filled with `pad`.
     """
     batch, length = tokens.shape
     room = jnp.zeros((batch, length + steps), jnp.int32)
@@ -75,9 +75,9 @@ def _loop(run, logits, cache, steps, ends, pad):
 
 @functools.partial(toile.jit, static_argnames=("model", "steps", "start", "ends", "pad"))
 def answer(model, variables, tokens, mask, *, steps, start=0, ends=(), pad=0):
-    """Let a model with an encoder and a decoder answer inputs [batch, length] with `steps` tokens.
+    """Generate `steps` tokens from inputs [batch, length] with an encoder-decoder model.
 
-    The decoder starts with the token `start`; `ends` and `pad` are as in `complete`.
+    The decoder starts with the token `start`; for `ends` and `pad`, see `complete`.
     """
     batch = len(tokens)
     encoded = model.apply(variables, tokens, mask, method="encode")

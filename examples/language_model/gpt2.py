@@ -1,4 +1,4 @@
-"""GPT-2: a decoder with learned positions and with layer norms before each part."""
+"""GPT-2: a decoder with learned positions and with a layer norm before each part."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ class Config:
     scaled: bool = True  # divide logits of attention by the square root of the depth of a head
     scaled_by_layer: bool = False  # and by the number of the layer, counted from 1
     tied: bool = True
-    dropout: float = 0.1  # of embeddings and of the outputs of each part
+    dropout: float = 0.1  # rate for embeddings and for the outputs of each part
     attention_dropout: float = 0.1
 
     @classmethod
@@ -84,7 +84,7 @@ class Layer(nn.Module):
 
 
 class GPT2(nn.Module):
-    """A model of the next token."""
+    """A model that predicts the next token."""
 
     config: Config
 
@@ -94,8 +94,8 @@ class GPT2(nn.Module):
     ):
         """Return logits [batch, length, vocabulary], or only those of the last token if `last`.
 
-        `mask` [batch, length] is False for padding. If `decode` is True, the tokens follow those of
-        earlier calls, which are in the cache.
+        `mask` [batch, length] is False for padding. If `decode` is True, the tokens continue
+        those of earlier calls, which are in the cache.
         """
         c = self.config
         slots = layers.slots(self, tokens, mask, positions, decode)

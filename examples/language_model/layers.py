@@ -1,8 +1,8 @@
 """Parts that the architectures share: masks, the cache, rotary positions, attention and losses.
 
-A cache has one slot for each token of a sequence, padding included. `slots` keeps the mask of all
-tokens so far and the number of used slots; `remember` keeps the keys and values of one layer.
-A call with `decode=True` and no cache makes one with as many slots as there are tokens in a row.
+A cache has one slot for each token of a sequence, including padding. `slots` stores the mask of all
+tokens so far and the number of used slots; `remember` stores the keys and values of one layer. A
+call with `decode=True` and no cache creates one with as many slots as there are tokens in a row.
 """
 
 import functools
@@ -28,14 +28,14 @@ ACTIVATIONS = {
 class Slots(NamedTuple):
     """The place of the current tokens in their sequences."""
 
-    start: int  # slot of the first of them; an array if there is a cache
+    start: int  # slot of the first current token; an array if there is a cache
     mask: jnp.ndarray  # which slots contain a token that is not padding, [batch, slots]
-    positions: jnp.ndarray  # of the current tokens, not counting padding, [batch, length]
+    positions: jnp.ndarray  # positions of the tokens, not counting padding, [batch, length]
 
     def visible(self, window=None):
         """Return a mask [batch, 1, length, slots]: each token attends to those up to itself.
 
-        `window` limits attention to the last tokens, itself included.
+        `window` limits attention to the last tokens, including the token itself.
         """
         queries = self.start + jnp.arange(self.positions.shape[1])[:, None]
         keys = jnp.arange(self.mask.shape[1])[None, :]
@@ -46,9 +46,9 @@ class Slots(NamedTuple):
 
 
 def slots(module, tokens, mask=None, positions=None, decode=False) -> Slots:
-    """Find the place of `tokens` [batch, length]; `mask` is False for padding.
+    """Compute the slots of `tokens` [batch, length]; `mask` is False for padding.
 
-    If `decode` is True, the tokens follow those of earlier calls, which are in the cache. Padding
+    If `decode` is True, the tokens continue those of earlier calls, which are in the cache. Padding
     may be on either side of a prompt.
     """
     batch, length = tokens.shape
@@ -70,7 +70,7 @@ def slots(module, tokens, mask=None, positions=None, decode=False) -> Slots:
 
 
 def remember(module, start, key, value):
-    """Put keys and values [batch, length, heads, depth] into a layer's cache; return all of it."""
+    """Store keys and values [batch, length, heads, depth] in a layer's cache; return all of it."""
     ready = module.has_variable("cache", "keys")
     keys = module.variable("cache", "keys", jnp.zeros, key.shape, key.dtype)
     values = module.variable("cache", "values", jnp.zeros, value.shape, value.dtype)
@@ -84,10 +84,10 @@ def remember(module, start, key, value):
 def attend(
     query, key, value, mask=None, bias=None, *, scale=None, cap=None, dropout=0.0, rng=None
 ):
-    """Mix values [batch, keys, kv_heads, depth] by the similarity of queries and keys.
+    """Average values [batch, keys, kv_heads, depth], weighted by attention of queries to keys.
 
-    Groups of query heads share a head of keys and values. `cap` limits logits softly, and `dropout`
-    (with a key `rng`) leaves out some of the weights.
+    Groups of query heads share a head of keys and values. `cap` is a soft cap for the logits.
+    `dropout` (with a key `rng`) sets some of the weights to 0.
     """
     if cap is None and not dropout:
         return toile.nn.dot_product_attention(query, key, value, bias, mask, scale=scale)
@@ -117,8 +117,8 @@ def soft_cap(x, cap):
 def frequencies(config: dict, depth: int, theta: float = 10_000.0) -> tuple[float, ...]:
     """Return the angles by which one position rotates each pair of features of a head.
 
-    `config` is the content of config.json: `rope_parameters`, or `rope_theta` and `rope_scaling` in
-    older files.
+    `config` is the content of config.json. It contains `rope_parameters` or, in older files,
+    `rope_theta` and `rope_scaling`.
     """
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
@@ -158,7 +158,7 @@ def rotate(x, positions, angles):
 
 
 def token_loss(logits, labels):
-    """Return the mean cross-entropy of labels [batch, length]; labels of -100 are left out."""
+    """Return the mean cross-entropy of labels [batch, length]; labels of -100 are ignored."""
     real = labels != -100
     scores = nn.log_softmax(logits.astype(jnp.float32), axis=-1)
     chosen = jnp.take_along_axis(scores, jnp.where(real, labels, 0)[..., None], axis=-1)[..., 0]

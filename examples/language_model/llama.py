@@ -21,11 +21,11 @@ class Config:
     vocabulary: int
     features: int
     heads: int
-    kv_heads: int  # each is shared by heads / kv_heads query heads
-    depth: int  # of each head
+    kv_heads: int  # key and value heads, each shared by heads / kv_heads query heads
+    depth: int  # features of each head
     mlp_features: int
-    windows: tuple[int | None, ...]  # for each layer: how many tokens it sees, None for all
-    angles: tuple[float, ...]  # of rotary positions
+    windows: tuple[int | None, ...]  # for each layer: size of its sliding window, or None
+    angles: tuple[float, ...]  # angles of rotary positions
     epsilon: float = 1e-6
     activation: str = "silu"
     qkv_bias: bool = False
@@ -92,7 +92,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """The product of two projections, one of them through an activation, and a projection back."""
+    """An MLP with a gate: the product of two projections is projected back."""
 
     config: Config
 
@@ -119,7 +119,7 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """A model of the next token."""
+    """A model that predicts the next token."""
 
     config: Config
 
@@ -127,8 +127,8 @@ class Llama(nn.Module):
     def __call__(self, tokens, mask=None, positions=None, decode=False, last=False):
         """Return logits [batch, length, vocabulary], or only those of the last token if `last`.
 
-        `mask` [batch, length] is False for padding. If `decode` is True, the tokens follow those of
-        earlier calls, which are in the cache.
+        `mask` [batch, length] is False for padding. If `decode` is True, the tokens continue
+        those of earlier calls, which are in the cache.
         """
         c = self.config
         slots = layers.slots(self, tokens, mask, positions, decode)

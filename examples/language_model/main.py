@@ -1,7 +1,8 @@
 """Complete a text with a pretrained model: `python -m examples.language_model.main`.
 
-`--folder` names the folder of a Hugging Face model, with its tokenizer. The most likely tokens are
-printed; a model with an encoder and a decoder, such as T5, answers the prompt instead.
+`--folder` names the folder of a Hugging Face model, with its tokenizer. The program
+prints the most likely tokens. A model with an encoder and a decoder, such as T5, answers the prompt
+instead of continuing it.
 """
 
 import sys

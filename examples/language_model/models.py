@@ -1,4 +1,4 @@
-"""The architectures by the `model_type` of config.json, and how to load one from a folder."""
+"""The architectures by the `model_type` of config.json, and a function that loads a model."""
 
 import toile
 import toile.numpy as jnp

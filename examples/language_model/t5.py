@@ -1,7 +1,7 @@
 """T5 and T5 1.1 (FLAN-T5): an encoder and a decoder with biases for relative positions.
 
-The layers have root mean square norms and no biases in dense layers, and logits of attention are
-not scaled. T5 1.1 has gated MLPs and its own table of logits; T5 takes the table of the embedding.
+The layers have root mean square norms, dense layers without biases, and attention whose logits are
+not scaled. T5 1.1 has gated MLPs and a separate table for the logits; T5 uses the embedding table.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ class Config:
 
     vocabulary: int
     features: int
-    layers: int  # of the encoder
+    layers: int  # layers of the encoder
     decoder_layers: int
     heads: int
-    depth: int  # of each head
+    depth: int  # features of each head
     mlp_features: int
-    buckets: int = 32  # of distances
+    buckets: int = 32  # number of buckets for distances
     farthest: int = 128  # longer distances share one bucket
     epsilon: float = 1e-6
     activation: str = "relu"
@@ -64,7 +64,7 @@ def bucket_table(buckets: int, farthest: int) -> np.ndarray:
 
 
 class RelativeBias(nn.Module):
-    """Biases of attention by the distance of query and key, [1, heads, queries, keys]."""
+    """Attention biases that depend on the distance of query and key, [1, heads, queries, keys]."""
 
     config: Config
     bidirectional: bool
@@ -97,7 +97,7 @@ class Attention(nn.Module):
             return nn.DenseGeneral((c.heads, c.depth), use_bias=False, name=name)(z)
 
         query = heads(x, "query")
-        if cross and encoded is None:  # an earlier call has put the encoder's into the cache
+        if cross and encoded is None:  # an earlier call has stored the keys and values
             key, value = self.get_variable("cache", "keys"), self.get_variable("cache", "values")
         else:
             source = encoded if cross else x
@@ -112,7 +112,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Two projections with an activation between them, which may be gated."""
+    """Two projections with an activation between them; T5 1.1 adds a gate."""
 
     config: Config
 
@@ -182,8 +182,8 @@ class T5(nn.Module):
     def __call__(self, inputs, tokens, mask=None, token_mask=None, train=False):
         """Return logits [batch, length, vocabulary] of the token after each of `tokens`.
 
-        `tokens` are the targets, shifted by one and starting with the token of the decoder's
-        start. The masks are False for padding.
+        `tokens` are the targets, shifted by one; the first token is the decoder's start token.
+        The masks are False for padding.
         """
         encoded = self.encode(inputs, mask, train)
         return self.decode(tokens, encoded, mask, token_mask, train=train)
@@ -201,8 +201,8 @@ class T5(nn.Module):
     ):  # fmt: skip
         """Return the logits of the next tokens, given the encoder's output and its mask.
 
-        If `decode` is True, the tokens follow those of earlier calls, which are in the cache. So
-        are keys and values of `encoded`, which only the first of these calls needs.
+        If `decode` is True, the tokens continue those of earlier calls, which are in the cache.
+        The cache also contains the keys and values of `encoded`, which only the first call needs.
         """
         slots = layers.slots(self, tokens, token_mask, decode=decode)
         behind = None if mask is None else jnp.asarray(mask, bool)[:, None, None, :]

@@ -1,4 +1,4 @@
-"""Broadcasts that need not be written, because the target's own rules imply them."""
+"""Finds broadcasts that need not be written, because the target broadcasts operands itself."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from toile.primitives.families import BroadcastInDim, Elementwise
 
 
 def implied_broadcasts(program: Program, within_modules: bool = True) -> set[Var]:
-    """Results of broadcasts that are read by elementwise operations with another full operand.
+    """Find results of broadcasts that are read only by elementwise operations with a full operand.
 
-    `within_modules`: both operations must belong to one module."""
+    `within_modules`: both operations must belong to the same module."""
     made: dict[Any, Equation] = {
         e.outs[0]: e for e in program.equations
         if isinstance(e.op, BroadcastInDim) and e.ins[0].aval.ndim}

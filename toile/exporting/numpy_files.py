@@ -1,4 +1,4 @@
-"""`to_numpy`: a function as one Python file that needs NumPy only, with its weights beside it."""
+"""`to_numpy`, which writes a function as one Python file that needs only NumPy."""
 
 from __future__ import annotations
 
@@ -38,23 +38,24 @@ def to_numpy(
     fun: Callable[..., Any], *args: PyTree, path: str | os.PathLike[str], params: PyTree = None,
     free_batch: bool = False,
 ) -> str:
-    """Write a function as a Python file that needs NumPy only, and its weights as an .npz file.
+    """Write a function as a Python file that needs only NumPy, and its weights as an .npz file.
 
-    The file contains one function for each module, with the user's lines as comments, and a
-    function with the name of the file and the arguments of `fun`, which computes the same values.
-    Results agree within the rounding of their dtype.
+    The file contains one function for each module, with the user's lines as comments. It also
+    contains a function that has the name of the file, takes the arguments of `fun` except `params`,
+    and returns the same results up to rounding.
 
     Args:
         fun: the function. It must not contain callbacks or collectives.
         args: example arguments, or `ShapeDtypeStruct` objects with their shapes and dtypes.
         path: the file to write, such as `model.py`; the weights are written to `model.npz`.
-        params: if given, the first argument of `fun`, whose arrays become weights in the file.
-            Arrays that `fun` closes over always become weights.
-        free_batch: whether the exported function accepts any batch size. The batch is the first
-            axis of the first argument, and of all arguments whose first axis has the same size.
+        params: if given, the first argument of `fun`. Its arrays become weights, as do arrays that
+            `fun` closes over.
+        free_batch: whether the exported function accepts any batch size. The batch axis is the
+            first axis of the first argument, and of all arguments whose first axis has the same
+            size.
 
     Returns:
-        The text of the file.
+        The text of the Python file.
 
     Raises:
         NotImplementedError: an operation or a dtype has no equivalent in NumPy.
@@ -83,7 +84,7 @@ def to_numpy(
 
 
 def save_weights(path: Path, model: Model) -> None:
-    """Write the weights as an .npz file."""
+    """Write the weights to an .npz file."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in model.weights:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -91,7 +92,7 @@ def save_weights(path: Path, model: Model) -> None:
 
 
 def numpy_text(model: Model, weights: str) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     w = NumpyWriter(RULES)
     w.taken |= {model.name, *definitions(), "W", "np", "math", "os", BATCH}
     program = model.program
@@ -114,7 +115,7 @@ def numpy_text(model: Model, weights: str) -> str:
 
 
 def _read_arguments(w: NumpyWriter, model: Model) -> None:
-    """The leaves of the arguments as variables, and the batch size."""
+    """Write statements that read the leaves of the arguments and the batch size."""
     w.use("expect")
     source = model.batch_source()
     if source is not None:
@@ -140,7 +141,7 @@ class _Text:
 
 
 def _tree_text(model: Model, results: list[str]) -> str:
-    """The expression of the result: tuples, lists and dictionaries as in the function."""
+    """Return the expression of the result, with the same tree structure as in the function."""
     return _shown(unflatten(model.out_tree, [_Text(r) for r in results]))
 
 

@@ -1,7 +1,7 @@
 """How each first-order operation is written in NumPy.
 
-A rule gets the writer, the operation, the expressions of its operands and the equation. It returns
-the expressions of the results, or writes statements and returns None.
+The arguments of a rule are the writer, the operation, the expressions of its operands and the
+equation. It returns the expressions of the results, or writes statements and returns None.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _shift(function: str) -> Rule:
 
 
 def _narrow(name: str) -> Rule:
-    """A function that NumPy computes less accurately, or not at all, in float16."""
+    """Write a function that NumPy computes less accurately, or not at all, in float16."""
     def rule(w: NumpyWriter, op: Any, xs: list[str], e: Equation) -> str:
         return f"np.{name}({xs[0]})"
     return rule

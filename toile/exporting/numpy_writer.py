@@ -1,7 +1,7 @@
-"""Writes a traced function as Python statements that need NumPy only.
+"""Writes a traced function as Python statements that need only NumPy.
 
 `NumpyWriter` writes equations; the rules of the operations are in `numpy_rules` and
-`numpy_control`. Modules become functions if they have several equations.
+`numpy_control`. A module with several equations becomes a function.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toile.exporting.tracing import identifier
 _WEIGHT = re.compile(r"W\['[^']*'\]")
 Rule = Callable[["NumpyWriter", Any, list[str], Equation], Any]
 BATCH = "n"  # the variable that holds the batch size
-FEWEST = 3  # equations of a module that becomes a function
+FEWEST = 3  # smallest number of equations in a module that becomes a function
 NATIVE = "?bhilqBHILQefdFD"  # characters of NumPy's own dtypes
 ONE_LINE = 100
 
@@ -41,7 +41,7 @@ class NumpyWriter:
         self.count = 0
         self.taken: set[str] = set()
         self.source = ""
-        self.elided: set[Var] = set()  # broadcasts that NumPy's own broadcasting makes
+        self.elided: set[Var] = set()  # broadcasts that NumPy's operators do anyway
 
     # ---- text
     def line(self, text: str) -> None:
@@ -49,12 +49,12 @@ class NumpyWriter:
         self.lines.append("    " * self.depth + text)
 
     def fresh(self, start: str = "v") -> str:
-        """A name of a variable that is not in use."""
+        """Return a name for a variable that is not in use."""
         self.count += 1
         return f"{start}{self.count}"
 
     def use(self, name: str) -> str:
-        """The name of a support function, whose text becomes part of the file."""
+        """Return the name of a support function, and include its text in the file."""
         self.support.add(name)
         return name
 
@@ -87,14 +87,14 @@ class NumpyWriter:
 
     # ---- equations
     def program(self, program: Program, args: Sequence[str]) -> list[str]:
-        """Write the equations of a program inside a loop or a branch; the results."""
+        """Write the equations of a program inside a loop or a branch; return the results."""
         self.names.update(zip(program.inputs, args, strict=True))
         for e in program.equations:
             self.equation(e)
         return [self.atom(o) for o in program.outputs]
 
     def equation(self, e: Equation) -> None:
-        """Write one equation, with the line of the user's program if it is another one."""
+        """Write an equation, and the line of the user's program if it has changed."""
         for v in e.outs:
             check_native(v.aval, e)
         rule = self.rules.get(type(e.op))
@@ -123,10 +123,10 @@ class NumpyWriter:
 
     # ---- modules as functions
     def body(self, program: Program) -> None:
-        """Write the equations of the exported function; modules become functions before it."""
+        """Write the equations of the exported function, and functions for its modules before it."""
         runs = _runs(program.equations)
         self.elided = implied_broadcasts(program)
-        last: dict[Var, int] = {}  # the last run that reads a variable
+        last: dict[Var, int] = {}  # the last run that reads each variable
         for i, run in enumerate(runs):
             for v in _read(run):
                 last[v] = i
@@ -145,7 +145,7 @@ class NumpyWriter:
                 self.function(run, ins, outs)
 
     def function(self, run: Sequence[Equation], ins: Sequence[Var], outs: Sequence[Var]) -> None:
-        """Write a run of equations as a function, and its call."""
+        """Write a run of equations as a function, and a call to it."""
         scope = "/".join(map(str, run[0].scope))
         name = start = identifier("_".join(map(str, run[0].scope[1:])))
         number_ = 1
@@ -230,7 +230,7 @@ def dtype_text(dtype: Any) -> str:
 
 
 def short_source(e: Equation) -> str:
-    """The file and line of an equation, without the folders."""
+    """Return the file name and line of an equation, without folders."""
     text = str(e.source or "")
     return text.replace("\\", "/").rpartition("/")[2]
 
@@ -245,7 +245,7 @@ def check_native(aval: Aval, e: Equation | None) -> None:
 
 
 def missing_rule(function: str, e: Equation) -> NotImplementedError:
-    """The error for an operation that a target cannot express."""
+    """Return the error for an operation that a target does not support."""
     return NotImplementedError(
         f"{function}: needed operations that this target has, got `{e.op.name}` at "
         f"{e.source or 'an unknown line'} (remove it from the function that is exported, or "

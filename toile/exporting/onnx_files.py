@@ -1,4 +1,4 @@
-"""`to_onnx`: a function as an ONNX file."""
+"""`to_onnx`, which writes a function as an ONNX file."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from toile.exporting.onnx_writer import OnnxWriter, check_dtype, free_shape
 from toile.exporting.tracing import Model, trace
 from toile.version import __version__
 
-LARGEST = 2**31 - 1  # bytes of a Protocol Buffers message
+LARGEST = 2**31 - 1  # largest number of bytes in a Protocol Buffers message
 
 
 def to_onnx(
     fun: Callable[..., Any], *args: PyTree, path: str | os.PathLike[str], params: PyTree = None,
     free_batch: bool = False,
 ) -> None:
-    """Write a function as an ONNX file with operators of version 18.
+    """Write a function as an ONNX file with operators of opset version 18.
 
-    Loops and branches become Loop and If nodes. The inputs are named like the arguments in
-    `to_numpy`, and the outputs `y0`, `y1`, ..., in the order of the leaves of the result.
+    Loops and branches become Loop and If nodes. The inputs have the same names as the arguments in
+    `to_numpy`. The outputs are named `y0`, `y1`, and so on, in the order of the leaves of the
+    result.
 
     Args:
         fun: the function. It must not contain callbacks, collectives, complex numbers or random
             numbers.
         args: example arguments, or `ShapeDtypeStruct` objects with their shapes and dtypes.
         path: the file to write, such as `model.onnx`.
-        params: if given, the first argument of `fun`, whose arrays become weights of the file.
-        free_batch: whether the exported function accepts any batch size, which is called `batch`
-            in the file. The batch is the first axis of the first argument, and of all arguments
+        params: if given, the first argument of `fun`. Its arrays become weights in the file.
+        free_batch: whether the exported function accepts any batch size, which is named `batch` in
+            the file. The batch axis is the first axis of the first argument, and of all arguments
             whose first axis has the same size.
 
     Raises:
@@ -68,7 +69,7 @@ def to_onnx(
 
 
 def onnx_bytes(model: Model) -> bytes:
-    """The contents of the file."""
+    """Return the contents of the file."""
     w = OnnxWriter(RULES)
     program = model.program
     for v in program.inputs:

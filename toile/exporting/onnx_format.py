@@ -1,7 +1,7 @@
-"""The messages of ONNX files that toile writes and reads, over `engine.protobuf`.
+"""Writes and reads the messages in ONNX files with `engine.protobuf`.
 
-Opset 18 is written. Numbers of fields are those of onnx.proto. This module
-may import the engine only.
+Opset version 18 is written. The field numbers are from onnx.proto. This module may import only the
+engine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DTYPES: dict[int, np.dtype[Any]] = {
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS = 1, 2, 3, 4, 5, 6, 7, 8
-MOST_GRAPHS = 32  # levels of graphs inside graphs
+MOST_GRAPHS = 32  # largest number of graphs nested in each other
 
 
 class Graph(NamedTuple):

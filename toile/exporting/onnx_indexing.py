@@ -1,6 +1,6 @@
-"""How gather, scatter and slices at computed places are written in ONNX.
+"""How gather, scatter and slices at computed positions are written in ONNX.
 
-Places are row-major positions in the operand as a vector, as int64.
+A place is the row-major index of an element in the flattened operand, as int64.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Places:
         return found
 
     def clamp(self) -> None:
-        """Move windows so that they are inside."""
+        """Move windows so that they are within bounds."""
         self.columns = [self.w.node("Min", [self.w.node("Max", [c, self.zero]), self.limit(a)])
                         for a, c in zip(self.starts, self.columns, strict=True)]
 
@@ -150,7 +150,7 @@ def _scatter(w: OnnxWriter, op: Any, xs: list[str], e: Equation) -> str:
     flat = w.node("Expand", [flat, w.shape([*places.batch, *(sizes[a] for a in kept)])])
     vector = w.node("Reshape", [xs[0], w.ints(-1)])
     length = w.node("Size", [vector])
-    if inside is not None:  # windows outside are written behind the end
+    if inside is not None:  # windows that are out of bounds are written after the end
         mask = w.reshape(inside, [*places.batch, *(1,) * len(kept)])
         flat = w.node("Where", [mask, flat, length])
     vector = w.node("Pad", [vector, w.ints(0, 1), w.like(0, x)])
@@ -165,7 +165,7 @@ def _scatter(w: OnnxWriter, op: Any, xs: list[str], e: Equation) -> str:
 def _moving(w: OnnxWriter, starts: Sequence[str], shape: Sequence[int],
             sizes: Sequence[int]) -> list[tuple[int, str]]:
     """The axes along which a block is smaller than the operand, and where it starts there; the
-    block is moved so that it is inside."""
+    block is moved so that it is within bounds."""
     zero, found = w.constant(0, np.int64), []
     for axis, (start, n, m) in enumerate(zip(starts, shape, sizes, strict=True)):
         if isinstance(m, Size) or n == m and not isinstance(n, Size):

@@ -31,7 +31,7 @@ def _einsum(xp: Any, n: Node) -> Any:
 
 
 def _pads(n: Node, spatial: Any, size: Any, strides: Any, dilations: Any) -> list[tuple[int, int]]:
-    """The padding that `auto_pad` or `pads` asks for."""
+    """Return the padding that `auto_pad` or `pads` specifies."""
     rank, mode = len(size), n.get("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         found = []
@@ -94,7 +94,7 @@ def _window(n: Node) -> tuple[Any, Any, Any, Any]:
 
 
 def _missing(room: int, stride: int, size: int, low: int) -> int:
-    """How many elements the last window lacks, if it starts inside."""
+    """Return how many elements the last window lacks if it starts within bounds."""
     extra = -room % stride
     starts_inside = (room + extra) // stride * stride < size + low
     return extra if starts_inside else 0
@@ -228,7 +228,7 @@ def _recurrent(gates: int) -> Operator:
 
 
 def _cell(n: Node, gates: int, w: Any, r: Any, bias: Any, fs: list[Any]) -> Any:
-    """One step of a layer, with the order of gates that ONNX has."""
+    """Compute one step of a layer; the gates are in ONNX's order."""
     own, recurrent = jnp.split(bias, 2)
 
     def lstm(carry: Any, x: Any) -> Any:

@@ -1,7 +1,8 @@
 """ONNX operators as functions of arrays: arithmetic, shapes, indexing and reductions.
 
-A function gets an array module and a `Node`, and returns the results. The module is NumPy if all
-operands are known, so that shapes which a file computes stay known, and toile.numpy otherwise.
+The arguments of a function are an array module and a `Node`; it returns the results. The module is
+NumPy if all operands are known, so that shapes which a file computes stay known. Otherwise, it is
+toile.numpy.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from toile.scipy import special
 
 
 class Node(NamedTuple):
-    """A node at work: its operands (None: left out), its attributes, and the opset's version."""
+    """A node that is evaluated: its operands (None if left out), its attributes, and the opset version."""
 
     op: str
     xs: list[Any]
     attributes: dict[str, Any]
     version: int
-    results: int  # how many there are
+    results: int  # number of results
     name: str
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -39,7 +40,7 @@ class Node(NamedTuple):
         return self.xs[i] if i < len(self.xs) else None
 
     def known(self, i: int, default: Any = None) -> Any:
-        """An operand whose value must be known, such as axes."""
+        """Return an operand whose value must be known, such as axes."""
         x = self.x(i)
         if x is None:
             return default
@@ -49,7 +50,7 @@ class Node(NamedTuple):
         return x
 
     def ints(self, i: int, attribute: str, default: Any = None) -> Any:
-        """Integers that are an operand or, in older versions, an attribute."""
+        """Return integers that are an operand or, in older versions, an attribute."""
         found = self.known(i)
         if found is None:
             found = self.get(attribute)
@@ -63,18 +64,18 @@ class Node(NamedTuple):
 
 
 Operator = Callable[[Any, Node], Any]
-MOST_KNOWN = 1 << 26  # elements of a constant that a file may compute
+MOST_KNOWN = 1 << 26  # largest number of elements in a constant that a file computes
 
 
 def limited(n: Node, shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape from a file, which may be damaged, for a constant."""
+    """Check the shape of a constant from a file, which may be damaged."""
     if math.prod(shape) > MOST_KNOWN:
         raise n.error(f"constants of at most {MOST_KNOWN} elements", f"shape {tuple(shape)}")
     return tuple(shape)
 
 
 def canonical(dtype: Any) -> np.dtype[Any]:
-    """The dtype of an array in toile: 64 bits are 32 without x64 mode."""
+    """Return the dtype of an array in toile: 64 bits become 32 bits without x64 mode."""
     return np.dtype(dtypes.canonicalize_dtype(dtype))
 
 
@@ -83,7 +84,7 @@ def _plain(name: str) -> Operator:
 
 
 def _of(function: Callable[..., Any]) -> Operator:
-    """A function that toile has and NumPy lacks."""
+    """Return an operator for a function that toile has and NumPy lacks."""
     return lambda xp, n: function(*map(jnp.asarray, n.xs))
 
 
@@ -429,5 +430,5 @@ OPERATORS: dict[str, Operator] = {
 
 
 def sequence(x: Any) -> Sequence[Any]:
-    """Several results, or one."""
+    """Return several results, or one."""
     return list(x) if isinstance(x, (tuple, list)) else [x]

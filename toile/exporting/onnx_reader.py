@@ -1,4 +1,4 @@
-"""`from_onnx`: an ONNX file as a function of parameters and arguments."""
+"""`from_onnx`, which converts an ONNX file to a function of parameters and arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toile.exporting.onnx_operators import OPERATORS, Node, Operator, canonical,
 
 _TABLE: dict[str, Operator] = {**OPERATORS, **LAYERS}
 _CONTROL = ("Loop", "If")
-# Operands that must be known when the function is traced: weights there are constants.
+# Operands that must be known when the function is traced: if they are weights, they are constants.
 _KNOWN = {"Resize": (1, 2, 3), "Upsample": (1,), "Reshape": (1,), "Range": (0, 1, 2)}
 Env = dict[str, Any]
 
@@ -28,24 +28,26 @@ Env = dict[str, Any]
 def from_onnx(
     path: str | os.PathLike[str],
 ) -> tuple[Callable[..., Any], dict[str, DeviceArray]]:
-    """Read an ONNX file as a function and its parameters.
+    """Convert an ONNX file to a function and its parameters.
 
-    The operators that PyTorch and toile write for convolutional networks, transformers and
-    recurrent networks are converted. The function can be compiled, differentiated and mapped.
+    toile supports the operators that its own exporter and PyTorch's write for convolutional
+    networks, transformers and recurrent networks. The function can be compiled, differentiated and
+    mapped with `vmap`.
 
     Args:
-        path: the file. Its operators must have a version from 7 to 30.
+        path: path of the file. Its opset version must be from 7 to 30.
 
     Returns:
-        A function `f(params, *args)`, and the parameters: a dict with the float weights of the
-        file by their names. The arguments are in the order of the file's inputs. The result is an
-        array, or a tuple if the file has several outputs. 64-bit values become 32-bit values
-        unless x64 mode is on.
+        A function `f(params, *args)`, and the parameters: a dict that maps names to the
+        floating-point weights in the file. The arguments are in the order of the file's inputs. The
+        result is an array, or a tuple if the file has several outputs. 64-bit values become 32-bit
+        values unless x64 mode is on.
 
     Raises:
-        UnreadableFileError: the file is damaged, or not an ONNX file.
-        NotImplementedError: the file has operators that toile does not have.
-        ValueError: (when the function is called) shapes depend on values of the arguments.
+        UnreadableFileError: the file is damaged or not an ONNX file.
+        NotImplementedError: the file contains operators that toile does not support.
+        ValueError: shapes depend on the values of the arguments. The function that is returned
+            raises this error when it is called.
 
     >>> import tempfile, os.path
     >>> path = os.path.join(tempfile.mkdtemp(), "scale.onnx")
@@ -106,7 +108,7 @@ def _argument(v: form.ValueData, x: Any) -> Any:
 
 
 def _check_names(graph: form.GraphData, outer: set[str]) -> None:
-    """Every name that a node reads was defined before."""
+    """Check that every name is defined before a node reads it."""
     known = outer | set(graph.weights) | {v.name for v in graph.ins}
     for node in graph.nodes:
         for name in node.ins:
@@ -153,7 +155,7 @@ def _run(nodes: Sequence[form.NodeData], env: Env, version: int) -> None:
 
 
 def _results(node: Node) -> Sequence[Any]:
-    """The results of an operator; its errors name the node."""
+    """Return the results of an operator; errors name the node."""
     known = all(x is None or isinstance(x, np.ndarray) for x in node.xs)
     try:
         found = sequence(_TABLE[node.op](np if known else jnp, node))
@@ -203,7 +205,7 @@ def _loop(node: Node, env: Env) -> Sequence[Any]:
 
 
 def _passes(graph: form.GraphData) -> bool:
-    """Whether the loop's condition is the one that it is given."""
+    """Whether the loop returns its condition unchanged."""
     name = graph.outs[0].name
     made = {n.outs[0]: n for n in graph.nodes if n.op == "Identity"}
     while name in made:

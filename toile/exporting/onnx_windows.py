@@ -15,12 +15,12 @@ from toile.exporting.onnx_writer import OnnxWriter, Rule
 from toile.exporting.sizes import Size, plus, times
 from toile.primitives import contractions, conv, cumulative, recurrences, shapes, sorts, windows
 
-MOST_SPATIAL = 3  # axes that runtimes pool over
+MOST_SPATIAL = 3  # largest number of axes over which runtimes can pool
 Config = Sequence[Sequence[int]]
 
 
 def padded(w: OnnxWriter, x: str, value: str, shape: Sequence[int], config: Config) -> str:
-    """x with `low` and `high` values around each axis and `interior` between the elements."""
+    """Add `low` and `high` values around each axis of x, and `interior` ones between elements."""
     sizes = list(shape)
     for axis, (_, _, interior) in enumerate(config):
         if interior and sizes[axis] != 1:
@@ -39,7 +39,7 @@ def padded(w: OnnxWriter, x: str, value: str, shape: Sequence[int], config: Conf
 def _spread(
     w: OnnxWriter, x: str, value: str, sizes: list[int], axis: int, interior: int
 ) -> str:
-    """x with values between the elements along an axis, whose size is updated."""
+    """Insert values between the elements of x along an axis, whose size is updated."""
     n, rank = sizes[axis], len(sizes)
     x = w.reshape(x, [*sizes[: axis + 1], 1, *sizes[axis + 1 :]])
     pads = [0] * (2 * (rank + 1))
@@ -198,7 +198,7 @@ Step = Callable[[list[str], list[str]], list[str]]
 
 def _doubled(w: OnnxWriter, xs: list[str], aval: Aval, axis: int, reverse: bool, step: Step,
              e: Equation) -> list[str]:
-    """All partial results of an associative function, in log2(n) steps; `step(before, after)`."""
+    """Compute all partial results of an associative function `step(before, after)` in log2(n) steps."""
     n = aval.shape[axis]
     if isinstance(n, Size):
         raise missing_rule("to_onnx", e)

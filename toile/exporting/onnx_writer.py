@@ -39,7 +39,7 @@ class OnnxWriter:
 
     # ---- nodes
     def fresh(self, start: str = "v") -> str:
-        """A new name."""
+        """Return a new name."""
         self.count += 1
         return f"{start}{self.count}"
 
@@ -68,7 +68,7 @@ class OnnxWriter:
 
     # ---- constants
     def constant(self, x: Any, dtype: Any = None, name: str = "") -> str:
-        """An array as a weight of the graph."""
+        """Add an array to the graph as a weight."""
         x = np.asarray(x, dtype)
         if name:
             self.constants[name] = x
@@ -124,7 +124,7 @@ class OnnxWriter:
 
     # ---- shapes of values
     def reshape(self, x: str, sizes: Sequence[int]) -> str:
-        """Another shape; at most one size may be computed from the others."""
+        """Change the shape of a value; at most one size may be computed from the others."""
         free = [i for i, n in enumerate(sizes) if isinstance(n, Size)]
         if x in self.constants and not free:
             return self.constant(self.constants[x].reshape([int(n) for n in sizes]))
@@ -134,7 +134,7 @@ class OnnxWriter:
         return self.node("Reshape", [x, self.shape(sizes)], allowzero=1)
 
     def transpose(self, x: str, perm: Sequence[int]) -> str:
-        """Axes in another order; weights are transposed at once."""
+        """Transpose a value; weights are transposed immediately."""
         perm = tuple(int(p) for p in perm)
         if perm == tuple(range(len(perm))):
             return x
@@ -143,11 +143,11 @@ class OnnxWriter:
         return self.node("Transpose", [x], perm=perm)
 
     def cast(self, x: str, dtype: Any) -> str:
-        """Another dtype."""
+        """Convert a value to another dtype."""
         return self.node("Cast", [x], to=form.CODES[np.dtype(dtype)])
 
     def where(self, which: str, x: str, y: str, dtype: Any) -> str:
-        """The elements of x where `which`, else those of y; runtimes lack it for booleans."""
+        """Choose elements of x where `which` is true, and of y elsewhere; also works for booleans."""
         if dtype != np.bool_:
             return self.node("Where", [which, x, y])
         other = self.node("And", [self.node("Not", [which]), y])
@@ -155,7 +155,7 @@ class OnnxWriter:
 
     def slice(self, x: str, starts: Sequence[int], stops: Sequence[int], axes: Sequence[int],
               steps: Sequence[int]) -> str:
-        """A part of x; a stop may be -2**63 for reversed axes."""
+        """Return a part of x; a stop may be -2**63 for reversed axes."""
         return self.node("Slice", [x, self.shape(starts), self.shape(stops), self.ints(*axes),
                                    self.ints(*steps)])
 
@@ -171,7 +171,7 @@ class OnnxWriter:
         return self.names[a]
 
     def program(self, program: Program, args: Sequence[str]) -> list[str]:
-        """The nodes of a program; the names of its results."""
+        """Add the nodes of a program, and return the names of its results."""
         self.names.update(zip(program.inputs, args, strict=True))
         outer = self.at
         for e in program.equations:
@@ -189,7 +189,7 @@ class OnnxWriter:
 
     def subgraph(self, name: str, ins: Sequence[bytes],
                  body: Callable[[], list[tuple[str, Aval]]]) -> form.Graph:
-        """A graph for an attribute of a loop or branch; it may read names outside."""
+        """Return a graph for an attribute of a loop or branch; it may read outer names."""
         self.graphs.append([])
         before = dict(self.known)
         results = [(self.node("Identity", [x]), aval) for x, aval in body()]
@@ -200,7 +200,7 @@ class OnnxWriter:
 
 
 def free_shape(shape: Sequence[int]) -> list[int | str]:
-    """A shape whose free sizes are text."""
+    """Return a shape in which free sizes are text."""
     return [n.text(BATCH).replace(" ", "") if isinstance(n, Size) else int(n) for n in shape]
 
 

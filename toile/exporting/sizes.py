@@ -1,7 +1,7 @@
-"""Sizes that depend on the batch, and Programs that have them.
+"""Sizes that depend on the batch size, and Programs with such sizes.
 
-A function whose batch size stays free is traced at several sizes. `merged` makes one Program of the
-traces: an integer that differs between them must be `scale * batch + offset`, and becomes a `Size`.
+A function with a free batch size is traced at several sizes. `merged` combines the traces into one
+Program. An integer that differs between them must be `scale * batch + offset`; it becomes a `Size`.
 This module may import the engine.
 """
 
@@ -18,11 +18,11 @@ from toile.engine.avals import Aval
 from toile.engine.program import Atom, Equation, Literal, Program, Var
 from toile.engine.source import here
 
-SAMPLES = (37, 53, 71)  # batch sizes of the traces: uncommon, so that they equal no other size
+SAMPLES = (37, 53, 71)  # batch sizes of the traces; they are uncommon, so that they do not equal other sizes
 
 
 class Size(int):
-    """An integer that is `scale * batch + offset`; as a number, its value in the first trace."""
+    """An integer `scale * batch + offset`; its value as an int is that in the first trace."""
 
     scale: int
     offset: int
@@ -41,7 +41,7 @@ class Size(int):
 
 
 class SizeLiteral(Literal):
-    """A number that is a size or, if `inverted`, one divided by a size."""
+    """A number that is a size or, if `inverted`, 1 divided by a size."""
 
     __slots__ = ("size", "inverted")
 
@@ -51,12 +51,12 @@ class SizeLiteral(Literal):
 
 
 def is_free(x: Any) -> bool:
-    """Whether an integer depends on the batch."""
+    """Whether an integer depends on the batch size."""
     return isinstance(x, Size)
 
 
 def plus(n: int, m: int) -> int:
-    """The sum of two sizes."""
+    """Return the sum of two sizes."""
     if not (is_free(n) or is_free(m)):
         return n + m
     a, b = _parts(n), _parts(m)
@@ -64,7 +64,7 @@ def plus(n: int, m: int) -> int:
 
 
 def times(n: int, factor: int) -> int:
-    """A size times an integer that does not depend on the batch."""
+    """Return a size times an integer that does not depend on the batch size."""
     scale, offset = _parts(n)
     return _made(scale * factor, offset * factor)
 
@@ -82,7 +82,7 @@ class _Varies(Exception):
 
 
 def merged(programs: Sequence[Program]) -> Program:
-    """One Program for all batch sizes, from the traces at `SAMPLES`."""
+    """Return one Program for all batch sizes, from the traces at `SAMPLES`."""
     merger = _Merger()
     try:
         return merger.program(programs)
@@ -156,7 +156,7 @@ class _Merger:
         raise _Varies(f"a number is {', '.join(map(str, numbers))}")
 
     def field(self, xs: Sequence[Any]) -> Any:
-        """A parameter of an operation, or an operation."""
+        """Merge a parameter of an operation, or an operation."""
         first = xs[0]
         if any(type(x) is not type(first) for x in xs):
             raise _Varies(f"{', '.join(map(str, xs))} differ")
@@ -190,7 +190,7 @@ def _unified(values: Sequence[int]) -> int:
 
 
 def _size_of_numbers(xs: Sequence[Any]) -> Size | None:
-    """The size that the numbers are, up to the rounding of their dtype."""
+    """Return the size that the numbers represent, up to rounding in their dtype."""
     xs = [x.real if isinstance(x, complex) and not x.imag else x for x in xs]
     if any(isinstance(x, complex) or not abs(x) < 2**31 for x in xs):
         return None

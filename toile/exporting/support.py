@@ -18,7 +18,7 @@ MODULES = (arrays, special, decompositions)
 
 @functools.cache
 def definitions() -> dict[str, tuple[str, frozenset[str]]]:
-    """The text of each function and constant, and the names that it uses; in order."""
+    """Return the text of each function and constant, and the names that it uses, in order."""
     found = {}
     for module in MODULES:
         text = inspect.getsource(module)
@@ -43,7 +43,7 @@ def _text(text: str, node: ast.stmt) -> str:
 
 
 def closure(names: Iterable[str]) -> str:
-    """The text of functions and of all that they use."""
+    """Return the text of functions and of everything that they use."""
     table = definitions()
     wanted: set[str] = set()
     waiting = list(names)

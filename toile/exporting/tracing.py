@@ -1,4 +1,4 @@
-"""Traces the function to be exported: a Program of first-order operations, weights and names.
+"""Traces the function to be exported, as a Program of first-order operations with named weights.
 
 Calls are inlined, random numbers become integer arithmetic, and known values are computed. This
 module may import all layers below `exporting`.
@@ -51,8 +51,8 @@ PASSES = (
 class Model:
     """A traced function.
 
-    `weights` are the values of leading inputs of the Program, by unique names; `paths` are the
-    places of the other inputs in the arguments, such as `x` or `batch['image']`."""
+    `weights` maps unique names to the values of the leading inputs of the Program. `paths` says where
+    the other inputs are in the arguments, for example `x` or `batch['image']`."""
 
     name: str
     program: Program
@@ -68,7 +68,7 @@ class Model:
         return self.program.inputs[len(self.weights) :]
 
     def batch_source(self) -> tuple[int, int, int] | None:
-        """An input, an axis and a factor: the axis has the batch size times the factor."""
+        """An input, an axis and a factor: the size of the axis is the batch size times the factor."""
         for i, v in enumerate(self.inputs):
             for axis, n in enumerate(v.aval.shape):
                 if isinstance(n, Size) and not n.offset:
@@ -110,7 +110,7 @@ def trace(
 
 
 def _prepared(program: Program) -> Program:
-    """The program after the passes, which are applied to the bodies of loops too."""
+    """Apply the passes to the program, including the bodies of loops."""
     for step in PASSES:
         program = step(program)
     program = _decoded(program)
@@ -120,7 +120,7 @@ def _prepared(program: Program) -> Program:
 
 
 def _decoded(program: Program) -> Program:
-    """The program with quantized values decoded by other operations."""
+    """Replace operations that decode quantized values by elementary operations."""
     if not any(isinstance(e.op, Dequantize) for e in program.equations):
         return program
     return rewrite(program, _decoding)
@@ -168,9 +168,9 @@ def _with_batch(aval: Aval, old: int, new: int) -> Aval:
 def _counted(
     program: Program, constants: Sequence[Sequence[Any]]
 ) -> tuple[Program, list[Any]]:
-    """The program and the constants that do not depend on the batch size.
+    """Return the program, and the constants that do not depend on the batch size.
 
-    Constants such as `numpy.arange(x.shape[0])` become equations."""
+    Constants such as `numpy.arange(x.shape[0])` are replaced by equations."""
     kept: list[Any] = []
     inputs: list[Var] = []
     counts: list[Equation] = []
@@ -195,7 +195,7 @@ def _counted(
 
 
 def _counting_axis(raws: Sequence[np.ndarray]) -> int | None:
-    """The axis along which constants count from 0; None if they do something else."""
+    """Return the axis along which constants count from 0, or None if they do not count."""
     first = raws[0]
     long = [i for i, n in enumerate(first.shape) if n > 1]
     if len(long) != 1 or any(r.dtype.kind not in "iuf" for r in raws):
@@ -214,7 +214,7 @@ def _raw(x: Any) -> np.ndarray:
 def _weights(
     program: Program, consts: Sequence[Any], params: Sequence[tuple[str, Any]]
 ) -> list[tuple[str, np.ndarray]]:
-    """The values of leading inputs, with unique names."""
+    """Return unique names and the values of the leading inputs."""
     names = _const_names(program, len(consts)) + [_weight_name(path) for path, _ in params]
     values = [*consts, *(leaf for _, leaf in params)]
     return list(zip(_unique(names), map(_raw, values), strict=True))
@@ -223,7 +223,7 @@ def _weights(
 def _arguments(
     given: Sequence[tuple[str, Any]], count: int, after_params: bool
 ) -> tuple[list[str], list[str]]:
-    """Names of the arguments, and the expressions of their leaves."""
+    """Return the names of the arguments, and the expressions of their leaves."""
     names = [f"x{i}" if count > 1 else "x" for i in range(count)]
     places = []
     for path, _ in given:
@@ -233,7 +233,7 @@ def _arguments(
 
 
 def _split(path: str) -> tuple[int, str]:
-    """The number of the argument, and the place of a leaf in it."""
+    """Return the index of the argument, and the path of a leaf in it."""
     found = re.match(r"\[(\d+)\](.*)", path, re.DOTALL)
     assert found is not None
     return int(found.group(1)), found.group(2)
@@ -245,7 +245,7 @@ def _weight_name(path: str) -> str:
 
 
 def _const_names(program: Program, count: int) -> list[str]:
-    """Names of closed-over values: the module that reads each first."""
+    """Name closed-over values by the first module that reads them."""
     homes: dict[Var, str] = {}
     for e in program.equations:
         for x in e.ins:
@@ -256,7 +256,7 @@ def _const_names(program: Program, count: int) -> list[str]:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """The names, with a number where one occurs again."""
+    """Make names unique by adding numbers."""
     seen: dict[str, int] = {}
     made = []
     for name in names:
@@ -266,7 +266,7 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def identifier(text: str) -> str:
-    """A Python name made of the letters of a text: `batch_norm_0` for BatchNorm_0."""
+    """Convert a text to a Python name, such as BatchNorm_0 to `batch_norm_0`."""
     text = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text)
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower() or "model"
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name

@@ -3,7 +3,7 @@
 A folder contains a configuration (`config.json`), weights in safetensors files or in files of
 torch, and usually a tokenizer. `load` fills the parameters of a module from the weights, and `save`
 writes a folder that transformers loads. The code of the module supplies a `Table`, which maps the
-names of tensors to parameters. toile downloads nothing.
+names of tensors to parameters. toile does not download models.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ _FIELD = re.compile(r"\\{(\w+)\\}")
 
 @dataclass(frozen=True)
 class Table:
-    """The names of a model's tensors, and the parameters that contain the same numbers.
+    """Maps the names of a model's tensors to the parameters of a module.
 
     Args:
         names: dict that maps the names of torch layers to paths of toile's layers, or to rules of
             `toile.interop.torch_weights`. `{i}` and other words in braces represent numbers: the
             entry `"model.layers.{i}.mlp.up_proj": "layer_{i}/mlp/up"` applies to all layers.
-        prefix: start of the names that files of the model without a head leave out, such as
-            `"bert."`. If no name in a file starts with the prefix, it is put in front of all names.
+        prefix: start of all names, such as `"bert."`, which is missing in files of models that were
+            saved without a head. If no name in a file starts with it, it is added to all names.
         tied: dict that maps the names of tensors that repeat another tensor to the name of that
-            tensor. Files may contain them or not; `save` leaves them out.
-        ignore: glob patterns for tensors that are not loaded, such as buffers. Unlike the argument
-            `ignore` of `load`, a pattern may match nothing.
+            tensor. They may be missing in a file; `save` does not write them.
+        ignore: glob patterns for tensors that are not loaded, such as buffers. Unlike in the
+            argument `ignore` of `load`, a pattern need not match a tensor.
         endings: dict that maps endings of names in old files to the endings that are used now, such
             as `{"LayerNorm.gamma": "LayerNorm.weight"}`.
-        defaults: dict that maps the names of tensors that files may leave out to the names of the
-            tensors whose values they then have. Unlike tied tensors, these have parameters of their
-            own.
+        defaults: dict that maps the names of tensors that may be missing in a file to the names of
+            the tensors whose values are then used. Unlike tied tensors, these tensors have their
+            own parameters.
 
     >>> tied = {"lm_head.weight": "model.embed_tokens.weight"}
     >>> table = Table({"model.layers.{i}.mlp.up_proj": "layer_{i}/mlp/up"}, tied=tied)
@@ -83,8 +83,8 @@ def load(
 ) -> Any:
     """Fill the variables of a module with the weights in a folder.
 
-    Safetensors files are memory-mapped: only one tensor at a time is read, converted and placed on
-    its device. The weights are in `model.safetensors`, in several files that are listed in
+    Safetensors files are memory-mapped. One tensor at a time is read, converted and copied to its
+    device. The weights are in `model.safetensors`, in several files that are listed in
     `model.safetensors.index.json`, or in `pytorch_model.bin` and its parts. If a folder contains
     several of these, the first one in this order is read.
 
@@ -149,15 +149,15 @@ def save(
     generation_config: Mapping[str, Any] | None = None, tokenizer: Tokenizer | None = None,
     max_shard_size: int = 5_000_000_000,
 ) -> None:
-    """Write a folder that `transformers` and `load` read.
+    """Write a folder that `transformers` and `load` can read.
 
-    The weights of a model that was loaded and not changed are bit-for-bit identical to those in the
-    original files. Weights of the same format that the folder contained before are removed.
+    If a model was loaded and not changed, its weights are bit-for-bit identical to those in the
+    original files. Older safetensors files of weights in the folder are removed.
 
     Args:
         folder: path of the folder, which is created if it does not exist.
         variables: variables of the module, `{"params": ...}`.
-        config: contents of `config.json`. The entry `dtype` is set to the dtype of the parameters.
+        config: contents of `config.json`. Its `dtype` entry is set to the dtype of the parameters.
         table: the names of the tensors, as in `load`.
         generation_config: contents of `generation_config.json`; None to write no such file.
         tokenizer: tokenizer, which is written to `tokenizer.json`; None to write no such file.
@@ -288,7 +288,7 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
 
 
 class Tokenizer:
-    """Tokenizer of the package `tokenizers`, with the methods of those in `toile.training.text`.
+    """Tokenizer of the package `tokenizers`, with the methods of `toile.training.text.Bytes`.
 
     The attribute `size` is the number of tokens, and `raw` is the tokenizer of the package.
 
@@ -353,7 +353,7 @@ class Tokenizer:
 
 
 def _renamed(tensors: dict[str, np.ndarray], table: Table) -> dict[str, np.ndarray]:
-    """Return the tensors with the names of the table: with its prefix and its endings."""
+    """Rename tensors to the names in the table: add the prefix and replace old endings."""
     out = {}
     known = not table.prefix or any(name.startswith(table.prefix) for name in tensors)
     for name, x in tensors.items():
@@ -365,7 +365,7 @@ def _renamed(tensors: dict[str, np.ndarray], table: Table) -> dict[str, np.ndarr
 
 
 def _untie(given: dict[str, np.ndarray], table: Table, problems: Problems) -> None:
-    """Remove tensors that repeat another one, which may be missing in the file instead."""
+    """Remove tied tensors; if the tensor that they repeat is missing, they replace it."""
     for name, source in table.tied.items():
         if name not in given:
             continue
@@ -386,7 +386,7 @@ def _same(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _expanded(table: Table, tree: Tree, problems: Problems) -> dict[str, str | Rule]:
-    """Return the names of the table with all numbers that occur in the module in place of `{i}`."""
+    """Return the names in the table, with `{i}` replaced by all numbers that the module has."""
     out: dict[str, str | Rule] = {}
     for name, target in table.names.items():
         pattern = target.path if isinstance(target, Rule) else target
@@ -402,7 +402,7 @@ def _expanded(table: Table, tree: Tree, problems: Problems) -> dict[str, str | R
 
 
 def _of_dtype(x: Any, dtype: DTypeLike, keep: bool) -> Any:
-    """Return a variable that contains floating-point numbers with another dtype.
+    """Convert a variable to another dtype if it contains floating-point numbers.
 
     Only its shape is returned, unless its value may be needed."""
     if not issubdtype(x.dtype, np.floating):
@@ -432,7 +432,7 @@ def _tensors_of(
 
 
 def _with_dtype(config: Mapping[str, Any], tree: Tree) -> dict[str, Any]:
-    """Return a configuration that names the dtype of the parameters, if they all have the same."""
+    """Add the dtype of the parameters to a configuration, if all of them have the same dtype."""
     found = {_dtype(x).name for x in tree.flat.values() if issubdtype(x.dtype, np.floating)}
     old = "torch_dtype" in config and "dtype" not in config
     key = "torch_dtype" if old else "dtype"

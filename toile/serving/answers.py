@@ -1,4 +1,4 @@
-"""From a checked request to its answer: submits prompts, waits for tokens, and formats texts."""
+"""Answers to checked requests: submits prompts, waits for tokens, and formats texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SEED_STEP = 1_000_003  # so that the continuations of one request have differen
 
 
 class Tokenizer(Protocol):
-    """What converts texts to tokens and back."""
+    """Interface of objects that convert texts to tokens and back."""
 
     def encode(self, text: str) -> list[int]:
         """Convert a text to tokens."""
@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
 
 
 class Choice:
-    """One continuation: its tokens from the engine, as text."""
+    """One continuation, whose tokens are converted to text."""
 
     def __init__(self, index: int, generation: Generation, decode: Any, stops: list[str]):
         self.index, self.generation = index, generation
@@ -95,7 +95,7 @@ class Answer:
                            headers={"Retry-After": "1"}) from None
 
     def cancel(self) -> None:
-        """Stop generating what is not finished."""
+        """Stop generating the unfinished continuations."""
         for choice in self._choices:
             if choice.reason is None:
                 choice.generation.cancel()
@@ -159,7 +159,7 @@ class Answer:
 
 
 def _encoded(tokenizer: Tokenizer, text: str, chat: bool) -> list[int]:
-    """The tokens of a text; chat templates write special tokens such as the start token."""
+    """Return the tokens of a text; chat templates already contain special tokens."""
     special = getattr(tokenizer, "encode_template", None)
     return list(special(text) if chat and special else tokenizer.encode(text))
 
@@ -170,7 +170,7 @@ def _part(choice: Choice, chat: bool, content: Any, reason: str | None) -> dict[
 
 
 def _with_room(settings: Any, prompt: list[int], longest: int) -> Any:
-    """Check the length of a prompt; a limit of 0 becomes the room that is left."""
+    """Check the length of a prompt; a limit of 0 is replaced by the largest possible number."""
     room = longest - len(prompt)
     most = settings.max_tokens or max(room, 1)
     if not prompt:

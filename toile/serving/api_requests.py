@@ -1,4 +1,4 @@
-"""Requests and answers in the form of OpenAI's API: JSON that is checked field by field."""
+"""Requests in the form of OpenAI's API: JSON objects whose fields are checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from toile.serving.generations import Settings
 
 _STOPS, _STOP_LENGTH = 16, 256  # the largest number of stop strings, and of characters in one
-# Fields that change nothing, and fields whose usual value is the only one that is supported.
+# Fields that have no effect, and fields for which only the default is supported.
 _IGNORED = {"user", "metadata"}
 _UNSUPPORTED = {
     "echo": False, "logprobs": None, "top_logprobs": None, "logit_bias": None, "suffix": None,
@@ -43,7 +43,7 @@ class Request:
 
     prompts: list[str] | list[list[int]]
     settings: Settings
-    count: int  # of continuations of each prompt
+    count: int  # number of continuations of each prompt
     stops: list[str]
     stream: bool
     usage: bool  # whether a stream ends with the numbers of tokens
@@ -76,7 +76,7 @@ def completion_request(body: dict[str, Any], model: str, longest: int) -> Reques
 def chat_request(
     body: dict[str, Any], model: str, longest: int, template: Callable[[list[dict]], str]
 ) -> Request:
-    """Check the body of a request to /v1/chat/completions; the template makes the prompt."""
+    """Check the body of a request to /v1/chat/completions; the template creates the prompt."""
     _check_names(body, _COMMON | {"messages", "max_completion_tokens"})
     name = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
     messages = _messages(body.get("messages"))
@@ -96,7 +96,7 @@ def _request(
     if asked is not None and asked != model:
         raise ApiError(404, f"needed the model {model!r}, got {str(asked)[:100]!r}", field="model",
                        code="model_not_found")
-    # Without a limit, chats continue as far as there is room; 0 stands for that here.
+    # Without a limit, chats continue up to the maximum length; 0 means this here.
     most = _integer(body, name, usual or 0, 1, longest)
     seed = _integer(body, "seed", None, -(2**63), 2**63 - 1)
     settings = Settings(
@@ -159,7 +159,7 @@ def _messages(messages: Any) -> list[dict]:
 
 
 def _content(content: Any, field: str) -> str:
-    """The text of a message: a string, or a list of parts that are texts."""
+    """Return the text of a message: a string, or a list of parts that are texts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else [None]

@@ -1,8 +1,8 @@
 """Continuous batching: a fixed number of rows, which prompts enter and leave while others run.
 
 One thread runs the model. In each iteration it reads at most one chunk of a new prompt, and then
-appends a token to every row. The cache of the batch is on the device; everything else about a row
-is in NumPy arrays. The compiled programs do not depend on what the rows contain.
+appends a token to every row. The cache of the batch is on the device; all other data of a row is in
+NumPy arrays. The compiled programs do not depend on the contents of the rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMES = (
 
 
 class _RowSampler(struct.PyTreeNode):
-    """A sampler with its own parameters for each row; steps that no row uses are skipped."""
+    """A sampler with its own parameters for each row; steps that no row needs are skipped."""
 
     values: dict[str, Any]
 
@@ -66,11 +66,11 @@ class BatchEngine:
     other prompts in the batch.
 
     Args:
-        model: a linen module that keeps its past in the collection `cache`, or a decoder, as for
-            `toile.generation.generate`.
+        model: a linen module that stores what it has read in the collection `cache`, or a decoder,
+            as for `toile.generation.generate`.
         variables: the model's variables, `{"params": ...}`.
-        slots: number of rows of the batch.
-        longest: largest number of tokens of a prompt and its continuation together.
+        slots: number of rows in the batch.
+        longest: largest number of tokens in a prompt and its continuation together.
         waiting: largest number of prompts that wait for a row.
         stop_tokens: tokens that end a continuation.
 
@@ -131,14 +131,14 @@ class BatchEngine:
 
     @property
     def longest(self) -> int:
-        """Largest number of tokens of a prompt and its continuation together."""
+        """Largest number of tokens in a prompt and its continuation together."""
         return self._longest
 
     def submit(self, generations: Sequence[Generation]) -> None:
-        """Start to generate, for all of several prompts or for none of them.
+        """Start generating continuations for several prompts, either for all of them or for none.
 
         Args:
-            generations: what to generate.
+            generations: one object for each prompt.
 
         Raises:
             Busy: more prompts would wait than the engine accepts.
@@ -244,7 +244,7 @@ class BatchEngine:
             self._rows[slot] = one
 
     def _step(self) -> None:
-        """Append a token to each row, and give it to the request of the row."""
+        """Append a token to each row, and pass it to the request of the row."""
         for slot, one in enumerate(self._rows):
             if one is not None and self._dropped(one):
                 self._leave(slot)

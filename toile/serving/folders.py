@@ -1,4 +1,4 @@
-"""A server for the model in a folder, in the format of Hugging Face."""
+"""Functions that create a server for the model in a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOADERS = ("language_model.models:load", "examples.language_model.models:load")
 
 
 class FolderTokenizer:
-    """The tokenizer of a folder, with a method for texts that a chat template has made."""
+    """The tokenizer of a folder, with a method for texts that a chat template has created."""
 
     def __init__(self, tokenizer: huggingface.Tokenizer):
         self._tokenizer = tokenizer
@@ -28,7 +28,7 @@ class FolderTokenizer:
         return self._tokenizer.encode(text)
 
     def encode_template(self, text: str) -> list[int]:
-        """Convert a text that contains its special tokens to tokens."""
+        """Convert a text that already contains special tokens to tokens."""
         return self._tokenizer.encode(text, special=False)
 
     def decode(self, tokens: list[int]) -> str:
@@ -74,7 +74,7 @@ def function_of(loader: str | None) -> Callable[..., Any]:
 def template_of(folder: str | os.PathLike[str]) -> Callable[[list[dict]], str] | None:
     """Return the chat template of a folder as a function of messages, or None if it has none.
 
-    Templates come from strangers, so they run in the sandbox of Jinja.
+    Templates may come from untrusted sources, so they run in Jinja's sandbox.
     """
     path, config = Path(folder), Path(folder) / "tokenizer_config.json"
     names = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}

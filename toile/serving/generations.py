@@ -1,4 +1,4 @@
-"""What the server requires of an engine: prompts go in, and tokens come out one after the other."""
+"""The interface between the server and an engine, which generates tokens for prompts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class Busy(Exception):
-    """The engine has as many waiting requests as it accepts.
+    """The queue of waiting prompts is full.
 
     >>> from toile.serving import Busy
     >>> issubclass(Busy, Exception)
@@ -25,10 +25,11 @@ class Settings:
     Args:
         max_tokens: largest number of tokens to generate.
         temperature, top_k, top_p, min_p: parameters of the samplers of these names in
-            `toile.generation`. A temperature of 0 takes the most likely token, and a `top_k` of 0
-            keeps all tokens.
-        repetition_penalty, presence_penalty, frequency_penalty: penalties for tokens that occurred.
-        seed: number from which the random key is made.
+            `toile.generation`. With a temperature of 0, the most likely token is chosen. With a
+            `top_k` of 0, all tokens are kept.
+        repetition_penalty, presence_penalty, frequency_penalty: penalties for tokens that
+            occur in the prompt or the continuation.
+        seed: number from which the random key is derived.
 
     >>> from toile.serving import Settings
     >>> Settings(max_tokens=5, temperature=0.0).top_p
@@ -78,7 +79,7 @@ class Generation:
         self._events.put((tokens, None))
 
     def end(self, reason: str) -> None:
-        """Report that no more tokens follow.
+        """Report that there are no more tokens.
 
         Args:
             reason: `"stop"`, `"length"`, `"cancelled"`, or `"error"` if the engine failed.
@@ -92,8 +93,8 @@ class Generation:
             timeout: number of seconds after which to stop waiting; None to wait as long as needed.
 
         Returns:
-            The new tokens and the reason why no more follow, or None for the reason if more
-            follow. After a timeout, None.
+            A tuple of the new tokens and the reason for the end, which is None if there will be
+            more tokens. After a timeout, the result is None.
         """
         try:
             return self._events.get(timeout=timeout)
@@ -101,12 +102,12 @@ class Generation:
             return None
 
     def cancel(self) -> None:
-        """Ask the engine to stop generating; the tokens are no longer needed."""
+        """Tell the engine to stop generating, because the tokens are no longer needed."""
         self.cancelled = True
 
 
 class Engine(Protocol):
-    """What generates tokens for the server.
+    """Interface of objects that generate tokens for the server.
 
     >>> from toile.serving import BatchEngine
     >>> callable(BatchEngine.submit)
@@ -115,14 +116,14 @@ class Engine(Protocol):
 
     @property
     def longest(self) -> int:
-        """Largest number of tokens of a prompt and its continuation together."""
+        """Largest number of tokens in a prompt and its continuation together."""
         ...
 
     def submit(self, generations: Sequence[Generation]) -> None:
-        """Start to generate, for all of several prompts or for none of them.
+        """Start generating continuations for several prompts, either for all of them or for none.
 
         Args:
-            generations: what to generate.
+            generations: one object for each prompt.
 
         Raises:
             Busy: too many prompts are waiting.
@@ -130,7 +131,7 @@ class Engine(Protocol):
         ...
 
     def status(self) -> dict[str, Any]:
-        """Return numbers for the path /health; the entry `ok` tells whether the engine works."""
+        """Return the data for the path /health; the entry `ok` says whether the engine works."""
         ...
 
     def close(self) -> None:
@@ -139,5 +140,5 @@ class Engine(Protocol):
 
 
 def deadline(seconds: float) -> float:
-    """The time on the monotonic clock after some seconds."""
+    """Return the time of the monotonic clock after a number of seconds."""
     return time.monotonic() + seconds

@@ -34,15 +34,15 @@ _PATHS = {
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a client may ask for.
+    """Limits for the requests of clients.
 
     Args:
         body: largest number of bytes of a request's body.
         connections: largest number of connections at the same time. Others receive the status 503.
-        choices: largest number of continuations that one request asks for.
-        reading: number of seconds for a request to arrive, and for a client to accept a part of the
-            answer.
-        answering: number of seconds for an answer.
+        choices: largest number of continuations in one request.
+        reading: number of seconds in which a request must arrive, and in which a client must accept
+            a part of the answer.
+        answering: number of seconds in which an answer must be complete.
         idle: number of seconds for which an open connection may wait for its next request.
 
     >>> from toile.serving import Limits
@@ -69,14 +69,14 @@ class Server:
     The attribute `port` is the port that the server uses.
 
     Args:
-        engine: what generates tokens, such as a `BatchEngine`.
+        engine: object that generates tokens, such as a `BatchEngine`.
         tokenizer: object with methods `encode(text)` and `decode(tokens)`.
         model: name of the model, which requests and answers contain.
-        template: function that turns a list of messages, which are dicts with `role` and `content`,
-            into a prompt; None for no chats.
-        host: address to listen at.
-        port: port to listen at; 0 for any free one.
-        limits: limits of requests; None for the usual ones.
+        template: function that converts a list of messages, which are dicts with `role` and
+            `content`, to a prompt; None to disable chats.
+        host: address on which to listen.
+        port: port on which to listen; 0 for any free port.
+        limits: limits for requests; None for the default limits.
 
     >>> import json, urllib.request
     >>> from toile.serving import Server
@@ -122,7 +122,7 @@ class Server:
         """Answer requests, in threads of this process.
 
         Raises:
-            RuntimeError: the server was started before.
+            RuntimeError: the server has already been started.
         """
         if self._thread is not None:
             raise RuntimeError(
@@ -135,10 +135,10 @@ class Server:
         self._thread.start()
 
     def close(self, grace: float = 30.0) -> None:
-        """Stop the server: accept nothing new, finish running answers, and close the engine.
+        """Stop the server: accept no new requests, finish running answers, and close the engine.
 
         Args:
-            grace: number of seconds for running answers; those that take longer are cancelled.
+            grace: number of seconds for running answers; answers that take longer are canceled.
         """
         self.closing = True
         if self._thread is not None:
@@ -147,7 +147,7 @@ class Server:
         self._http.server_close()
         self._wait(grace)
         self.engine.close()
-        self._wait(5.0)  # for the threads that tell their clients about it
+        self._wait(5.0)  # for the threads that still send errors to their clients
 
     def begin(self) -> None:
         """Count a request that is being answered."""
@@ -169,7 +169,7 @@ class Server:
 
 
 class _Http(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Sockets and threads; a connection for which there is no thread is closed."""
+    """Manages sockets and threads; closes connections for which there is no thread."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -190,7 +190,7 @@ class _Http(socketserver.ThreadingMixIn, socketserver.TCPServer):
             try:
                 request.send(head.encode() + body)
             except OSError:
-                pass  # the client has gone, or does not read
+                pass  # the client has disconnected, or does not read
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -203,12 +203,12 @@ class _Http(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exception()
-        if not isinstance(error, OSError):  # clients come and go
+        if not isinstance(error, OSError):  # clients may disconnect at any time
             super().handle_error(request, client_address)
 
 
 class _Http6(_Http):
-    """The same for addresses of IPv6."""
+    """The same for IPv6 addresses."""
 
     address_family = socket.AF_INET6
 
@@ -241,7 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
         super().handle_one_request()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Write nothing: requests contain what users write."""
+        """Do not log requests, because they may contain private text."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer a request that cannot be parsed."""
@@ -274,7 +274,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ApiError as error:
             self._send_error(error)
         except OSError:
-            self.close_connection = True  # the client has gone, or is too slow
+            self.close_connection = True  # the client has disconnected, or is too slow
         except Exception:
             self.server.handle_error(self.connection, self.client_address)
             self._send_error(ApiError(500, "the server failed (see its log)", kind="server_error"))
@@ -293,7 +293,7 @@ class _Handler(BaseHTTPRequestHandler):
                            headers={"Allow": known})
 
     def _body(self) -> bytes:
-        """Read the body, whose length the client has to declare."""
+        """Read the body, whose length the client must declare."""
         limit = self.owner.limits.body
         if "Transfer-Encoding" in self.headers:
             self.close_connection = True
