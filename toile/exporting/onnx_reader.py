@@ -205,7 +205,7 @@ def _loop(node: Node, env: Env) -> Sequence[Any]:
 
 
 def _passes(graph: form.GraphData) -> bool:
-    """Whether the loop returns its condition unchanged."""
+    """Whether the loop's body returns its condition unchanged, or always true."""
     name = graph.outs[0].name
     made = {n.outs[0]: n for n in graph.nodes if n.op == "Identity"}
     while name in made:

@@ -198,7 +198,7 @@ Step = Callable[[list[str], list[str]], list[str]]
 
 def _doubled(w: OnnxWriter, xs: list[str], aval: Aval, axis: int, reverse: bool, step: Step,
              e: Equation) -> list[str]:
-    """Compute all partial results of an associative function `step(before, after)` in log2(n) steps."""
+    """Compute all partial results of an associative `step(before, after)` in log2(n) steps."""
     n = aval.shape[axis]
     if isinstance(n, Size):
         raise missing_rule("to_onnx", e)

@@ -147,7 +147,7 @@ class OnnxWriter:
         return self.node("Cast", [x], to=form.CODES[np.dtype(dtype)])
 
     def where(self, which: str, x: str, y: str, dtype: Any) -> str:
-        """Choose elements of x where `which` is true, and of y elsewhere; also works for booleans."""
+        """Choose elements of x where `which` is true and of y elsewhere, also for booleans."""
         if dtype != np.bool_:
             return self.node("Where", [which, x, y])
         other = self.node("And", [self.node("Not", [which]), y])

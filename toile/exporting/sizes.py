@@ -18,7 +18,7 @@ from toile.engine.avals import Aval
 from toile.engine.program import Atom, Equation, Literal, Program, Var
 from toile.engine.source import here
 
-SAMPLES = (37, 53, 71)  # batch sizes of the traces; they are uncommon, so that they do not equal other sizes
+SAMPLES = (37, 53, 71)  # batch sizes of the traces, which are uncommon as other sizes
 
 
 class Size(int):

@@ -51,8 +51,8 @@ PASSES = (
 class Model:
     """A traced function.
 
-    `weights` maps unique names to the values of the leading inputs of the Program. `paths` says where
-    the other inputs are in the arguments, for example `x` or `batch['image']`."""
+    `weights` maps unique names to the values of the leading inputs of the Program. `paths` says
+    where the other inputs are in the arguments, for example `x` or `batch['image']`."""
 
     name: str
     program: Program
@@ -68,7 +68,7 @@ class Model:
         return self.program.inputs[len(self.weights) :]
 
     def batch_source(self) -> tuple[int, int, int] | None:
-        """An input, an axis and a factor: the size of the axis is the batch size times the factor."""
+        """An input, an axis and a factor: the axis has the size `batch size * factor`."""
         for i, v in enumerate(self.inputs):
             for axis, n in enumerate(v.aval.shape):
                 if isinstance(n, Size) and not n.offset:
