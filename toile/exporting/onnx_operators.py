@@ -22,7 +22,7 @@ from toile.scipy import special
 
 
 class Node(NamedTuple):
-    """A node to evaluate: its operands (None if left out), its attributes, and the opset version."""
+    """A node to evaluate: its operands (None if left out), attributes and opset version."""
 
     op: str
     xs: list[Any]
