@@ -634,7 +634,7 @@ def test_the_operations_are_those_that_jit_traces():
     def names(program):
         for e in program.eqns:
             if e.primitive.name in ("jit", "custom_jvp_call"):
-                yield from names(e.params.get("program") or e.primitive.program)
+                yield from names((e.params.get("jaxpr") or e.params["call_jaxpr"]).jaxpr)
             else:
                 yield e.primitive.name
 

@@ -21,7 +21,7 @@ from toile.engine.program import (
     is_array_like,
 )
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.trace import Trace, Tracer, state
+from toile.engine.trace import Trace, Tracer, runs_at_once
 
 AbstractValue = Aval
 
@@ -108,7 +108,7 @@ def trace_state_clean() -> bool:
     >>> trace_state_clean(), toile.jit(lambda: jnp.array(trace_state_clean()))()
     (True, Array(False, dtype=bool))
     """
-    return state.trace is None
+    return runs_at_once()
 
 
 def valid_jaxtype(x: object) -> bool:

@@ -8,8 +8,9 @@ import the engine, primitives and transforms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+from toile.control.jax_parameters import closed, fields_of
 from toile.engine import program_keys as key_uses
 from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
@@ -56,6 +57,17 @@ class Carrier(Operation):
         return tuple(n for p in self.programs() for n in p.axis_names)
 
     physical = itself  # Programs run on raw buffers
+
+    jax_names: ClassVar[dict[str, str]] = {}  # fields whose parameters JAX names differently
+    takes_consts: ClassVar[bool] = False  # the first operands may be values of the Program
+
+    def as_params(self) -> dict[str, Any]:
+        return {self.jax_names.get(k, k): closed(v) for k, v in self.fields().items()}
+
+    @classmethod
+    def apply(cls, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        fields, consts = fields_of(cls.name, cls.jax_names, params, cls.takes_consts)
+        return cls(**fields)(*consts, *args)
 
     def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
         return result.index(n) if n in result else None
@@ -121,6 +133,8 @@ class Call(Carrier):
     program: Program
     label: str = "jit"
 
+    jax_names = {"program": "jaxpr", "label": "name"}
+    takes_consts = True
     name = "jit"
     title = "jit-compiled function"
     checked = sparse = frame_rule("call")

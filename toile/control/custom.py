@@ -7,14 +7,22 @@ This module may import control.call and the modules below it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.control.call import ByIdentity, Carrier
+from toile.control.jax_parameters import Subfunction, closed
 from toile.engine import dtypes, key_uses
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.operation import Axis, Dim, Operation
-from toile.engine.program import Program, ProgramTrace, evaluate, execute, trace_program
+from toile.engine.program import (
+    Program,
+    ProgramTrace,
+    evaluate,
+    execute,
+    trace_program,
+)
 from toile.engine.source import here
 from toile.engine.trace import state
 from toile.primitives.families import bdim_at, instantiate, move_axis, reduce_sum
@@ -148,6 +156,27 @@ class CustomCall(ByIdentity, Carrier):
     def call(self) -> _CustomFunction:
         """The call that was staged."""
         raise NotImplementedError
+
+    def as_primitive(self) -> Any:
+        return type(self)
+
+    def as_params(self) -> dict[str, Any]:
+        return {"call_jaxpr": closed(self.program), "num_consts": self.consts,
+                "symbolic_zeros": self.call().symbolic_zeros, "call": self}
+
+    @staticmethod
+    def get_bind_params(params: dict[str, Any]) -> dict[str, Any]:
+        kept = ("call_jaxpr", "call", "symbolic_zeros")
+        inner = params["call_jaxpr"]
+        fun = lambda *args: evaluate(inner.program, [*inner.consts, *args])
+        return {**{name: params[name] for name in kept}, "subfuns": (Subfunction(fun),)}
+
+    @classmethod
+    def apply(cls, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        call, inner = params["call"], params["call_jaxpr"]
+        made = copy.copy(call)
+        made.program, made.consts = inner.program, call.consts + len(inner.consts)
+        return made(*inner.consts, *args)
 
     def __call__(self, *args: Any) -> Any:
         trace = state.trace

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from toile.control.call import Call, Carrier, pruned
+from toile.control.jax_parameters import with_all_inputs
 from toile.engine import key_uses
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim
@@ -74,6 +75,10 @@ class Remat(Call):
     prevent_cse: bool = True
 
     name = "checkpoint"
+
+    def as_params(self) -> dict[str, Any]:
+        # JAX does not close it.
+        return {**super().as_params(), "jaxpr": with_all_inputs(self.program)}
 
     def with_program(self, program: Program) -> Remat:
         return Remat(program, self.label, self.policy, self.prevent_cse)

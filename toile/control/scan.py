@@ -38,6 +38,7 @@ class Scan(LoopCarrier):
     length: int
     reverse: bool = False
     unroll: int = 1
+    jax_names = {"program": "jaxpr", "consts": "num_consts", "carry": "num_carry"}
     kernel_family = "control.scan"
     divide = division.scan
     key_use = key_uses.scan

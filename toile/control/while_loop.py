@@ -49,6 +49,8 @@ class While(LoopCarrier):
     body_consts: int
     # How many carries the backward pass keeps at each distance; None: it depends on their size.
     checkpoints: int | None = None
+    jax_names = {"cond": "cond_jaxpr", "body": "body_jaxpr", "cond_consts": "cond_nconsts",
+                 "body_consts": "body_nconsts"}
     kernel_family = "control.while"
     divide = division.while_loop
     key_use = key_uses.while_loop

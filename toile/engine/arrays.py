@@ -23,7 +23,7 @@ from toile.engine.fp_errors import quiet_runner
 from toile.engine.nan_notices import notice_read, notices
 from toile.engine.shardings import SingleDeviceSharding
 from toile.engine.source import here
-from toile.engine.trace import Array, state
+from toile.engine.trace import Array, runs_at_once, state
 from toile.engine.tracebacks import expect_error
 
 ndarray = np.ndarray
@@ -212,7 +212,7 @@ class ConcreteArray(Array):
 
     def __copy__(self) -> Any:
         """Return an array with its own buffer or, while a function is traced, this array itself."""
-        return self.copy() if state.trace is None else self
+        return self.copy() if runs_at_once() else self
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self.__copy__()

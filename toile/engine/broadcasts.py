@@ -10,10 +10,10 @@ whether a loss depends on them. This module may import the modules of the engine
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from toile.engine.advice import advise, advise_caller
 from toile.engine.check_switch import enabled
 from toile.engine.errors import BroadcastWarning, ShapeError
 from toile.engine.source import Source, here, module_path, user_source
@@ -186,6 +186,6 @@ def _report(text: str, source: Source | None) -> None:
     _reported.add(place)
     text += '\n  toile.checks("shapes") makes this an error'
     if source is None:
-        warnings.warn(text, BroadcastWarning, stacklevel=2)
+        advise_caller(text, BroadcastWarning, stacklevel=2)
     else:
-        warnings.warn_explicit(text, BroadcastWarning, source.file, source.line)
+        advise(text, BroadcastWarning, source.file, source.line)

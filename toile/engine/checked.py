@@ -45,8 +45,8 @@ class CheckedTrace(Trace):
         derivative = computes_derivative(op)
         if keys_checked():
             result = run_noting_keys(op, args)
-        elif op.turns is not None:
-            with current(None):  # compiled as a whole
+        elif op.turns is not None or op.carries_programs:
+            with current(None):  # compiled as a whole, and for several devices if it is divided
                 result = op(*args)
         else:
             result = run_eager(op, args)

@@ -25,7 +25,7 @@ from toile.engine.key_uses import KeyUse, uses_all
 from toile.engine.platform_registry import registry
 from toile.engine.sharded import layout
 from toile.engine.source import here
-from toile.engine.trace import state
+from toile.engine.trace import Array, state
 from toile.engine.tracebacks import expect_error
 from toile.engine.traits import Traits
 
@@ -73,8 +73,10 @@ class _OfBoth:
 
 def _applied(primitive: Any) -> Callable[..., Any]:
     def bind(*args: Any, **params: Any) -> Any:
-        op = primitive(**params) if isinstance(primitive, type) else primitive
-        return op(*args)
+        given = [a if isinstance(a, Array) else as_array(a) for a in args]
+        if isinstance(primitive, type):
+            return primitive.apply(given, params)
+        return primitive(*given)
 
     return bind
 
@@ -147,11 +149,32 @@ class Operation(Traits, metaclass=OperationType):
     # gets the parameters when it is applied, and `lax.add_p` is an operation
     bind = impl = _OfBoth(_applied)
     multiple_results = _OfBoth(lambda primitive: primitive.multiple)
+    call_primitive = map_primitive = False
 
     @staticmethod
     def get_bind_params(params: dict[str, Any]) -> dict[str, Any]:
         """The parameters to pass to `bind`."""
         return params
+
+    def as_primitive(self) -> Any:
+        """The object that `toile.lax` exports under a name such as `add_p`: the class of an
+        operation with parameters, or the operation itself."""
+        return type(self) if hasattr(self, "__dataclass_fields__") else self
+
+    def fields(self) -> dict[str, Any]:
+        """The parameters by name."""
+        return {name: getattr(self, name) for name in getattr(self, "__dataclass_fields__", {})}
+
+    def as_params(self) -> dict[str, Any]:
+        """The parameters by the names that JAX gives them, if it has the operation.
+
+        `op.as_primitive().bind(*args, **op.as_params())` applies the operation."""
+        return self.fields()
+
+    @classmethod
+    def apply(cls, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """The results of the operation with the parameters that `as_params` returns."""
+        return cls(**params)(*args)
 
     # ---- rules
     def infer(self, *avals: Aval) -> Any:

@@ -8,10 +8,10 @@ only returns the bad value. This module may import the modules of the engine bel
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
+from toile.engine.advice import advise
 from toile.engine.check_switch import enabled
 from toile.engine.errors import OutOfBoundsWarning
 from toile.engine.source import module_path
@@ -52,7 +52,7 @@ class Bounds:
             return
         _warned.add(place)
         hint = '\n  (toile.checks("index") makes this an error)'
-        warnings.warn_explicit(self._text(index, False) + hint, OutOfBoundsWarning, file, line)
+        advise(self._text(index, False) + hint, OutOfBoundsWarning, file, line)
 
     def _text(self, index: int, quotes: bool) -> str:
         """The message; `quotes` adds the text of the line, which a printed warning has anyway."""

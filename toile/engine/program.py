@@ -112,7 +112,7 @@ class Equation:
     def primitive(self) -> Any:
         """The object that `toile.lax` exports under a name such as `add_p`: the class of an
         operation with parameters, or an operation without parameters."""
-        return type(self.op) if hasattr(self.op, "__dataclass_fields__") else self.op
+        return self.op.as_primitive()
 
     @property
     def invars(self) -> list[Atom]:
@@ -127,8 +127,7 @@ class Equation:
     @property
     def params(self) -> dict[str, Any]:
         """The parameters of the operation by name."""
-        fields = getattr(self.op, "__dataclass_fields__", {})
-        return {name: getattr(self.op, name) for name in fields}
+        return self.op.as_params()
 
     def __repr__(self) -> str:
         return f"{self.outs} = {self.op!r} {self.ins}"

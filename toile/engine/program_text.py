@@ -68,7 +68,7 @@ def _lines(program: Program, indent: str) -> Iterator[str]:
 def _parameters(e: Equation) -> tuple[str, list[tuple[str, Program]]]:
     """Fields of the operation in brackets, and the Programs among them."""
     shown, carried = [], []
-    for key, value in e.params.items():
+    for key, value in e.op.fields().items():
         if isinstance(value, Program):
             carried.append((key, value))
         elif isinstance(value, tuple) and value and isinstance(value[0], Program):

@@ -33,7 +33,7 @@ from toile.engine.platform_registry import (
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.trace import Array, state
+from toile.engine.trace import Array, runs_at_once
 
 # For mixins, whose attributes are slots of the classes that they are mixed into.
 NO_SLOTS: tuple[str, ...] = ()
@@ -412,7 +412,7 @@ def sharding_like(x: Any, shape: tuple[int, ...]) -> Any:
         found = x._sharding if x._is_committed else None
     else:
         found = x.sharding if isinstance(x, ShapeDtypeStruct) else None
-    if found is None or not isinstance(found, Sharding) or state.trace is not None:
+    if found is None or not isinstance(found, Sharding) or not runs_at_once():
         return None
     return found if shape == tuple(x.shape) or found.is_fully_replicated else None
 

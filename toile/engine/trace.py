@@ -160,6 +160,14 @@ class Array(_Methods):
         raise NotImplementedError(type(self).__name__)
 
 
+def runs_at_once() -> bool:
+    """Tell whether operations run immediately: there is no trace, or only one that checks values.
+
+    Code that must agree with its behavior outside transformations asks this function. Shortcuts
+    that skip the checks ask whether `state.trace` is None."""
+    return state.trace is None or state.trace.at_once
+
+
 @contextmanager
 def current(trace: Trace | None) -> Iterator[None]:
     """Make `trace` the innermost trace for the duration of a block."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from toile.engine import advice
 from toile.engine.source import here
 from toile.interop.lookup import FACES, resolve
 
@@ -35,6 +36,10 @@ def install(since: int | None = None) -> None:
 
     Unlike `load`, `install` creates no copies of packages: `import optax` imports the installed
     Optax, which then runs on toile.
+
+    toile issues some warnings that JAX does not have, such as `OutOfBoundsWarning`. After
+    `install`, filters that turn warnings into errors do not apply to them: they are printed
+    instead.
 
     Args:
         since: the year in which the program was written, such as 2020. The names that JAX and Flax
@@ -66,6 +71,7 @@ def _take_place() -> None:
             f"start the program with `toile run`){here()}"
         )
     sys.meta_path.insert(0, _Finder)
+    advice.mode.print_errors()
 
 
 # Modules that `import jax` loads, so that packages look for them in `sys.modules`.

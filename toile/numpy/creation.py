@@ -27,7 +27,7 @@ from toile.engine.platform_registry import array_platforms, default_device, plat
 from toile.engine.promotion import narrowed, user_stack_level
 from toile.engine.sharded import sharding_like
 from toile.engine.source import describe, here
-from toile.engine.trace import Tracer, state
+from toile.engine.trace import Tracer, runs_at_once, state
 from toile.lax._operands import integer
 from toile.numpy._axes import canonicalize_axis, canonicalize_shape
 from toile.numpy._dtypes import (
@@ -166,7 +166,7 @@ def _from_object(a: Any, dtype: Any, copied: bool) -> Array:
 def _from_array(a: Any, dtype: Any, copied: bool) -> Any:
     if dtype is not None and (a.dtype != dtype or a.weak_type):
         return convert(a, dtype)
-    if copied and state.trace is None:
+    if copied and runs_at_once():
         if type(a) is DeviceArray:
             return wrap(a._data.copy(), a.weak_type)
         if isinstance(a, tuple(array_platforms)):

@@ -57,7 +57,7 @@ def _collectives(program: Program) -> Iterator[Equation]:
     for e in program.equations:
         if e.op.axis_names and not e.op.carries_programs:  # else: axes of its Programs
             yield e
-        for value in e.params.values():
+        for value in e.op.fields().values():
             for inner in value if isinstance(value, (tuple, list)) else (value,):
                 if isinstance(inner, Program):
                     yield from _collectives(inner)
@@ -65,7 +65,7 @@ def _collectives(program: Program) -> Iterator[Equation]:
 
 def _described(e: Equation) -> str:
     """`psum over i of float32[4]`, with the other parameters of the operation."""
-    told = e.params
+    told = e.op.fields()
     name = f"p{told.pop('kind')}" if "kind" in told else e.op.name
     axes = ", ".join(map(_plain, e.op.axis_names))
     for field in ("axes", "axis"):

@@ -133,7 +133,7 @@ def _uniform_between_arrays(key, shape, dtype, minval, maxval):
     minval = args.to_rank(convert(minval, dtype), len(shape))
     maxval = args.to_rank(convert(maxval, dtype), len(shape))
     floats = args.fused(unit(key, shape, dtype), args.stepwise(maxval - minval), minval)
-    if floats.shape != shape:
+    if floats.shape != shape and (shape or floats.size != 1):  # as in JAX, bounds may be (1,)
         raise ValueError(
             f"uniform: needed minval and maxval that broadcast to shape {shape}, got shapes "
             f"{minval.shape} and {maxval.shape}{here()}")

@@ -13,11 +13,11 @@ from __future__ import annotations
 import dis
 import functools
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from toile.engine.advice import advise_caller
 from toile.engine.errors import StaleValueWarning
 from toile.engine.promotion import user_stack_level
 from toile.engine.source import here, is_internal
@@ -97,7 +97,7 @@ class Captured:
     def _warn(self, v: Variable, new: Any) -> None:
         now = "is deleted now" if new is _MISSING else f"is {_shown(new)} now"
         reader = "it" if v.owner == self.function else v.owner
-        warnings.warn(
+        advise_caller(
             f"jit: {self.function} was traced when {v.kind} `{v.name}`, which {reader} reads, was "
             f"{_shown(v.value)}; it {now}, but the compiled function still uses the old value (pass"
             f" `{v.name}` as an argument, static if shapes depend on it, or call "

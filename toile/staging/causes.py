@@ -5,11 +5,11 @@ This module may import the engine.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from toile.engine import config, errors
+from toile.engine.advice import advise_caller
 from toile.engine.avals import Aval
 from toile.engine.source import here, user_source
 
@@ -69,7 +69,7 @@ def reason_of(cause: str) -> str:
 
 def warn_of_retraces(name: str, cause: str) -> None:
     """Warn that a function is compiled repeatedly."""
-    warnings.warn(
+    advise_caller(
         f"jit: {name} is traced repeatedly ({cause[:300]}). Each trace costs a compilation: "
         "call it with fewer different shapes and dtypes (for example by padding), or see "
         f"`f.why()`; `jit(f, max_traces=n)` turns this into an error{here()}",

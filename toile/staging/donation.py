@@ -15,7 +15,7 @@ from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval
 from toile.engine.program import Program, used_vars
 from toile.engine.promotion import user_stack_level
-from toile.engine.trace import state
+from toile.engine.trace import runs_at_once
 from toile.engine.trees import flatten
 
 
@@ -77,7 +77,7 @@ def given_up(
     avals = [program.invars[i].aval for i in donated]
     served = taken_over(avals, program.out_avals)
     unused = [a.str_short() for a, out in zip(avals, served, strict=True) if out is None]
-    if unused and state.trace is None:
+    if unused and runs_at_once():
         warnings.warn(
             f"Some donated buffers were not usable: {', '.join(unused[:8])} (needed a result of the"
             " same shape and dtype for each: donate arguments that results replace)",
@@ -92,7 +92,7 @@ def delete_donated(leaves: Sequence[Any], positions: Sequence[int]) -> None:
 
     Traces that check values run a call at once. There, the results do not overwrite the arguments,
     because the checks need the arguments until the results are known."""
-    if state.trace is None or state.trace.at_once:
+    if runs_at_once():
         for i in positions:
             if isinstance(leaves[i], ConcreteArray):
                 leaves[i].delete()

@@ -22,7 +22,7 @@ from toile.engine.sharded import placing
 from toile.engine.shardings import Format, Layout, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.trace import Tracer, state
+from toile.engine.trace import Tracer, runs_at_once, state
 from toile.engine.treeerrors import equality_errors
 from toile.engine.trees import flatten, structure, tree_map, unflatten
 from toile.staging.donation import delete_donated, used_arguments
@@ -545,7 +545,7 @@ class Compiled(_FromTrace):
         self._check_types(leaves)
         operands = [*traced.consts, *map(operand, leaves)]
         outs = None
-        if state.trace is None:
+        if runs_at_once():
             outs = placing.divide(traced.program, operands, owner._wanted(traced))
         if outs is None:
             outs = Call(traced.program, stage.fun_name)(*operands)

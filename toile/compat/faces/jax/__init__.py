@@ -8,7 +8,7 @@ from typing import Any
 from toile import tree_util
 from toile.api.callbacks import pure_callback as _pure_callback
 from toile.engine.errors import JaxRuntimeError
-from toile.engine.trace import state
+from toile.engine.trace import runs_at_once
 from toile.interop.lookup import fallback_to
 
 # JAX had these at its top level until 0.4.26; packages that were last released before use them.
@@ -27,7 +27,7 @@ STANDS_FOR = "toile"
 
 def pure_callback(callback: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Like `toile.pure_callback`, but an error in a staged callback is raised as JAX's error."""
-    if state.trace is None:
+    if runs_at_once():
         return _pure_callback(callback, *args, **kwargs)
 
     @functools.wraps(callback)

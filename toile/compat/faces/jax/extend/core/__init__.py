@@ -8,17 +8,18 @@ operation. Its methods look up those rules, so toile's transforms treat it like 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from toile.compat.faces.jax.interpreters import ad, batching
-from toile.compat.jax_core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from toile.compat.jax_core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, eval_jaxpr
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
-from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.operation import Axis, Dim, Operation, OperationType
 from toile.engine.source import here
-from toile.engine.trace import Array, Trace, state
+from toile.engine.trace import Array, Trace, runs_at_once, state
 from toile.engine.trace import current as set_current_trace
 
 __all__ = [
@@ -32,10 +33,19 @@ class Effect:
     """Base class of effects that packages define; toile keeps effects as names."""
 
 
-class Primitive:
+class _PrimitiveType(type):
+    """Makes `isinstance` true for toile's own operations, and for their classes."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return super().__instancecheck__(instance) or isinstance(
+            instance, (Operation, OperationType))
+
+
+class Primitive(metaclass=_PrimitiveType):
     """An operation whose rules are functions; `bind` applies it."""
 
     multiple_results = False
+    call_primitive = map_primitive = False
 
     def __init__(self, name: str):
         self.name = name
@@ -56,6 +66,11 @@ class Primitive:
         """Like `def_abstract_eval`, for a rule that also returns effects."""
         self.abstract_eval = lambda *avals, **params: rule(*avals, **params)[0]
         return rule
+
+    @staticmethod
+    def get_bind_params(params: dict[str, Any]) -> dict[str, Any]:
+        """The parameters to pass to `bind`."""
+        return params
 
     def bind(self, *args: Any, **params: Any) -> Any:
         """Apply the primitive in the current trace."""
@@ -83,9 +98,15 @@ class Foreign(Operation):
         self.__dict__.update(multiple=primitive.multiple_results, name=primitive.name)
 
     def __call__(self, *args: Any) -> Any:
-        if state.trace is None:
+        if runs_at_once():  # traces that check values check what the implementation calls
             return self.primitive.impl(*args, **self.params)
         return state.trace.process(self, args)
+
+    def as_primitive(self) -> Primitive:
+        return self.primitive
+
+    def as_params(self) -> dict[str, Any]:
+        return dict(self.params)
 
     def infer(self, *avals: Aval) -> Any:
         return self.primitive.abstract_eval(*avals, **self.params)
@@ -192,9 +213,9 @@ def valid_jaxtype(x: Any) -> bool:
     return True
 
 
-def jaxpr_as_fun(jaxpr: Any) -> Callable[..., list[Any]]:
+def jaxpr_as_fun(jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:
     """A function that evaluates a Program on its inputs."""
-    return jaxpr
+    return functools.partial(eval_jaxpr, jaxpr.jaxpr, jaxpr.consts)
 
 
 def mapped_aval(size: int, axis: int | None, aval: Aval) -> Aval:

@@ -1,0 +1,240 @@
+"""What packages written for JAX rely on: parameters of equations, their own primitives, options.
+
+Packages interpret Programs by JAX's names, define primitives, run their tests with checks on, and
+turn warnings into errors.
+"""
+
+import subprocess
+import sys
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from toile import lax
+from toile.compat.faces.jax.extend import core as face
+from toile.compat.faces.jax.extend.core import primitives
+from toile.core import Literal
+from toile.engine import advice
+from toile.errors import OutOfBoundsWarning
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+OFFSET = np.float32([1, 2, 3])
+
+
+def with_custom_rule(lib, kind):
+    """A function with a derivative rule."""
+    if kind == "jvp":
+        f = lib.custom_jvp(lambda x: lib.numpy.sin(x) * 2)
+        f.defjvp(lambda primals, tangents: (f(*primals), tangents[0]))
+        return f
+    g = lib.custom_vjp(lambda x: lib.numpy.sin(x) * 2)
+    g.defvjp(lambda x: (g(x), None), lambda residuals, ct: (ct,))
+    return g
+
+
+# Functions whose first equation that carries a Program is of the kind that the name tells.
+CARRIERS = {
+    "jit": lambda lib: lambda x: lib.jit(lib.numpy.sin)(x) + OFFSET,
+    "jit_with_values": lambda lib: lambda x: lib.jit(lambda y: y * lib.numpy.array(OFFSET))(x),
+    "remat": lambda lib: lib.checkpoint(lib.numpy.cos),
+    "scan": lambda lib: lambda x: lib.lax.scan(lambda c, a: (c + a.sum(), c * a), 0.0, x),
+    "reverse_scan": lambda lib: lambda x: lib.lax.scan(
+        lambda c, a: (c + a.sum(), c * a + x[0]), 0.0, x, reverse=True),
+    "while": lambda lib: lambda x: lib.lax.while_loop(
+        lambda c: c.sum() < 50, lambda c: c * 2 + x, x),
+    "cond": lambda lib: lambda x: lib.lax.cond(x[0, 0] > 1, lambda y: y, lambda y: y + 1, x),
+    "custom_jvp": lambda lib: with_custom_rule(lib, "jvp"),
+    "custom_vjp": lambda lib: with_custom_rule(lib, "vjp"),
+}
+SHARED = {
+    "jaxpr", "name", "length", "reverse", "num_consts", "num_carry", "cond_jaxpr", "body_jaxpr",
+    "cond_nconsts", "body_nconsts", "branches", "call_jaxpr", "symbolic_zeros", "prevent_cse",
+}
+
+
+def summary(params):
+    """The parameters that both libraries have; Programs by whether they are closed."""
+    found = {}
+    for name in sorted(SHARED & params.keys()):
+        value = params[name]
+        parts = value if isinstance(value, tuple) else (value,)
+        if hasattr(parts[0], "eqns"):
+            value = [(hasattr(p, "consts"), len(getattr(p, "jaxpr", p).invars)) for p in parts]
+        found[name] = value
+    return found
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_parameters_have_the_names_of_jax(name):
+    told = []
+    for lib in (jax, toile):
+        closed = lib.make_jaxpr(CARRIERS[name](lib))(lib.numpy.array(X))
+        params = [e.params for e in closed.eqns]
+        told.append(next(p for p in map(summary, params) if p))
+    theirs, ours = told
+    loops = "num_consts" in theirs and "length" in theirs or "cond_nconsts" in theirs
+    if loops:  # which values of a loop's body are constants is a matter of tracing
+        ours, theirs = dict.fromkeys(ours), dict.fromkeys(theirs)
+    if name == "jit_with_values":  # JAX keeps them in the Program
+        ours, theirs = dict.fromkeys(ours), dict.fromkeys(theirs)
+    assert {k: v for k, v in ours.items() if k in theirs} == theirs
+
+
+def interpreted(closed, args, change=lambda params: params):
+    """The results of a Program, evaluated as packages do it."""
+    known = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    known.update(zip(closed.jaxpr.invars, args, strict=True))
+
+    def read(a):
+        return a.val if isinstance(a, Literal) else known[a]
+
+    for e in closed.jaxpr.eqns:
+        given = e.primitive.get_bind_params(change(e.params))
+        found = e.primitive.bind(*map(read, e.invars), **given)
+        known.update(zip(e.outvars, found if e.primitive.multiple_results else [found],
+                         strict=True))
+    return [read(a) for a in closed.jaxpr.outvars]
+
+
+def traced_anew(params):
+    """Parameters in which each Program is evaluated and traced once more."""
+
+    def again(value):
+        if isinstance(value, tuple):
+            return tuple(map(again, value))
+        if not isinstance(value, toile.core.ClosedJaxpr):
+            return value
+        avals = [toile.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in value.jaxpr.invars]
+        return toile.make_jaxpr(face.jaxpr_as_fun(value))(*avals)
+
+    return {name: again(value) for name, value in params.items()}
+
+
+@pytest.mark.parametrize("change", [dict, traced_anew])
+@pytest.mark.parametrize("name", CARRIERS)
+def test_equations_can_be_applied_with_their_parameters(name, change):
+    f = CARRIERS[name](toile)
+    x = jnp.array(X)
+    found = interpreted(toile.make_jaxpr(f)(x), [x], change)
+    for a, b in zip(found, toile.tree.leaves(f(x)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_a_function_with_a_rule_can_be_called_in_python():
+    closed = toile.make_jaxpr(CARRIERS["custom_jvp"](toile))(1.0)
+    [e] = closed.eqns
+    assert e.primitive is primitives.custom_jvp_call_p
+    inner = e.primitive.get_bind_params(e.params)["subfuns"][0]
+    np.testing.assert_allclose(inner.call_wrapped(jnp.float32(1.0))[0], 2 * np.sin(1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("primitive", [lax.add_p, lax.reduce_sum_p, primitives.jit_p])
+def test_operations_are_primitives(primitive):
+    assert isinstance(primitive, face.Primitive)
+    assert not primitive.call_primitive and not primitive.map_primitive
+    assert not isinstance(3, face.Primitive)
+
+
+def test_numbers_can_be_bound():
+    np.testing.assert_array_equal(lax.add_p.bind(jnp.array(X), 1.0), X + 1)
+
+
+# ------------------------------------------------------------------ primitives, under checks
+
+
+def doubled():
+    """A primitive whose implementation calls operations, with one result."""
+    found = face.Primitive("doubled")
+    found.def_impl(lambda x, *, times: jnp.sum(x) * times)
+    found.def_abstract_eval(lambda x, *, times: toile.core.ShapedArray((), x.dtype))
+    return found
+
+
+@pytest.mark.parametrize("option", ["numpy_rank_promotion", "debug_nans"])
+def test_primitives_run_under_checks(option):
+    primitive = doubled()
+    with getattr(toile, option)("raise" if option == "numpy_rank_promotion" else True):
+        assert float(primitive.bind(jnp.array(X), times=2)) == 30
+        closed = toile.make_jaxpr(lambda x: primitive.bind(x, times=2))(jnp.array(X))
+        [e] = closed.eqns
+        assert e.primitive is primitive and e.params == {"times": 2}
+        assert float(interpreted(closed, [jnp.array(X)])[0]) == 30
+
+
+def donated(x):
+    """Whether a donated argument is deleted."""
+    toile.jit(lambda y: y + 1, donate_argnums=0)(x)
+    return x.is_deleted()
+
+
+def warned(x):
+    """How many warnings a useless donation gives."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        toile.jit(lambda y: y.sum(), donate_argnums=0)(x)
+    return len(seen)
+
+
+def copied(x):
+    """Whether a copy survives the deletion of the original."""
+    copies = [jnp.copy(x), jnp.array(x), x.copy(), x.__copy__()]
+    x.delete()
+    return [c.is_deleted() for c in copies]
+
+
+@pytest.mark.parametrize("behavior", [
+    donated, warned, copied, lambda x: toile.core.trace_state_clean(),
+])
+def test_checks_do_not_change_what_programs_do(behavior):
+    plain = behavior(jnp.array(X) + 0)
+    with toile.numpy_rank_promotion("raise"):
+        assert behavior(jnp.array(X) + 0) == plain
+
+
+# ------------------------------------------------------------------ warnings, draws
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_warnings_that_jax_does_not_have(raises, monkeypatch, capsys):
+    monkeypatch.setattr(advice.mode, "raises", raises)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for give in (lambda: advice.advise("far", OutOfBoundsWarning, "file.py", 3),
+                     lambda: advice.advise_caller("far", OutOfBoundsWarning, 1)):
+            if raises:
+                with pytest.raises(OutOfBoundsWarning, match="far"):
+                    give()
+            else:
+                give()
+    assert capsys.readouterr().err.count("far") == (0 if raises else 2)
+
+
+def test_a_program_that_turns_warnings_into_errors_runs_under_install():
+    code = ("import toile; toile.interop.install()\n"
+            "import jax, jax.numpy as jnp\n"
+            "print(jax.jit(lambda x, i: x[i])(jnp.arange(3), 7))")
+    done = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code],
+                          capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "2", done.stderr
+    assert "OutOfBoundsWarning" in done.stderr
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("bound", [(), (1,), (3,)])
+def test_bounds_of_uniform(shape, bound):
+    def draw(lib):
+        low, high = lib.numpy.zeros(bound), lib.numpy.full(bound, 2.0)
+        try:
+            return np.asarray(lib.random.uniform(lib.random.key(0), shape, minval=low,
+                                                 maxval=high))
+        except ValueError:
+            return "refused"
+
+    theirs, ours = draw(jax), draw(toile)
+    assert np.shape(ours) == np.shape(theirs)
+    if not isinstance(theirs, str):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
