@@ -18,7 +18,7 @@ from toile import lax
 from toile.compat.faces.jax.extend import core as face
 from toile.compat.faces.jax.extend.core import primitives
 from toile.core import Literal
-from toile.engine import advice
+from toile.engine import extra_warnings
 from toile.errors import OutOfBoundsWarning
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -200,11 +200,11 @@ def test_checks_do_not_change_what_programs_do(behavior):
 
 @pytest.mark.parametrize("raises", [True, False])
 def test_warnings_that_jax_does_not_have(raises, monkeypatch, capsys):
-    monkeypatch.setattr(advice.mode, "raises", raises)
+    monkeypatch.setattr(extra_warnings.mode, "raises", raises)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for give in (lambda: advice.advise("far", OutOfBoundsWarning, "file.py", 3),
-                     lambda: advice.advise_caller("far", OutOfBoundsWarning, 1)):
+        for give in (lambda: extra_warnings.advise("far", OutOfBoundsWarning, "file.py", 3),
+                     lambda: extra_warnings.advise_caller("far", OutOfBoundsWarning, 1)):
             if raises:
                 with pytest.raises(OutOfBoundsWarning, match="far"):
                     give()

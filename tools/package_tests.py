@@ -92,7 +92,7 @@ def test_files(root: Path, suite: Suite) -> list[str]:
 def run_tests(python: Path, root: Path, tests: Sequence[str], on_toile: bool) -> dict[str, Any]:
     """Run a file or some of its tests: their outcomes, and the last lines of their errors."""
     start = ["toile", "run", "-m"] if on_toile else []
-    command = [python, "-m", *start, "pytest", "-v", "--color=no", "-p", "no:cacheprovider",
+    command = [str(python), "-m", *start, "pytest", "-v", "--color=no", "-p", "no:cacheprovider",
                "--tb=short", f"--timeout={PER_TEST_S}", "-rfE", *tests]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, env={**os.environ, **WIDE}) as process:
@@ -104,8 +104,8 @@ def run_tests(python: Path, root: Path, tests: Sequence[str], on_toile: bool) ->
             text, _ = process.communicate()
             finished = False
     lines = text.splitlines()
-    outcomes = dict(found.groups() for line in lines if (found := OUTCOME.match(line)))
-    causes = dict(found.groups() for line in lines if (found := CAUSE.match(line)))
+    outcomes = {m[1]: m[2] for line in lines if (m := OUTCOME.match(line))}
+    causes = {m[1]: m[2] for line in lines if (m := CAUSE.match(line))}
     return {"finished": finished, "outcomes": outcomes, "causes": causes, "text": text}
 
 

@@ -1,7 +1,7 @@
 """The parameters of operations that carry Programs, in the form that JAX gives them.
 
 Interpreters written for JAX read `eqn.params["jaxpr"].jaxpr` and apply an equation with
-`eqn.primitive.bind(*args, **eqn.params)`. May import the engine.
+`eqn.primitive.bind(*args, **eqn.params)`. This module may import the engine.
 """
 
 from __future__ import annotations

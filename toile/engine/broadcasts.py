@@ -13,9 +13,9 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from toile.engine.advice import advise, advise_caller
 from toile.engine.check_switch import enabled
 from toile.engine.errors import BroadcastWarning, ShapeError
+from toile.engine.extra_warnings import advise, advise_caller
 from toile.engine.source import Source, here, module_path, user_source
 
 Shape = tuple[int, ...]

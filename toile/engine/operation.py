@@ -72,11 +72,11 @@ class _OfBoth:
 
 
 def _applied(primitive: Any) -> Callable[..., Any]:
+    has_parameters = isinstance(primitive, type)
+
     def bind(*args: Any, **params: Any) -> Any:
         given = [a if isinstance(a, Array) else as_array(a) for a in args]
-        if isinstance(primitive, type):
-            return primitive.apply(given, params)
-        return primitive(*given)
+        return primitive.apply(given, params) if has_parameters else primitive(*given)
 
     return bind
 

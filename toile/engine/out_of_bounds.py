@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from toile.engine.advice import advise
 from toile.engine.check_switch import enabled
 from toile.engine.errors import OutOfBoundsWarning
+from toile.engine.extra_warnings import advise
 from toile.engine.source import module_path
 from toile.engine.trace import current_source
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from toile.engine import advice
+from toile.engine import extra_warnings
 from toile.engine.source import here
 from toile.interop.lookup import FACES, resolve
 
@@ -71,7 +71,7 @@ def _take_place() -> None:
             f"start the program with `toile run`){here()}"
         )
     sys.meta_path.insert(0, _Finder)
-    advice.mode.print_errors()
+    extra_warnings.mode.print_errors()
 
 
 # Modules that `import jax` loads, so that packages look for them in `sys.modules`.

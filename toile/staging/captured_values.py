@@ -17,8 +17,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from toile.engine.advice import advise_caller
 from toile.engine.errors import StaleValueWarning
+from toile.engine.extra_warnings import advise_caller
 from toile.engine.promotion import user_stack_level
 from toile.engine.source import here, is_internal
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.engine import config, errors
-from toile.engine.advice import advise_caller
 from toile.engine.avals import Aval
+from toile.engine.extra_warnings import advise_caller
 from toile.engine.source import here, user_source
 
 

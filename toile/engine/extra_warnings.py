@@ -1,8 +1,8 @@
 """Warnings about programs that JAX accepts without a warning.
 
 A program written for JAX may turn warnings into errors. Where toile takes the place of jax
-(`toile.interop.install`), such a program must not fail because toile warns more often. May import
-nothing of toile.
+(`toile.interop.install`), such a program must not fail because toile warns more often. This module
+may import nothing of toile.
 """
 
 from __future__ import annotations
