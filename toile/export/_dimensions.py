@@ -38,8 +38,8 @@ class Space:
     """One assignment of sizes to the variables of a scope.
 
     The first two assignments and the last one have large, uncommon sizes. The third one has small
-    sizes, which occur often in practice, to find computations that treat
-    small sizes differently."""
+    sizes, which occur often in practice, to find computations that treat small sizes
+    differently."""
 
     __slots__ = ("scope", "index", "values")
 

@@ -232,7 +232,7 @@ def _shapes(model: Module, batch: int, length: int) -> tuple[tuple[Any, Any], ..
 
 @functools.lru_cache(64)
 def _counters(model: Module) -> frozenset[str]:
-    """Return the names of the integers in the cache that are independent of batch and length."""
+    """Return names of integers whose shapes depend on neither the batch size nor the length."""
     small, large = _shapes(model, 1, 2), _shapes(model, 2, 3)
     return frozenset(
         tree_name(path)

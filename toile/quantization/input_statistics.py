@@ -66,7 +66,7 @@ class _Sums:
         self.magnitudes += np.abs(x).sum(0)
 
     def statistics(self) -> InputStatistics:
-        """The means."""
+        """Compute the statistics from the sums."""
         n = max(self.rows, 1)
         return InputStatistics(self.axes, self.moments / n, self.magnitudes / n, self.largest,
                                self.rows)
