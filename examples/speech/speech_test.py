@@ -130,6 +130,9 @@ def test_settings_and_shapes_that_do_not_fit_are_errors():
     model, variables = made()
     with pytest.raises(ValueError, match=r"needed spectrograms \[batch, 12, 8\], got \[2, 9, 8\]"):
         model.apply(variables, SOUNDS[:, :9], TOKENS)
+    with pytest.raises(ValueError, match="needed at most 14 tokens, prompt included, got 15"):
+        prompt = jnp.full((2, 1), 3)
+        generate.transcribe(model, variables, jnp.asarray(SOUNDS), prompt, steps=14)
 
 
 def write_wav(path, samples, width=2, rate=audio.RATE):

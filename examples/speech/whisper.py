@@ -134,6 +134,11 @@ class Decoder(nn.Module):
     @nn.compact
     def __call__(self, tokens, encoded=None, decode=False, last=False, train=False):
         c = self.config
+        if tokens.shape[1] > c.longest:
+            raise ValueError(
+                f"needed at most {c.longest} tokens, prompt included, got {tokens.shape[1]} "
+                "(generate fewer steps)"
+            )
         start = layers.count(self, tokens.shape[1]) if decode else 0
         embed = nn.Embed(c.vocabulary, c.features, name="embedding")
         places = start + jnp.arange(tokens.shape[1])

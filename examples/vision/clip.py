@@ -96,6 +96,7 @@ class ImageTower(nn.Module):
     @nn.compact
     def __call__(self, images, train=False):
         c, tower = self.config, self.config.image
+        layers.check_images(images, (c.size, c.size), c.channels)
         patch = (c.patch, c.patch)
         conv = nn.Conv(
             tower.features, patch, strides=patch, padding="VALID", use_bias=False, name="patches"
@@ -118,6 +119,10 @@ class TextTower(nn.Module):
     def __call__(self, tokens, mask=None, train=False):
         c, tower = self.config, self.config.text
         length = tokens.shape[1]
+        if length > c.longest:
+            raise ValueError(
+                f"needed texts of at most {c.longest} tokens, got {length} (shorten the texts)"
+            )
         x = nn.Embed(c.vocabulary, tower.features, name="embedding")(tokens)
         x = x + nn.Embed(c.longest, tower.features, name="positions")(jnp.arange(length))
         seen = jnp.tril(jnp.ones((1, 1, length, length), bool))

@@ -88,6 +88,15 @@ def pair(size) -> tuple[int, int]:
     return height, width
 
 
+def check_images(images, size: tuple[int, int], channels: int):
+    """Check that images have the size for which a model has positions."""
+    if images.shape[1:] != (*size, channels):
+        raise ValueError(
+            f"needed images [batch, {size[0]}, {size[1]}, {channels}], got {list(images.shape)} "
+            "(resize them, as images.prepare does, and put the channels last)"
+        )
+
+
 def label_loss(logits, labels):
     """Return the mean cross-entropy of labels [batch]."""
     scores = nn.log_softmax(logits.astype(jnp.float32), axis=-1)

@@ -100,6 +100,18 @@ def test_a_text_is_its_tokens_up_to_the_end(end):
     np.testing.assert_allclose(np.linalg.norm(short), 1, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["vit", "clip"])
+def test_inputs_without_positions_are_errors(name):
+    model, variables, _, (pixels, *rest) = made(name)
+    with pytest.raises(
+        ValueError, match=r"needed images \[batch, 12, 12, 3\], got \[3, 8, 12, 3\]"
+    ):
+        model.apply(variables, pixels[:, :8], *rest)
+    if name == "clip":
+        with pytest.raises(ValueError, match="needed texts of at most 12 tokens, got 13"):
+            model.apply(variables, np.zeros((1, 13), int), method="texts")
+
+
 def vit(features, layers, heads, patch, **more):
     """The entries of config.json of a ViT with 1000 classes."""
     return {

@@ -53,6 +53,7 @@ class ViT(nn.Module):
     def __call__(self, images, train=False):
         """Return logits [batch, labels] of images [batch, height, width, channels]."""
         c = self.config
+        layers.check_images(images, c.size, c.channels)
         x = nn.Conv(c.features, c.patch, strides=c.patch, padding="VALID", name="patches")(images)
         x = x.reshape(len(x), -1, c.features)
         first = self.param("class_token", nn.initializers.zeros, (1, 1, c.features))

@@ -21,7 +21,7 @@ from tests.interop.test_huggingface import (
     check_gradients,
     full_names,
 )
-from toile.interop import huggingface
+from toile.interop import huggingface, safetensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:jit. .* is traced")  # for each model
 
@@ -126,6 +126,40 @@ def test_weights_there_and_back(name, most, tmp_path):
     assert len(list(tmp_path.glob("*.safetensors"))) > 1 or most > 3_000
     assert huggingface.load_config(tmp_path) == huggingface.load_config(folder)
     toile.tree.map(np.testing.assert_array_equal, models.load(tmp_path)[1], variables)
+
+
+def with_pooler(tensors):
+    ones = np.ones(16, np.float32)
+    return tensors | {"vit.pooler.dense.weight": np.eye(16), "vit.pooler.dense.bias": ones}
+
+
+def with_positions(tensors):
+    towers = ("text_model", "vision_model")
+    ids = {f"{name}.embeddings.position_ids": np.arange(9)[None] for name in towers}
+    return tensors | ids
+
+
+def with_counts(tensors):
+    counts = {name: np.array(7) for name in tensors if name.endswith("num_batches_tracked")}
+    assert counts
+    return tensors | counts
+
+
+def without_counts(tensors):
+    return {name: x for name, x in tensors.items() if not name.endswith("num_batches_tracked")}
+
+
+@pytest.mark.parametrize("name, changed", [
+    ("vit", with_pooler), ("clip", with_positions), ("resnet_basic", with_counts),
+    ("resnet_basic", without_counts),
+])  # fmt: skip
+def test_files_of_other_versions(name, changed, tmp_path):
+    tensors = huggingface.load_tensors(golden.FOLDER / name)
+    config = (golden.FOLDER / name / "config.json").read_text()
+    (tmp_path / "config.json").write_text(config)
+    safetensors.save_file(changed(tensors), tmp_path / "model.safetensors")
+    got, want = models.load(tmp_path)[1], loaded(golden.FOLDER / name)[1]
+    toile.tree.map(np.testing.assert_array_equal, got, want)
 
 
 def check_images(found):
