@@ -522,3 +522,12 @@ def test_results_that_all_branches_return_unchanged_are_not_mapped():
 def test_labels_of_einsum_may_be_digits():
     x, y = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
     np.testing.assert_array_equal(jnp.einsum("a1,1b->ab", x, y), x @ y)
+
+
+@pytest.mark.parametrize(("dtype", "init"), [("int8", 300), ("uint8", -1)])
+def test_integers_that_do_not_fit_are_refused_as_initial_values(dtype, init):
+    x = toile.numpy.arange(3, dtype=dtype)
+    for call in (lambda: toile.lax.reduce(x, init, toile.lax.add, (0,)),
+                 lambda: toile.lax.reduce_window(x, init, toile.lax.add, (2,), (1,), "VALID")):
+        with pytest.raises(TypeError, match=f"for {dtype}, got {init}"):
+            call()

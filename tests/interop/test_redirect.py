@@ -238,3 +238,20 @@ def test_imports_are_found_in_files(tmp_path, monkeypatch):
     (tmp_path / "uses_jax" / "native.abi3.so").write_bytes(b"")
     packages._uses_jax.cache_clear()
     assert not packages.is_redirected("uses_jax")
+
+
+def test_functions_of_flat_arguments():
+    api_util = importlib.import_module("toile.compat.faces.jax.api_util")
+    linear_util = importlib.import_module("toile.compat.faces.jax.linear_util")
+    f, dynamic = api_util.argnums_partial(lambda a, b, c: (a, b, c), (0, -1), (1, 2, 3))
+    assert dynamic == (1, 3)
+    assert f(10, 30) == (10, 2, 30)
+    wrapped, _ = api_util.argnums_partial(linear_util.wrap_init(lambda a, b: a - b), 1, (5, 2))
+    assert wrapped.call_wrapped(4) == 1
+    tree = toile.tree_util.tree_structure({"a": (1, 2), "b": 3})
+    assert api_util.flatten_axes("vmap", tree, {"a": 0, "b": None}) == [0, 0, None]
+    assert api_util.flatten_axes("vmap", tree, 1) == [1, 1, 1]
+    assert {"transformation_with_aux", "merge_linear_aux"} <= set(linear_util.__all__)
+    core = importlib.import_module("toile.compat.faces.jax.core")
+    assert not any(isinstance(v, core.DropVar) for e in
+                   toile.make_jaxpr(lambda x: x + 1)(1.0).eqns for v in e.outvars)

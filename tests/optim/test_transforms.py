@@ -12,6 +12,7 @@ import pytest
 import toile
 from tests import golden
 from tests.optim import cases, oracle, recording
+from toile import optim
 from toile.engine.scoped_options import allow_excess_precision
 
 TOILE = oracle.toile_library()
@@ -81,3 +82,11 @@ def test_recorded_answers_are_those_of_optax(case, dtype):
     pytest.importorskip("optax")
     live = recording.answer(oracle.jax_library(), case, dtype)
     _agree(ANSWERS[recording.name_of(case, dtype)], live, case, dtype)
+
+
+@pytest.mark.parametrize("rates", [(0.9, 0.999), [0.9, 0.999], "0.9"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "nadam", "lamb", "lion", "adamax", "radam",
+                                  "amsgrad", "yogi", "adabelief"])
+def test_a_pair_of_rates_is_refused(name, rates):
+    with pytest.raises(TypeError, match=r"b1 needed to be a number, got .*b1=0.9, b2=0.999"):
+        getattr(optim, name)(1e-3, rates)

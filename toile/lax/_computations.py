@@ -172,6 +172,7 @@ def operands_and_inits(
     for i, (x, v) in enumerate(zip(flat, starts, strict=True)):
         a = operand(name, x, i)
         v = _identity_of_other_dtype(fun, v, a) if len(flat) == 1 else v
+        _check_fits(name, v, a)
         a, v = operands(name, (a, v))
         v = _as_weak_as(v, starts[i])
         arrays.append(a)
@@ -188,6 +189,18 @@ def operands_and_inits(
     if any(a.shape != arrays[0].shape for a in arrays):
         raise shape_error(name, "operands of one shape", avals)
     return arrays, values, tree
+
+
+def _check_fits(name: str, init: Any, x: Any) -> None:
+    """Raise an error for an integer that the dtype of an operand of integers cannot hold."""
+    if type(init) is int and dtypes.kind(x.dtype) in "iu":
+        info = np.iinfo(x.dtype)
+        if not info.min <= init <= info.max:
+            raise TypeError(
+                f"{name}: operand dtypes should match corresponding initial value dtypes: needed a "
+                f"number between {info.min} and {info.max} for {x.dtype}, got {init} (convert the "
+                f"operand to a wider dtype){here()}"
+            )
 
 
 def _identity_of_other_dtype(fun: Any, init: Any, x: Any) -> Any:

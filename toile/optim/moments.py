@@ -26,6 +26,16 @@ __all__ = [
 ]  # fmt: skip
 
 
+def check_rates(name: str, b1: Any, b2: Any) -> None:
+    """Raise an error for a pair of rates, as the argument `betas` of PyTorch's optimizers is."""
+    for rate, shown in ((b1, "b1"), (b2, "b2")):
+        if isinstance(rate, (tuple, list, str)):
+            raise TypeError(
+                f"{name}: {shown} needed to be a number, got {rate!r} (pass two arguments, as in "
+                f"b1=0.9, b2=0.999){here()}"
+            )
+
+
 def canonical(dtype: DTypeLike | None) -> Any:
     """Return the dtype that an array gets (float32 for float64 if x64 is off); None stays None."""
     return None if dtype is None else canonicalize_dtype(dtype)
@@ -105,6 +115,7 @@ def scale_by_adam(
     >>> updates.round(3), state.count
     (Array([ 1., -1.], dtype=float32), Array(1, dtype=int32))
     """
+    check_rates("scale_by_adam", b1, b2)
     mu_dtype = canonical(mu_dtype)
 
     def update_fn(updates, state, params=None):
@@ -177,6 +188,7 @@ def scale_by_amsgrad(
     [1.]
     [0.479]
     """
+    check_rates("scale_by_amsgrad", b1, b2)
     mu_dtype = canonical(mu_dtype)
 
     init_fn = _zero_moments(ScaleByAmsgradState, mu_dtype, squares=2)
@@ -217,6 +229,7 @@ def scale_by_adamax(
     >>> updates.round(3)
     Array([ 1., -1.], dtype=float32)
     """
+    check_rates("scale_by_adamax", b1, b2)
 
     def update_fn(updates, state, params=None):
         count = safe_increment(state.count)
@@ -287,6 +300,7 @@ def scale_by_lion(
     >>> updates, state.mu.round(3)
     (Array([ 1., -1.], dtype=float32), Array([ 0.005, -0.02 ], dtype=float32))
     """
+    check_rates("scale_by_lion", b1, b2)
     mu_dtype = canonical(mu_dtype)
 
     def init_fn(params):
@@ -354,6 +368,7 @@ def scale_by_adan(
     >>> updates.round(3)
     Array([ 1., -1.], dtype=float32)
     """
+    check_rates("scale_by_adan", b1, b2)
 
     def init_fn(params):
         m, v, n, g = (tree.zeros_like(params) for _ in range(4))
@@ -424,6 +439,7 @@ def scale_by_belief(
     >>> updates.round(3)
     Array([ 1.111, -1.111], dtype=float32)
     """
+    check_rates("scale_by_belief", b1, b2)
 
     def update_fn(updates, state, params=None):
         count = safe_increment(state.count)
@@ -468,6 +484,7 @@ def scale_by_yogi(
     >>> updates.round(3)
     Array([ 0.996, -0.999], dtype=float32)
     """
+    check_rates("scale_by_yogi", b1, b2)
 
     def init_fn(params):
         start = lambda: tree.full_like(params, initial_accumulator_value)
@@ -521,6 +538,7 @@ def scale_by_radam(
     4 [10.]
     5 [0.026]
     """
+    check_rates("scale_by_radam", b1, b2)
     longest = 2.0 / (1.0 - b2) - 1.0  # how many samples an average with decay b2 can hold
 
     def update_fn(updates, state, params=None):

@@ -12,8 +12,8 @@ from toile.compat.faces.jax.util import safe_map
 from toile.engine.avals import aval_of
 
 __all__ = [
-    "debug_info", "flatten_fun", "flatten_fun_nokwargs", "infer_argnums_and_argnames", "safe_map",
-    "shaped_abstractify",
+    "argnums_partial", "debug_info", "flatten_axes", "flatten_fun", "flatten_fun_nokwargs",
+    "infer_argnums_and_argnames", "safe_map", "shaped_abstractify",
 ]
 
 shaped_abstractify = aval_of
@@ -34,6 +34,35 @@ def flatten_fun(in_tree: Any, *flat: Any) -> Generator[Any, Any, None]:
 def flatten_fun_nokwargs(in_tree: Any, *flat: Any) -> Generator[Any, Any, None]:
     """A function of the leaves of its positional arguments, with leaves as its result."""
     yield tree_util.tree_flatten((yield tree_util.tree_unflatten(in_tree, flat), {}))
+
+
+def argnums_partial(
+    f: Any, dyn_argnums: int | Iterable[int], args: Iterable[Any], **_: Any
+) -> tuple[Any, tuple[Any, ...]]:
+    """A function of some of the arguments, and these arguments."""
+    given = tuple(args)
+    wanted = (dyn_argnums,) if isinstance(dyn_argnums, int) else tuple(dyn_argnums)
+    numbers = [n % len(given) for n in wanted]
+
+    def partial(*dynamic: Any, **kwargs: Any) -> Any:
+        every = list(given)
+        for n, value in zip(numbers, dynamic, strict=True):
+            every[n] = value
+        return call(*every, **kwargs)
+
+    wrapped = isinstance(f, linear_util.WrappedFun)
+    call = f.call_wrapped if wrapped else f
+    made = linear_util.wrap_init(partial) if wrapped else partial
+    return made, tuple(given[n] for n in numbers)
+
+
+def flatten_axes(name: str, treedef: Any, axis_tree: Any, **_: Any) -> list[Any]:
+    """The axis of each leaf of a tree; `axis_tree` is a prefix of it, in which None is a leaf."""
+    leaves = tree_util.tree_unflatten(treedef, range(treedef.num_leaves))
+    axes, prefix = tree_util.tree_flatten(axis_tree, is_leaf=lambda x: x is None)
+    parts = prefix.flatten_up_to(leaves)
+    return [axis for axis, part in zip(axes, parts, strict=True)
+            for _ in tree_util.tree_leaves(part)]
 
 
 def infer_argnums_and_argnames(

@@ -9,11 +9,17 @@ from toile.compat.faces.jax.extend.core import (
     unmapped_aval,
 )
 from toile.compat.faces.jax.interpreters.xla import pytype_aval_mappings
+from toile.engine.program import Var
+
+
+class DropVar(Var):
+    """JAX's variable for a result that is not used; toile has ordinary variables in its place."""
+
 
 _OF_CORE = [name for name in _core.__all__ if name != "Equation"]  # which is toile's own
 globals().update({name: getattr(_core, name) for name in _OF_CORE})
 
 __all__ = [  # noqa: PLE0604
-    *_OF_CORE, "Primitive", "ensure_compile_time_eval", "get_opaque_trace_state", "mapped_aval",
-    "pytype_aval_mappings", "unmapped_aval",
+    *_OF_CORE, "DropVar", "Primitive", "ensure_compile_time_eval", "get_opaque_trace_state",
+    "mapped_aval", "pytype_aval_mappings", "unmapped_aval",
 ]
