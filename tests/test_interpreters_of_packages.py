@@ -17,6 +17,7 @@ import toile.numpy as jnp
 from toile import lax
 from toile.compat.faces.jax.extend import core as face
 from toile.compat.faces.jax.extend.core import primitives
+from toile.compat.faces.jax.interpreters import ad
 from toile.core import Literal
 from toile.engine import extra_warnings
 from toile.errors import OutOfBoundsWarning
@@ -141,6 +142,20 @@ def test_operations_are_primitives(primitive):
 
 def test_numbers_can_be_bound():
     np.testing.assert_array_equal(lax.add_p.bind(jnp.array(X), 1.0), X + 1)
+
+
+def test_values_of_indices_are_constants_of_the_program():
+    table = jnp.array([2, 0])
+    closed = toile.make_jaxpr(lambda x: x[table] + 1)(jnp.arange(3.0))
+    assert (len(closed.jaxpr.invars), len(closed.jaxpr.constvars)) == (1, len(closed.consts))
+
+
+@pytest.mark.parametrize("kind", [ad.Zero, ad.UndefinedPrimal])
+def test_symbolic_zeros_are_nodes_without_leaves(kind):
+    zero = kind(toile.core.ShapedArray((), np.float32))
+    assert not toile.tree.leaves(zero)
+    _, passed = toile.vmap(lambda x, t: (x, t), in_axes=(0, [None]))(jnp.ones(2), [zero])
+    assert type(passed[0]) is kind and passed[0].aval == zero.aval
 
 
 # ------------------------------------------------------------------ primitives, under checks

@@ -125,7 +125,9 @@ def _unchecked(program: Program) -> Program:
         else:
             equations.append(Equation(without_checks(e.op), ins, e.outs, e.source, e.scope))
     outputs = [env.get(o, o) for o in program.outputs]
-    return Program(program.inputs, equations, outputs, program.name)
+    made = Program(program.inputs, equations, outputs, program.name)
+    made.hidden = program.hidden
+    return made
 
 
 def without_checks(op: Operation) -> Operation:

@@ -8,6 +8,7 @@ from typing import Any
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.primitives.families import add, instantiate
 from toile.transforms.jvp import JVPTracer
+from toile.tree_util import register_pytree_node
 
 __all__ = [
     "JVPTracer", "UndefinedPrimal", "Zero", "add_tangents", "deflinear", "deflinear2", "defjvp",
@@ -32,6 +33,11 @@ class UndefinedPrimal:
 
     def __repr__(self) -> str:
         return f"UndefinedPrimal({self.aval})"
+
+
+# As in JAX, both are nodes without leaves: `vmap` and `jit` pass them through unchanged.
+register_pytree_node(Zero, lambda z: ((), z.aval), lambda aval, _: Zero(aval))
+register_pytree_node(UndefinedPrimal, lambda z: ((), z.aval), lambda aval, _: UndefinedPrimal(aval))
 
 
 def is_undefined_primal(x: Any) -> bool:
