@@ -160,9 +160,9 @@ class Exported:
         symbols = {name: self._scope.variable(name) for name in data.variables}
         loader = Loader(symbols)
         self.in_avals: tuple[Aval, ...] = tuple(
-            [_strong(loader.aval(a)) for a in data.program.inputs[len(data.constants):]])
+            [loader.aval(a).strip_weak_type() for a in data.program.inputs[len(data.constants):]])
         self.out_avals: tuple[Aval, ...] = tuple(
-            [_strong(loader.aval(a)) for a in data.out_avals])
+            [loader.aval(a).strip_weak_type() for a in data.out_avals])
         self._labels = data.labels
 
     @property
@@ -421,10 +421,6 @@ def _devices(x: Any) -> Sequence[Any]:
 
 def _label(path: Any) -> str:
     return ("kwargs" if path and getattr(path[0], "idx", 0) == 1 else "args") + keystr(path[1:])
-
-
-def _strong(aval: Aval) -> Aval:
-    return aval.strip_weak_type()
 
 
 # ---- derivative rules in the records
