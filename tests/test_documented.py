@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import toile
+from toile.engine.lazy import public_names
 from tools.documented import Public, problems, public
+from tools.public_names import namespaces, public_list
+
+# Submodules of toile that users do not import. Public names among them are listed elsewhere:
+# those of `inspection` and `parallel` in toile, those of `exporting` in toile.export. `ids` is for
+# programs that use flax.ids.
+INTERNAL = {
+    "api", "command", "compat", "compiler", "control", "disk", "displays", "doctor", "engine",
+    "exporting", "ids", "inspection", "kernels", "parallel", "platforms", "primitives", "run", "staging",
+    "targets", "transforms",
+}  # fmt: skip
 
 
 def test_every_public_name_is_documented():
@@ -15,6 +30,18 @@ def test_every_public_name_is_documented():
     lacking = [f"{one.name} ({one.home}): {'; '.join(missing)}"
                for one in found if (missing := list(problems(one)))]
     assert not lacking, "\n".join(["see docs/docstrings.md", *lacking])
+
+
+def test_every_public_submodule_is_in_the_reference_and_known_to_editors():
+    listed = public_names(str(Path(toile.__file__)))
+    named = {name for name in namespaces() if name.count(".") == 1}
+    for found in pkgutil.iter_modules(toile.__path__, "toile."):
+        name = found.name.partition(".")[2]
+        if name.startswith("_") or name in INTERNAL:
+            continue
+        assert name in listed, f"toile/__init__.pyi does not list {name}"
+        if public_list(importlib.import_module(found.name)):
+            assert found.name in named, f"add {name} to tools/public_names.py"
 
 
 def whole(x: float, *rest: float, scale: float = 1.0) -> float:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.annotations import Array, ArrayLike
+from toile.engine.annotations import Array, ArrayLike, IndexLike
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array, from_numpy
 from toile.engine.source import here
@@ -136,7 +136,7 @@ class Ref:
         value = self._fitting(value, whole[index], "swap")
         self._write(whole.at[index].set(value))
 
-    def addupdate(self, x: ArrayLike, idx: Any = ()) -> None:
+    def addupdate(self, x: ArrayLike, idx: IndexLike = ()) -> None:
         """Add a value to the elements at an index.
 
         Args:
@@ -230,7 +230,7 @@ def free_ref(ref: Ref) -> None:
     ref._write(None)
 
 
-def get(ref: Ref, idx: Any = None) -> Array:
+def get(ref: Ref, idx: IndexLike = None) -> Array:
     """Return elements of the array in a Ref.
 
     Args:
@@ -243,7 +243,7 @@ def get(ref: Ref, idx: Any = None) -> Array:
     return ref[...] if idx is None else ref[idx]
 
 
-def set(ref: Ref, idx: Any, value: ArrayLike) -> None:
+def set(ref: Ref, idx: IndexLike, value: ArrayLike) -> None:
     """Replace elements of the array in a Ref.
 
     Args:
@@ -254,7 +254,7 @@ def set(ref: Ref, idx: Any, value: ArrayLike) -> None:
     ref[... if idx is None else idx] = value
 
 
-def swap(ref: Ref, idx: Any, value: ArrayLike) -> Array:
+def swap(ref: Ref, idx: IndexLike, value: ArrayLike) -> Array:
     """Replace elements of the array in a Ref, and return the old elements.
 
     Args:
@@ -274,7 +274,7 @@ def swap(ref: Ref, idx: Any, value: ArrayLike) -> Array:
     return old
 
 
-def addupdate(ref: Ref, idx: Any, x: ArrayLike) -> None:
+def addupdate(ref: Ref, idx: IndexLike, x: ArrayLike) -> None:
     """Add a value to elements of the array in a Ref.
 
     Args:

@@ -36,7 +36,11 @@ class UnfilteredStackTrace(Exception):
 
 
 def register_exclusion(path: str) -> None:
-    """Treat the files under `path` as module code, which is hidden from tracebacks."""
+    """Treat the files under a folder as module code, which is hidden from tracebacks.
+
+    Args:
+        path: folder with the files.
+    """
     shown = bool(tracebacks.shown_folders)
     _module_folders.add(path)
     tracebacks.register_exclusion(path)
@@ -77,8 +81,16 @@ def api_boundary(
 ) -> F:
     """Wrap `fun` so that exceptions that leave it do not show the library's frames.
 
-    If boundaries are nested, the outermost one removes the frames. `repro_api_name` and
-    `repro_user_func` are ignored."""
+    If boundaries are nested, the outermost one removes the frames.
+
+    Args:
+        fun: function to wrap.
+        repro_api_name: accepted for compatibility with JAX.
+        repro_user_func: accepted for compatibility with JAX.
+
+    Returns:
+        A function with the arguments and results of `fun`.
+    """
 
     @functools.wraps(fun)
     def filtering(*args: Any, **kwargs: Any) -> Any:

@@ -12,9 +12,8 @@ from tools.api_coverage import NAMESPACES, join
 # Namespaces that JAX does not have. Entries that do not exist are ignored.
 OWN = (
     *("configurations", "core", "core.nn", "cursor", "export", "experimental.layout"),
-    "ffi",
     *("experimental.shard_map", "inspection", "io", "jax_utils", "linen", "linen.partitioning"),
-    *("generation", "serving"),
+    *("ffi", "generation", "quantization", "ref", "serving", "traceback_util"),
     *("metrics", "metrics.media", "metrics.tensorboard", "metrics.writers"),
     *("interop", "interop.huggingface", "interop.safetensors", "interop.torch_files"),
     "interop.torch_weights",

@@ -1,13 +1,15 @@
 """Types for the annotations of public functions.
 
 `ArrayLike` is anything that functions accept as an array, `DTypeLike` anything that names a dtype,
-`ShapeLike` a shape, and `AxisLike` one axis, several axes or all of them (None). `PyTree` is any
-tree of values; type checkers cannot check its leaves. `toile.typing` has the names that users need.
+`ShapeLike` a shape, `AxisLike` one axis, several axes or all of them (None), and `IndexLike` what
+is between the brackets of `x[...]`. `PyTree` is any tree of values; type checkers cannot check its
+leaves. `toile.typing` has the names that users need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import EllipsisType
 from typing import Any, Protocol, SupportsIndex, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -29,4 +31,5 @@ ArrayLike: TypeAlias = (
 DTypeLike: TypeAlias = str | type[Any] | np.dtype | HasDType
 ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 AxisLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
+IndexLike: TypeAlias = ArrayLike | slice | EllipsisType | Sequence[Any] | None
 PyTree: TypeAlias = Any

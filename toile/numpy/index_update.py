@@ -8,14 +8,13 @@ ignores indices that are out of bounds.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from types import EllipsisType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toile import lax
-from toile.engine.annotations import ArrayLike
+from toile.engine.annotations import ArrayLike, IndexLike
 from toile.engine.source import describe, here
 from toile.engine.suggestions import did_you_mean
 from toile.numpy import _helpers as h
@@ -26,7 +25,6 @@ _WINDOW_OPS = {"add": lax.add, "sub": lax.sub, "mul": lax.mul, "min": lax.min, "
 _SCATTERS = {"set": lax.scatter, "add": lax.scatter_add, "sub": lax.scatter_sub,
              "mul": lax.scatter_mul, "min": lax.scatter_min, "max": lax.scatter_max}
 _CLAMPED = "the nearest element of {} was replaced", 'mode="clip"'
-_Index: TypeAlias = ArrayLike | slice | EllipsisType | Sequence[Any] | None
 
 
 def _window(entries):
@@ -337,7 +335,7 @@ class IndexUpdateRef:
     __truediv__ = __rtruediv__ = _refused("/", "divide")
     __pow__ = __rpow__ = _refused("**", "power")
 
-    def __init__(self, array: Any, index: _Index) -> None:
+    def __init__(self, array: Any, index: IndexLike) -> None:
         self.array = array
         self.index = index
 
@@ -575,10 +573,10 @@ class IndexUpdateHelper:
     def __init__(self, array: Any) -> None:
         self.array = array
 
-    def __getitem__(self, index: _Index) -> IndexUpdateRef:
+    def __getitem__(self, index: IndexLike) -> IndexUpdateRef:
         return IndexUpdateRef(self.array, index)
 
-    def __setitem__(self, index: _Index, value: Any) -> None:
+    def __setitem__(self, index: IndexLike, value: Any) -> None:
         raise TypeError(f"{type(self).__name__!r} object does not support item assignment: needed "
                         f"a new array, got an assignment to items of {describe(self.array)} (write "
                         f"x = x.at[idx].set(y)){here()}")
