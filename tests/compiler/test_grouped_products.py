@@ -323,8 +323,8 @@ def test_programs(f):
         np.testing.assert_array_equal(a, b)
     if f is converted:
         np.testing.assert_array_equal(found[0], x.astype("i4") @ w.astype("i4"))
-        (step,) = plan_of(f, args).steps
-        assert [launch.note for launch in step.launches] == ["product"]
+        notes = [launch.note for step in plan_of(f, args).steps for launch in step.launches]
+        assert [note for note in notes if note != "pack"] == ["product"]
 
 
 @pytest.mark.parametrize("kinds", [*BYTES, ("i1", "i4"), ("u1", "i2")])

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from toile.compiler.ir.operands import Args, Operand, Ref
+from toile.kernels.contraction import cpu_amx_launches as amx
 from toile.kernels.contraction import cpu_blas as blas
 from toile.kernels.contraction import cpu_dots as products
 from toile.kernels.contraction import cpu_tiles as gemm
@@ -166,6 +167,8 @@ def _summed(axes: Sequence[Axis]) -> list[int]:
 
 
 def _product(p: Problem, plan: Planner) -> None:
+    if amx.lower(p, plan):
+        return
     cut = cut_product(p, plan.threads)
     if cut is None:
         _dot(p, plan)

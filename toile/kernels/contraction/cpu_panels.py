@@ -20,7 +20,7 @@ SPACING = DEPTH + 4  # from panel to panel, so that they do not map to the same 
 PLAIN = "nounwind noinline optsize"  # loops are unrolled by hand: further unrolling only costs time
 
 
-_PARAMS = "ptr noalias %to, ptr noalias %from, i64 %sk, i64 %sn, i64 %count, i64 %valid"
+PARAMETERS = "ptr noalias %to, ptr noalias %from, i64 %sk, i64 %sn, i64 %count, i64 %valid"
 
 
 class Tile(NamedTuple):
@@ -103,7 +103,7 @@ def pack_function(name: str, p: Panel) -> Function:
     """Copy `count` rows of `valid` elements (at most `width` are taken) to [words][width].
 
     Vectors of `lanes` are copied at once if either stride is 1; missing elements become zeros."""
-    f, width, source, word = inner(name, _PARAMS, PLAIN), p.width, p.source, p.word
+    f, width, source, word = inner(name, PARAMETERS, PLAIN), p.width, p.source, p.word
     flat, deep = f.compare("eq", "%sn", 1), f.compare("eq", "%sk", 1)
     words, whole_words = word_count(f, "%count", p.terms), f.udiv("%count", p.terms)
     j = 0
@@ -138,7 +138,7 @@ def group_function(pack: Function, p: Panel) -> Function:
     """Pack several panels, SPACING rows apart; `valid` counts the columns of all of them.
 
     Contiguous rows are read as a whole, others by `pack`, panel by panel."""
-    f, width, word = inner(f"{pack.name}_group", _PARAMS, PLAIN), p.width, p.word
+    f, width, word = inner(f"{pack.name}_group", PARAMETERS, PLAIN), p.width, p.word
     flat = f.compare("eq", "%sn", 1)
     whole = f.mul(f.udiv(f.select(flat, "%valid", 0), width), width)
     words = f.udiv("%count", p.terms)

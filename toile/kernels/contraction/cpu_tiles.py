@@ -285,8 +285,8 @@ class _ProductKernel:
         held_b = f.alloca(word.llvm, group * SPACING, 64)
         adds_first = f.compare("ne", size["adds"], 0)
         with f.loop("%lo", "%hi") as unit:
-            rest, column_block = _divide(f, unit, size["column_blocks"])
-            rest, row_block = _divide(f, rest, size["row_blocks"])
+            rest, column_block = divide(f, unit, size["column_blocks"])
+            rest, row_block = divide(f, rest, size["row_blocks"])
             a, b, c = outer_offsets(f, rest, FIRST + len(LAYOUT), bases, (spec.a, spec.b, spec.c))
             m0, n0 = f.mul(row_block, size["row_step"]), f.mul(column_block, size["column_step"])
             m1 = f.smin(f.add(m0, size["row_step"]), size["m"])
@@ -376,7 +376,7 @@ def _group_columns(spec: Kernel) -> int:
     return max(1, STACK_B // (SPACING * spec.work.size * spec.tile.columns)) * spec.tile.columns
 
 
-def _divide(f: Function, index: str, extent: str) -> tuple[str, str]:
+def divide(f: Function, index: str, extent: str) -> tuple[str, str]:
     """Quotient and remainder."""
     one = f.compare("eq", extent, 1)
     divisor = f.select(one, 1, extent)

@@ -29,6 +29,7 @@ from toile.engine.locks import compiling, loading
 from toile.targets.llvm import thread_count as threads
 from toile.targets.llvm.arm_features import arm_features
 from toile.targets.llvm.stop_checks import CHECK
+from toile.targets.llvm.x86_tiles import permitted
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +77,8 @@ class _Engine:
         self.cpu: str = self.llvm.get_host_cpu_name()
         self.has: dict[str, bool] = dict(self.llvm.get_host_cpu_features())
         self.has.update(dict.fromkeys(arm_features(), True))
+        if self.has.get("amx-tile") and not permitted():
+            self.has.update((name, False) for name in self.has if name.startswith("amx-"))
         self.features = ",".join(("+" if self.has[f] else "-") + f for f in sorted(self.has))
         self.cache = object_cache.from_environment(machine=f"{self.cpu} {self.features}")
         self.linker: _Linker | None = None
