@@ -179,11 +179,10 @@ def test_ring_cache_of_sliding_window(window):
 
 def test_ring_is_smaller_than_the_text(monkeypatch):
     sizes = []
-    empty = generation.ModuleDecoder.empty
+    empty = reading.empty_cache
     monkeypatch.setattr(
-        generation.ModuleDecoder, "empty",
-        lambda self, batch, length: sizes.append(length) or empty(self, batch, length),
-    )  # fmt: skip
+        reading, "empty_cache", lambda *args: sizes.append(args[-1]) or empty(*args)
+    )
     model = Model(StoredPositions, options=(("window", 10),))
     generation.generate(model, v(model), [[1] * 180], max_tokens=40, window=10)
     assert sizes == [80]

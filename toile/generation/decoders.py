@@ -129,7 +129,7 @@ class ModuleDecoder:
         Returns:
             A tree of arrays, each with an axis for the rows.
         """
-        return _empty(self, batch, length)
+        return _empty(self, batch, length, None)
 
     def apply(
         self, variables: PyTree, cache: PyTree, tokens: Array, positions: Array
@@ -215,12 +215,24 @@ def _options(model: Module, positions: Array) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in taken}
 
 
-def _init(model: Module, batch: int, length: int) -> PyTree:
-    """Create the cache of a module with a program that computes nothing else."""
+def _init(model: Module, batch: int, length: int, variables: PyTree = None) -> PyTree:
+    """Create the cache of a module with a program that computes nothing else.
+
+    Keys and values have the dtypes that the module computes them in. They follow from `variables`
+    if these have other dtypes than the module's initial variables."""
     tokens = jnp.zeros((batch, length), jnp.int32)
     positions = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), (batch, length))
-    made = model.init(random.key(0), tokens, **_options(model, positions))
-    return made.get("cache", {})
+    options = _options(model, positions)
+    made = dict(model.init(random.key(0), tokens, **options))
+    cache = made.pop("cache", {})
+    if variables is None or _dtypes(made) == _dtypes(variables):
+        return cache
+    return model.apply(variables, tokens, **options, mutable=["cache"])[1].get("cache", {})
+
+
+def _dtypes(variables: PyTree) -> list[tuple[str, Any]]:
+    """Return the paths and dtypes of all variables."""
+    return [(str(path), x.dtype) for path, x in tree.leaves_with_path(variables)]
 
 
 @functools.lru_cache(64)
@@ -246,11 +258,18 @@ def tree_name(path: tuple[Any, ...]) -> str:
     return str(getattr(path[-1], "key", path[-1])) if path else ""
 
 
+def empty_cache(decoder: Decoder, variables: PyTree, batch: int, length: int) -> PyTree:
+    """Return a cache without tokens, in the dtypes that a module computes with `variables`."""
+    if type(decoder) is ModuleDecoder:
+        return _empty(decoder, batch, length, variables)
+    return decoder.empty(batch, length)
+
+
 @functools.partial(compiled, static_argnums=(0, 1, 2))
-def _empty(decoder: ModuleDecoder, batch: int, length: int) -> PyTree:
+def _empty(decoder: ModuleDecoder, batch: int, length: int, variables: PyTree) -> PyTree:
     if not decoder._by_row:
-        return _init(decoder.model, batch, length)
-    one = _init(decoder.model, 1, length)
+        return _init(decoder.model, batch, length, variables)
+    one = _init(decoder.model, 1, length, variables)
     return tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), one)
 
 

@@ -16,7 +16,7 @@ from toile import numpy as jnp
 from toile.engine.annotations import Array, PyTree
 from toile.engine.source import describe, here
 from toile.generation.compiled_programs import compiled
-from toile.generation.decoders import Decoder, put_rows
+from toile.generation.decoders import Decoder, empty_cache, put_rows
 
 CHUNK = 512  # number of tokens per row that one call reads
 
@@ -77,7 +77,7 @@ def read(
         groups.setdefault(_padded_end(len(prompt) - 1, chunk), []).append(row)
     if len(groups) == 1:
         return _group(decoder, variables, prompts, slots, chunk)
-    cache = decoder.empty(len(prompts), slots)
+    cache = empty_cache(decoder, variables, len(prompts), slots)
     for size, rows in groups.items():
         if size:
             part = _group(decoder, variables, [prompts[row] for row in rows], slots, chunk)
@@ -89,7 +89,7 @@ def _group(
     decoder: Decoder, variables: PyTree, prompts: Sequence[Sequence[int]], slots: int, chunk: int
 ) -> PyTree:
     """Read prompts whose rounded lengths are equal."""
-    cache = decoder.empty(len(prompts), slots)
+    cache = empty_cache(decoder, variables, len(prompts), slots)
     for tokens, positions in chunks(prompts, chunk):
         cache = store(decoder, variables, cache, tokens, positions)
     return cache

@@ -22,7 +22,7 @@ from toile.engine.source import here
 from toile.generation import prompts as reading
 from toile.generation import samplers
 from toile.generation.compiled_programs import compiled
-from toile.generation.decoders import Decoder, decoder_of, put_rows
+from toile.generation.decoders import Decoder, decoder_of, empty_cache, put_rows
 from toile.generation.sampling_loop import Rows, advance
 from toile.linen.module import Module
 from toile.serving.generations import Busy, Generation, Settings
@@ -119,7 +119,7 @@ class BatchEngine:
             name: np.full(slots, getattr(neutral, name), kinds.get(name, np.float32))
             for name in _NAMES
         }
-        self._cache = self._decoder.empty(slots, self._length)
+        self._cache = empty_cache(self._decoder, variables, slots, self._length)
         self._rows: list[Generation | None] = [None] * slots
         self._entering: tuple[Generation, int, Iterator[PyTree]] | None = None
         self._queue: collections.deque[Generation] = collections.deque()
@@ -226,7 +226,7 @@ class BatchEngine:
 
     def _read(self, one: Generation) -> Iterator[PyTree | None]:
         """Yield None for each chunk of the prompt, and its cache at the end."""
-        cache = self._decoder.empty(1, self._length)
+        cache = empty_cache(self._decoder, self._variables, 1, self._length)
         for tokens, positions in reading.chunks([one.prompt], reading.CHUNK):
             cache = reading.store(self._decoder, self._variables, cache, tokens, positions)
             yield None

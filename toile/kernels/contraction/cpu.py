@@ -17,6 +17,7 @@ from toile.compiler.ir.operands import Args, Operand, Ref
 from toile.kernels.contraction import cpu_amx_launches as amx
 from toile.kernels.contraction import cpu_blas as blas
 from toile.kernels.contraction import cpu_dots as products
+from toile.kernels.contraction import cpu_narrow as narrow
 from toile.kernels.contraction import cpu_tiles as gemm
 from toile.kernels.contraction.cpu_axes import (
     ROUTINES,
@@ -73,6 +74,8 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
         return True
     compact = types.work is None and not _readable(op, x, y, out, types)
     problem = arrange(op, x, y, out, types, plan, compact)
+    if narrow.lower(problem, plan):
+        return True
     kind = route(problem)
     if kind == "product":
         _product(oriented(problem), plan)
