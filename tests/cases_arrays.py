@@ -18,6 +18,7 @@ from toile.primitives import cumulative as u
 from toile.primitives import families as f
 from toile.primitives import fft as t
 from toile.primitives import gathers as n
+from toile.primitives import low_rank as lr
 from toile.primitives import quantized as q
 from toile.primitives import reductions as r
 from toile.primitives import shapes as s
@@ -84,6 +85,10 @@ SHAPES = [
         (I(2, 4, 3, low=-9, high=9, dtype="int8"), X(2, 2, 3), X(1, 4, 1), X(1, 1, 1)),
         lambda v, s, f, i: dequantized(q.Dequantize(8, 2, 4, -2, np.dtype("float32")))(v, s) * f,
         dtypes=("float32",), moving=(), label="factors"),
+    Row(lr.LowRankSum, lr.LowRankSum(1, 1), (X(3, 4), X(3, 2), X(2, 4)),
+        lambda w, a, b: w + a @ b, label="matrix"),
+    Row(lr.LowRankSum, lr.LowRankSum(2, 1), (X(2, 3, 2, 4), X(2, 3, 2, 2), X(2, 2, 4)),
+        lambda w, a, b: w + np.einsum("zijr,zrk->zijk", a, b), label="batch"),
     *(Row(s.Iota, lambda k=k: s.Iota(dtype_of(k), (2, 3), 1)(), (),
           lambda k=k: np.broadcast_to(np.arange(3), (2, 3)).astype(dtype_of(k)), label=k,
           dtypes=("float32",)) for k in ("float32", "int32", "bfloat16", "uint8")),

@@ -16,6 +16,7 @@ from toile import (
     experimental as experimental,
     export as export,
     ffi as ffi,
+    finetuning as finetuning,
     flatten_util as flatten_util,
     generation as generation,
     ids as ids,

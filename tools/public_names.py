@@ -13,10 +13,10 @@ from tools.api_coverage import NAMESPACES, join
 OWN = (
     *("configurations", "core", "core.nn", "cursor", "export", "experimental.layout"),
     *("experimental.shard_map", "inspection", "io", "jax_utils", "linen", "linen.partitioning"),
-    *("ffi", "generation", "quantization", "ref", "serving", "traceback_util"),
+    *("ffi", "finetuning", "generation", "quantization", "ref", "serving", "traceback_util"),
     *("metrics", "metrics.media", "metrics.tensorboard", "metrics.writers"),
-    *("interop", "interop.huggingface", "interop.safetensors", "interop.torch_files"),
-    "interop.torch_weights",
+    *("interop", "interop.chat_templates", "interop.huggingface", "interop.safetensors"),
+    *("interop.torch_files", "interop.torch_weights"),
     *("optim", "optim.assignment", "optim.perturbations", "optim.projections"),
     *("optim.second_order", "optim.tree"),
     *("serialization", "struct", "traverse_util"),

@@ -24,9 +24,9 @@ PARTS: dict[str, list[list[str]]] = {
         [], ["numpy"], ["lax"], ["random"], ["nn"], ["tree"], ["image"], ["ops"],
     ],
     "Models and training": [
-        ["linen"], ["optim"], ["training"], ["generation"], ["serving"], ["quantization"],
-        ["metrics"], ["serialization"], ["struct"], ["core"], ["traverse_util"], ["cursor"], ["io"],
-        ["jax_utils"], ["interop"], ["export"], ["ffi"],
+        ["linen"], ["optim"], ["training"], ["finetuning"], ["generation"], ["serving"],
+        ["quantization"], ["metrics"], ["serialization"], ["struct"], ["core"],
+        ["traverse_util"], ["cursor"], ["io"], ["jax_utils"], ["interop"], ["export"], ["ffi"],
     ],
     "SciPy": [["scipy"]],
 }  # fmt: skip

@@ -94,8 +94,9 @@ class GPT2(nn.Module):
     ):
         """Return logits [batch, length, vocabulary], or only those of the last token if `last`.
 
-        `mask` [batch, length] is False for padding. If `decode` is True, the tokens continue
-        those of earlier calls, which are in the cache.
+        `mask` [batch, length] is False for padding, or the numbers of texts that share a row (see
+        `layers.slots`). If `decode` is True, the tokens continue those of earlier calls, which are
+        in the cache.
         """
         c = self.config
         slots = layers.slots(self, tokens, mask, positions, decode)

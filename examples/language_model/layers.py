@@ -31,27 +31,35 @@ class Slots(NamedTuple):
     start: int  # slot of the first current token; an array if there is a cache
     mask: jnp.ndarray  # which slots contain a token that is not padding, [batch, slots]
     positions: jnp.ndarray  # positions of the tokens, not counting padding, [batch, length]
+    segments: jnp.ndarray | None = None  # numbers of packed texts, [batch, length]; 0: padding
 
     def visible(self, window=None):
         """Return a mask [batch, 1, length, slots]: each token attends to those up to itself.
 
-        `window` limits attention to the last tokens, including the token itself.
+        `window` limits attention to the last tokens, including the token itself. Tokens of packed
+        texts do not attend to other texts.
         """
         queries = self.start + jnp.arange(self.positions.shape[1])[:, None]
         keys = jnp.arange(self.mask.shape[1])[None, :]
         seen = keys <= queries
         if window is not None:
             seen = seen & (queries - keys < window)
+        if self.segments is not None:
+            query, key = self.segments[:, None, :, None], self.segments[:, None, None, :]
+            seen = seen & ((query == key) | (query == 0))
         return seen & self.mask[:, None, None, :]
 
 
 def slots(module, tokens, mask=None, positions=None, decode=False) -> Slots:
     """Compute the slots of `tokens` [batch, length]; `mask` is False for padding.
 
-    If `decode` is True, the tokens continue those of earlier calls, which are in the cache. Padding
-    may be on either side of a prompt.
+    If several texts share a row, `mask` contains their numbers, from 1, and `positions` must be
+    given. If `decode` is True, the tokens continue those of earlier calls, which are in the cache.
+    Padding may be on either side of a prompt.
     """
     batch, length = tokens.shape
+    packed = mask is not None and positions is not None and not decode
+    segments = jnp.asarray(mask) if packed and jnp.asarray(mask).dtype != bool else None
     mask = jnp.ones((batch, length), bool) if mask is None else jnp.asarray(mask, bool)
     start = 0
     if decode:
@@ -66,7 +74,7 @@ def slots(module, tokens, mask=None, positions=None, decode=False) -> Slots:
     if positions is None:
         counted = jnp.cumsum(mask, axis=1)
         positions = lax.dynamic_slice_in_dim(counted, start, length, axis=1) - 1
-    return Slots(start, mask, jnp.maximum(positions, 0))
+    return Slots(start, mask, jnp.maximum(positions, 0), segments)
 
 
 def remember(module, start, key, value):

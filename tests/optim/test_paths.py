@@ -208,3 +208,20 @@ def test_verbose_searches_say_why_they_failed(capfd):
     text = capfd.readouterr().out
     assert "not a descent direction" in text
     assert "no step size decreases the loss enough" in text
+
+
+def test_scale_by_path():
+    params = {"body": {"w": jnp.ones(2), "b": jnp.ones(1)}, "head": {"w": jnp.ones(2), "b": None}}
+    tx = optim.scale_by_path({"**/b": 3.0, "head/**": 2.0, "**": 0.5})
+    updates, state = tx.update(params, tx.init(params), params)
+    assert updates["body"]["w"][0] == 0.5 and updates["body"]["b"][0] == 3.0
+    assert updates["head"]["w"][0] == 2.0 and updates["head"]["b"] is None
+    masked = optim.masked(tx, {"body": {"w": True, "b": False}, "head": {"w": True, "b": True}})
+    updates, _ = masked.update(params, masked.init(params), params)
+    assert updates["body"]["b"][0] == 1.0 and updates["body"]["w"][0] == 0.5
+    with pytest.raises(ValueError, match="scale_by_path: needed globs that match some parameter"):
+        optim.scale_by_path({"tail/**": 2.0, "**": 1.0}).update(params, state)
+    with pytest.raises(ValueError, match="scale_by_path: needed a label for every parameter"):
+        optim.scale_by_path({"head/**": 2.0}).update(params, state)
+    with pytest.raises(TypeError, match="scale_by_path: needed a dict from globs to factors"):
+        optim.scale_by_path(0.5)

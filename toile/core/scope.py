@@ -27,6 +27,7 @@ from toile.core.filters import (
     union_filters,
 )
 from toile.core.frozen_dict import FrozenDict, unfreeze
+from toile.core.parameter_classes import runner_of
 from toile.core.rng import LazyRng, fold_in_static, is_valid_rng, is_valid_rngs
 from toile.core.scope_class import Scope, child_rng_token, no_flag
 from toile.core.variables import Variable
@@ -140,6 +141,12 @@ def apply(
         params = variables.get("params") if hasattr(variables, "get") else None
         if isinstance(params, dict | FrozenDict) and "params" in params:
             raise errors.ApplyScopeInvalidVariablesStructureError(variables)
+        run = runner_of(params)
+        if run is not None:
+            return run(lambda: called(variables, args, rngs, kwargs))
+        return called(variables, args, rngs, kwargs)
+
+    def called(variables: Any, args: Any, rngs: Any, kwargs: Any) -> Any:
         root = bind(variables, rngs=rngs, mutable=mutable, flags=flags)
         try:
             y = fn(root, *args, **kwargs)

@@ -38,6 +38,7 @@ _OPERATIONS = {
     "toile.primitives.linalg_factor":
         "Cholesky CholeskyUpdate Geqrf HouseholderProduct Lu LuPivotsToPermutation Ormqr Qr",
     "toile.primitives.linalg_solve": "FactoredSolve LuFactors TriangularSolve TridiagonalSolve",
+    "toile.primitives.low_rank": "LowRankSum",
     "toile.primitives.quantized": "Dequantize",
     "toile.primitives.random":
         "RandomBits RandomClone RandomConsume RandomFoldIn RandomSeed RandomSplit RandomUnwrap "

@@ -127,9 +127,9 @@ class Traits:
     # the preceding equations (`compiler.passes.rewriter.Rewriter`).
     simplified: ClassVar[Any] = None
 
-    # ---- quantized numbers
-    # `decoded(*operands)`: the numbers that quantized numbers stand for, composed of other
-    # operations. None: the operation does not dequantize.
+    # ---- numbers that several arrays represent: quantized numbers, sums with low-rank products
+    # `decoded(*operands)`: the represented numbers, composed of other operations. None: the
+    # operation does not represent numbers in this way.
     decoded: ClassVar[Any] = None
 
     # ---- random keys

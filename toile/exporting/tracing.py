@@ -35,7 +35,6 @@ from toile.engine.source import describe, here
 from toile.engine.treedefs import PyTreeDef
 from toile.engine.trees import flatten, flatten_with_path
 from toile.exporting.sizes import SAMPLES, Size, merged
-from toile.primitives.quantized import Dequantize
 from toile.primitives.shapes import Iota
 from toile.random.keys import key_data
 from toile.staging.flat_functions import FlatFunction, name_of
@@ -120,14 +119,14 @@ def _prepared(program: Program) -> Program:
 
 
 def _decoded(program: Program) -> Program:
-    """Replace operations that decode quantized values by elementary operations."""
-    if not any(isinstance(e.op, Dequantize) for e in program.equations):
+    """Replace operations that are compositions of others, such as `Dequantize`."""
+    if all(e.op.decoded is None for e in program.equations):
         return program
     return rewrite(program, _decoding)
 
 
 def _decoding(new: Rewriter, e: Equation) -> list[Atom] | None:
-    if not isinstance(e.op, Dequantize):
+    if e.op.decoded is None:
         return None
     body = derive(lambda *xs: [e.op.decoded(*xs)], [a.aval for a in e.ins], e.op.name)
     return splice(body, e.ins, new.keep, e)

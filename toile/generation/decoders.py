@@ -210,9 +210,22 @@ def decoder_of(model: Any) -> Decoder:
 
 def _options(model: Module, positions: Array) -> dict[str, Any]:
     """Return the arguments other than the tokens that the module's `__call__` accepts."""
-    taken = inspect.signature(type(model).__call__).parameters
+    taken = _accepted(model)
     options = {"positions": positions, "decode": True}
     return {name: value for name, value in options.items() if name in taken}
+
+
+def _accepted(model: Module) -> set[str]:
+    """Return the names of the arguments that the module's `__call__` accepts.
+
+    If it accepts all keyword arguments, it is assumed to pass them to the modules in its fields."""
+    taken = inspect.signature(type(model).__call__).parameters
+    names = set(taken)
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values()):
+        inner = [getattr(model, f.name, None) for f in dataclasses.fields(model)
+                 if f.name != "parent"]
+        names.update(*(_accepted(m) for m in inner if isinstance(m, Module) and m is not model))
+    return names
 
 
 def _init(model: Module, batch: int, length: int, variables: PyTree = None) -> PyTree:

@@ -137,7 +137,7 @@ def load(
         place = places[variable]
         return jnp.asarray(value) if place is None else device_put(value, place)
 
-    names = _expanded(table, tree, problems)
+    names = expanded(table, tree, problems)
     new = fill(tree, given, names, problems, ignore=ignore, keep=keep, finish=finish)
     needed = f"a tensor in {path} for every parameter, and a parameter for every tensor"
     problems.raise_any("huggingface.load", needed, _HINT)
@@ -174,7 +174,7 @@ def save(
     ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors']
     """
     tree, problems = Tree(variables, "huggingface.save"), Problems()
-    rows = list(plan(tree, _expanded(table, tree, problems), None, problems))
+    rows = list(plan(tree, expanded(table, tree, problems), None, problems))
     done = {leaf for _, leaves, _ in rows for leaf in leaves}
     problems.unfilled += [show(p, x) for p, x in tree.flat.items() if p not in done]
     needed = "a name in the table for every parameter"
@@ -331,6 +331,21 @@ class Tokenizer:
         """
         return self.raw.encode(text, add_special_tokens=special).ids
 
+    def encode_with_places(
+        self, text: str, *, special: bool = False
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Convert a text to tokens, and find the characters that each token represents.
+
+        Args:
+            text: the text.
+            special: whether to add the special tokens with which the model was trained.
+
+        Returns:
+            The ids of the tokens, and the start and end of each token in the text.
+        """
+        found = self.raw.encode(text, add_special_tokens=special)
+        return found.ids, found.offsets
+
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
         """Return the text that the tokens represent.
 
@@ -385,7 +400,7 @@ def _same(x: np.ndarray, y: np.ndarray) -> bool:
     return np.array_equal(x, y)
 
 
-def _expanded(table: Table, tree: Tree, problems: Problems) -> dict[str, str | Rule]:
+def expanded(table: Table, tree: Tree, problems: Problems) -> dict[str, str | Rule]:
     """Return the names in the table, with `{i}` replaced by all numbers that the module has."""
     out: dict[str, str | Rule] = {}
     for name, target in table.names.items():

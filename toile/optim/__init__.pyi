@@ -27,6 +27,7 @@ from toile.optim import (
     monitoring as monitoring,
     numerics as numerics,
     optimizers as optimizers,
+    path_factors as path_factors,
     paths as paths,
     perturbations as perturbations,
     privacy as privacy,
@@ -327,6 +328,7 @@ from toile.optim.optimizers import (
     sm3 as sm3,
     yogi as yogi,
 )
+from toile.optim.path_factors import scale_by_path as scale_by_path
 from toile.optim.privacy import (
     DifferentiallyPrivateAggregateState as DifferentiallyPrivateAggregateState,
     differentially_private_aggregate as differentially_private_aggregate,

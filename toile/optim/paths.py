@@ -87,7 +87,7 @@ def _name(key: Any) -> Any:
     return key
 
 
-def _is_hole(x: Any) -> bool:
+def is_hole(x: Any) -> bool:
     """Return whether `x` is a missing leaf, which still has a path: None or a `MaskedNode`."""
     return x is None or (isinstance(x, tuple) and not x and hasattr(x, "_fields"))
 
@@ -107,7 +107,7 @@ def paths(tree: PyTree) -> tuple[list[str], PyTreeDef]:
     >>> paths({"a": {"kernel": 1.0, "bias": None}})[0]
     ['a/bias', 'a/kernel']
     """
-    leaves, structure = tree_flatten_with_path(tree, is_leaf=_is_hole)
+    leaves, structure = tree_flatten_with_path(tree, is_leaf=is_hole)
     return [path_of(keys) for keys, _ in leaves], structure
 
 

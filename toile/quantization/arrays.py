@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from toile import numpy as jnp
 from toile import struct
 from toile.engine.annotations import Array, DTypeLike
 from toile.primitives.quantized import Dequantize
+from toile.quantization.operators import give_operators
 
 __all__ = ["QuantizedArray"]
 
@@ -153,22 +152,5 @@ class QuantizedArray:
                 f"group={self.group}, axis={self.axis})")
 
 
-def _method(function: Callable[..., Any], swapped: bool) -> Callable[..., Any]:
-    def method(self: QuantizedArray, other: Any) -> Any:
-        if isinstance(other, QuantizedArray):
-            other = other.dequantize()
-        return function(other, self.dequantize()) if swapped else function(
-            self.dequantize(), other)
 
-    return method
-
-
-def _negative(self: QuantizedArray) -> Array:
-    return -self.dequantize()
-
-
-for _name in ("add", "sub", "mul", "truediv", "matmul", "pow"):
-    _function = getattr(operator, _name)
-    setattr(QuantizedArray, f"__{_name}__", _method(_function, False))
-    setattr(QuantizedArray, f"__r{_name}__", _method(_function, True))
-setattr(QuantizedArray, "__neg__", _negative)  # noqa: B010 -- struct.dataclass made the class
+give_operators(QuantizedArray)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -18,12 +17,11 @@ from toile import numpy as jnp
 from toile.api import custom_jvp
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
-from toile.engine.program import Program, derive, evaluate
-from toile.engine.trace import Trace, Tracer, opened, state
-from toile.engine.trees import flatten, unflatten
 from toile.primitives.contractions import LETTERS, DotGeneral
 from toile.primitives.families import transpose
+from toile.primitives.quantized import Dequantize
 from toile.quantization.rounding import most_stored
+from toile.transforms.represented import RepresentedTrace, RepresentedTracer
 
 __all__ = ["quantize_inputs"]
 
@@ -45,122 +43,46 @@ class _Stored(NamedTuple):
         return transpose(self.op(*self.parts).astype(self.dtype), self.perm)
 
     @property
+    def aval(self) -> Aval:
+        """The shape and dtype of the numbers."""
+        shape = list(self.parts[0].shape)
+        shape[self.op.axis] = self.op.length
+        return Aval(tuple(shape[i] for i in self.perm), np.dtype(self.dtype))
+
+    @property
     def has_stored_products(self) -> bool:
         """Whether products with this array have 8-bit inputs."""
         return self.op.bits == 8 and not self.op.weighted and (
             len(self.parts) == 2 + self.op.calibrated)
 
 
-class _StoredTracer(Tracer):
-    """A quantized array in a function that `quantize_inputs` transforms."""
-
-    __slots__ = ("stored",)
-
-    def __init__(self, trace: Trace, stored: _Stored):
-        self._trace, self.stored = trace, stored
-
-    @property
-    def aval(self) -> Aval:
-        """The shape and dtype of the represented numbers."""
-        stored = self.stored
-        shape = list(stored.parts[0].shape)
-        shape[stored.op.axis] = stored.op.length
-        return Aval(tuple(shape[i] for i in stored.perm), np.dtype(stored.dtype))
-
-
-class _InputTrace(Trace):
+class _InputTrace(RepresentedTrace):
     """Runs operations in the parent trace; products with quantized arrays are replaced."""
 
     __slots__ = ()
+    title = "quantized inputs"
 
-    def value(self, x: Any) -> Any:
-        """Return the value that the parent trace uses."""
-        return x.stored.dense() if self.owns(x) else x
+    @classmethod
+    def starts(cls, op: Operation) -> bool:
+        return isinstance(op, Dequantize)
 
-    def owns(self, x: Any) -> bool:
-        """Whether a value is a quantized array in this trace."""
-        return x.__class__ is _StoredTracer and x._trace is self
+    def parts_of(self, op: Any, args: Sequence[Any]) -> _Stored:
+        return _Stored(op, tuple(args), tuple(range(args[0].ndim)), op.dtype)
 
-    def process(self, op: Operation, args: Sequence[Any]) -> Any:
-        mine = [self.owns(x) for x in args]
-        state.trace = self.parent
-        try:
-            if op.decoded is not None and not any(mine):
-                perm = tuple(range(args[0].ndim))
-                made: Any = op
-                return _StoredTracer(self, _Stored(made, tuple(args), perm, made.dtype))
-            if any(mine):
-                found = self._with_stored(op, args, mine)
-                if found is not None:
-                    return found
-            if op.carries_programs:
-                op = _with_programs(op)
-            return op(*map(self.value, args))
-        finally:
-            state.trace = self
-
-    def _with_stored(self, op: Any, args: Sequence[Any], mine: Sequence[bool]) -> Any:
-        """Apply an operation to stored numbers; None if it needs the represented numbers."""
+    def replaced(self, op: Any, args: Sequence[Any], mine: Sequence[bool]) -> Any:
         if len(args) == 1:
-            stored = args[0].stored
+            stored = args[0].parts
             if op.moves_axes and op.is_always_view:
                 perm = tuple(stored.perm[i] for i in op.perm)
-                return _StoredTracer(self, stored._replace(perm=perm))
+                return RepresentedTracer(self, stored._replace(perm=perm))
             if op.only_rounds and jnp.issubdtype(getattr(op, "dtype", int), jnp.floating):
-                return _StoredTracer(self, stored._replace(dtype=op.dtype))
+                return RepresentedTracer(self, stored._replace(dtype=op.dtype))
         elif op.kernel_family == "contraction" and sum(mine) == 1:
             side = mine.index(True)
-            stored = args[side].stored
+            stored = args[side].parts
             if stored.has_stored_products and args[1 - side].dtype != np.float64:
                 return _product(op, args[1 - side], stored, side)
         return None
-
-    def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
-        state.trace = self.parent
-        try:
-            return call(*map(self.value, args))
-        finally:
-            state.trace = self
-
-    process_custom_vjp = process_custom_jvp
-
-
-def _with_programs(op: Any) -> Any:
-    """Run a loop, a branch or a call, and transform its Programs too."""
-    if not any(map(_dequantizes, op.programs())):
-        return op
-    changed: dict[str, Any] = {}
-    for field in fields(op):
-        value = getattr(op, field.name)
-        if isinstance(value, Program):
-            changed[field.name] = _transformed(value)
-        elif isinstance(value, tuple) and value and all(isinstance(p, Program) for p in value):
-            changed[field.name] = tuple(map(_transformed, value))
-    return replace(op, **changed)
-
-
-def _dequantizes(program: Program) -> bool:
-    """Whether a Program, or a Program inside it, contains quantized arrays."""
-    return any(e.op.decoded is not None or any(map(_dequantizes, e.op.programs()))
-               for e in program.equations)
-
-
-def _transformed(program: Program) -> Program:
-    def make() -> Program:
-        def fun(*xs: Any) -> Sequence[Any]:
-            return _run(lambda *ys: evaluate(program, ys), xs)
-
-        return derive(fun, [v.aval for v in program.inputs], program.name)
-
-    return program.memoized("quantized inputs", make)
-
-
-def _run(fun: Callable[..., Sequence[Any]], xs: Sequence[Any]) -> list[Any]:
-    trace = _InputTrace(state.trace)
-    with opened(trace):
-        outs = list(fun(*xs))
-        state.trace = trace.parent
-        return [trace.value(x) for x in outs]
 
 
 # ---- products
@@ -284,14 +206,6 @@ def quantize_inputs(fun: F) -> F:
 
     @functools.wraps(fun)
     def transformed(*args: Any, **kwargs: Any) -> Any:
-        structure: list[Any] = []
-
-        def flat() -> list[Any]:
-            outs, tree = flatten(fun(*args, **kwargs))
-            structure.append(tree)
-            return outs
-
-        outs = _run(flat, ())
-        return unflatten(structure[0], outs)
+        return _InputTrace.run(lambda: fun(*args, **kwargs))
 
     return cast(F, transformed)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-import json
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from toile.engine.source import here
 from toile.interop import huggingface
+from toile.interop.chat_templates import ChatTemplate
 from toile.serving.batch_engine import BatchEngine
 
 LOADERS = ("language_model.models:load", "examples.language_model.models:load")
@@ -72,38 +72,8 @@ def function_of(loader: str | None) -> Callable[..., Any]:
 
 
 def template_of(folder: str | os.PathLike[str]) -> Callable[[list[dict]], str] | None:
-    """Return the chat template of a folder as a function of messages, or None if it has none.
-
-    Templates may come from untrusted sources, so they run in Jinja's sandbox.
-    """
-    path, config = Path(folder), Path(folder) / "tokenizer_config.json"
-    names = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    source = names.get("chat_template")
-    if (path / "chat_template.jinja").is_file():
-        source = (path / "chat_template.jinja").read_text(encoding="utf-8")
-    if isinstance(source, list):  # several templates with names
-        source = {one["name"]: one["template"] for one in source}.get("default")
-    if not isinstance(source, str):
+    """Return the chat template of a folder as a function of messages, or None if it has none."""
+    template = ChatTemplate.of_folder(folder)
+    if template is None:
         return None
-    try:
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError as error:
-        raise ImportError(
-            "serve: needed the package jinja2 for the chat template of the folder, which is not "
-            "installed: pip install 'toile[serve]'"
-        ) from error
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-
-    def fail(text: str) -> str:
-        raise ValueError(text)
-
-    environment.globals["raise_exception"] = fail
-    template = environment.from_string(source)
-    special = {name: _text(names.get(name)) for name in ("bos_token", "eos_token", "pad_token")}
-    return lambda messages: template.render(
-        messages=messages, add_generation_prompt=True, **special
-    )
-
-
-def _text(token: Any) -> str:
-    return token.get("content", "") if isinstance(token, dict) else token or ""
+    return functools.partial(template.render, add_generation_prompt=True)

@@ -176,7 +176,7 @@ def _product_rule(new: Rewriter, e: Equation) -> Replacement:
 def _matrix(new: Rewriter, a: Atom, labels: str) -> _Matrix | None:
     """The quantized numbers that an operand was converted or transposed from; or None."""
     made = new.producer(a)
-    while made is not None and made.op.decoded is None:
+    while made is not None and not isinstance(made.op, Dequantize):
         op: Any = made.op
         if op.moves_axes and op.is_always_view:
             back = dict(zip(op.perm, labels, strict=True))
@@ -249,7 +249,7 @@ def _aligned(stored: Dequantize, outer: int) -> bool:
 
 
 def decode(program: Program) -> Program:
-    """The Program without operations that dequantize."""
+    """The Program without operations that are compositions of others, such as `Dequantize`."""
     if all(e.op.decoded is None for e in program.equations):
         return program
 
