@@ -258,7 +258,7 @@ def test_weights_in_loops_are_packed_before_them(processor):
 def test_no_unit_is_too_long_to_be_stopped(processor):
     for sizes in ((100_000, 4096, 4096), (4096, 300_000, 4096), (64, 64, 4_000_000)):
         kinds = [element(bfloat16)] * 2 + [element("f4")]
-        steps = cpu_amx_launches._steps(sizes[0], sizes[2], sizes[1], 1, 2)
+        steps = cpu_amx_launches.steps(sizes[0], sizes[2], sizes[1], 1, 2)
         assert steps[0] * steps[1] * sizes[1] * steps[2] <= cpu_cuts.UNSTOPPABLE
         assert cpu_amx.supports(*kinds)
 

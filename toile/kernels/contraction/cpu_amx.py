@@ -147,7 +147,7 @@ def _pack_a(p: Panel) -> Function:
         start = f.at("%from", f.mul(i, "%sn"), source.llvm)
         with f.loop(0, blocks, vectorize=False) as k:
             at = f.mul(k, row)
-            mask = _mask(f, f.sub("%count", at), row)
+            mask = mask_of(f, f.sub("%count", at), row)
             value = f.value(
                 f"call {vector} @llvm.masked.load.v{row}{source.llvm}.p0(ptr "
                 f"{f.at(start, at, source.llvm)}, i32 {source.size}, {typed('i1', row)} {mask}, "
@@ -192,7 +192,7 @@ def pack_a_kernel(source: Element) -> str:
     return module(pack, f)
 
 
-def _mask(f: Function, count: str, lanes: int) -> str:
+def mask_of(f: Function, count: str, lanes: int) -> str:
     """Which of `lanes` positions are below `count`."""
     narrow = f.value(f"trunc i64 {f.smin(count, lanes)} to i32")
     positions = ", ".join(f"i32 {i}" for i in range(lanes))
@@ -205,10 +205,13 @@ def _load(f: Function, tile: int, place: str, stride: str | int) -> None:
     f.do(f"call void @llvm.x86.tileloadd64(i8 {tile}, ptr {place}, i64 {stride})")
 
 
-def _step_function(spec: Kernel, rows: int, columns: int) -> Function:
-    """Add `blocks` tiles of the sum to rows x columns tiles of C at `sums`; the first time to 0."""
+def _step_function(spec: Kernel, rows: int, columns: int, listed: bool) -> Function:
+    """Add `blocks` tiles of the sum to rows x columns tiles of C at `sums`; the first time to 0.
+
+    If `listed`, %places is a list of where the tiles of a row begin, else the distance of two."""
+    kind = "ptr" if listed else "i64"
     f = inner(f"step{rows}x{columns}",
-              "i64 %blocks, ptr %a0, ptr %a1, i64 %a_row, i64 %a_block, ptr %b, ptr %sums, "
+              f"i64 %blocks, ptr %a0, ptr %a1, i64 %a_row, {kind} %places, ptr %b, ptr %sums, "
               "i1 %adds", PLAIN)
     stride = WIDTH * WORD.size
     places = [(i, j, f.at("%sums", i * SIDE * WIDTH + j * SIDE, WORD.llvm))
@@ -221,10 +224,11 @@ def _step_function(spec: Kernel, rows: int, columns: int) -> Function:
             f.do(f"call void @llvm.x86.tilezero(i8 {_C + 2 * i + j})")
     with f.loop(0, "%blocks", vectorize=False) as k:
         b = f.at("%b", f.mul(k, SIDE * WIDTH), WORD.llvm)
+        at = f.load("i64", f.at("%places", k, "i64"), 8) if listed else f.mul(k, "%places")
         for j in range(columns):
             _load(f, _B + j, f.at(b, j * SIDE, WORD.llvm), stride)
         for i in range(rows):
-            _load(f, _A + i, f.offset(f"%a{i}", f.mul(k, "%a_block")), "%a_row")
+            _load(f, _A + i, f.offset(f"%a{i}", at), "%a_row")
             for j in range(columns):
                 f.do(f"call void @llvm.x86.{spec.instruction}(i8 {_C + 2 * i + j}, i8 {_A + i}, "
                      f"i8 {_B + j})")
@@ -249,7 +253,7 @@ def _store_function(spec: Kernel) -> Function:
         found = []
         for j in range(0, WIDTH, SIDE):
             value = f.load(typed(work.llvm, SIDE), f.at(held, j, work.llvm), work.size)
-            found.append((_rounded(f, value, work, c), f.at(row, j, c.llvm)))
+            found.append((rounded_sums(f, value, work, c), f.at(row, j, c.llvm)))
         return found
 
     with f.when(whole), f.loop(0, "%height", vectorize=False) as i:
@@ -257,7 +261,7 @@ def _store_function(spec: Kernel) -> Function:
             f.store(out, value, place, c.size)
     partly = f.all(flat, f.value(f"xor i1 {whole}, true"))
     with f.when(partly):
-        masks = [_mask(f, f.sub("%width", j), SIDE) for j in range(0, WIDTH, SIDE)]
+        masks = [mask_of(f, f.sub("%width", j), SIDE) for j in range(0, WIDTH, SIDE)]
         with f.loop(0, "%height", vectorize=False) as i:
             for (value, place), mask in zip(vectors(i), masks, strict=True):
                 kind = {"float": "f32", "half": "f16"}.get(c.llvm, c.llvm)
@@ -272,7 +276,7 @@ def _store_function(spec: Kernel) -> Function:
     return f
 
 
-def _rounded(f: Function, sums: str, work: Element, c: Element) -> str:
+def rounded_sums(f: Function, sums: str, work: Element, c: Element) -> str:
     """A vector of sums as numbers of C.
 
     The instruction that rounds to bfloat16 replaces subnormal numbers by 0; sums have none."""
@@ -286,16 +290,16 @@ def _rounded(f: Function, sums: str, work: Element, c: Element) -> str:
 @cache
 def product_text(spec: Kernel) -> str:
     """The kernel of a product; units are blocks of C."""
-    return _Product(spec).text()
+    return ProductWriter(spec).text()
 
 
-class _Product:
+class ProductWriter:
     """Writes the kernel of a product."""
 
-    def __init__(self, spec: Kernel):
+    def __init__(self, spec: Kernel, listed: bool = False):
         self.spec, self.f = spec, kernel(PLAIN)
-        self.steps = {(i, j): _step_function(spec, i, j) for i in (1, 2) for j in (1, 2)}
-        self.packing, self.store = _pack_b(spec.panel), _store_function(spec)
+        self.steps = {(i, j): _step_function(spec, i, j, listed) for i in (1, 2) for j in (1, 2)}
+        self.packing, self.store = _pack_b(spec.panel), self.store_function()
         self.size = self.f.arguments(FIRST, LAYOUT)
         self.held = self.f.alloca(WORD.llvm, DEPTH * SIDE * WIDTH, 64)
         self.sums = self.f.alloca(WORD.llvm, ROWS * WIDTH, 64)
@@ -305,11 +309,34 @@ class _Product:
         """The module with the kernel and the functions it calls."""
         return _CONFIGURATION + module(*self.steps.values(), *self.packing, self.store, self.f)
 
+    # ---- what convolutions do in another way
+    def store_function(self) -> Function:
+        """The function that rounds sums and stores them."""
+        return _store_function(self.spec)
+
+    def begin(self) -> None:
+        """Write what precedes the units."""
+
+    def places(self, k: str) -> tuple[str, str]:
+        """Where tile k of the sum begins in a row of A, in bytes, and where the next ones do."""
+        f, size = self.f, self.size
+        block = f.mul(size["a_block"], self.spec.a.size)
+        return f.mul(k, block), block
+
+    def store_tile(self, sums: str, c: str, row: str, n: str, extent: tuple[str, str]) -> None:
+        """Store the sums of a tile of rows from `row` on; `extent`: how many rows and columns."""
+        f, size = self.f, self.size
+        place = f.add(f.mul(row, size["c_row"]), f.mul(n, size["c_column"]))
+        f.call(self.store, sums, f.at(c, place, self.spec.c.llvm), size["c_row"], size["c_column"],
+               *extent)
+
+    # ---- the kernel
     def _write(self) -> None:
         """Write the loops over units, blocks of rows, panels, and parts of the sum."""
         f, size, spec = self.f, self.size, self.spec
         bases = [f.buffer(i) for i in (0, 2, 4)]
         f.do("call void @llvm.x86.ldtilecfg(ptr @shapes)")
+        self.begin()
         with f.loop("%lo", "%hi") as unit:
             rest, column_block = divide(f, unit, size["column_blocks"])
             rest, row_block = divide(f, rest, size["row_blocks"])
@@ -346,10 +373,10 @@ class _Product:
         sums = f.at(self.sums, f.mul(f.sub(m, first), WIDTH), WORD.llvm)
         count, height = f.smin(f.sub(size["blocks"], k), DEPTH), f.sub(last, m)
         starts = [f.smin(f.add(m, i * SIDE), size["last_row"]) for i in (0, 1)]
-        row, block = (f.mul(size[name], spec.a.size) for name in ("a_row", "a_block"))
-        at = f.mul(k, block)
+        at, places = self.places(k)
         a0, a1 = (f.offset(f.at(a, f.mul(s, size["a_step"]), spec.a.llvm), at) for s in starts)
-        args = (count, a0, a1, row, block, panel, sums, f.compare("ne", k, 0))
+        row = f.mul(size["a_row"], spec.a.size)
+        args = (count, a0, a1, row, places, panel, sums, f.compare("ne", k, 0))
         tall, wide = f.compare("sgt", height, SIDE), f.compare("sgt", width, SIDE)
         for i, holds in ((2, True), (1, False)):
             with f.when(tall, holds):
@@ -363,7 +390,5 @@ class _Product:
                 with f.when(f.compare("sgt", rows_here, 0)):
                     # The last tile of an operand in place begins earlier: its first rows are done.
                     skipped = f.add(f.sub(begin, start), i * SIDE)
-                    place = f.add(f.mul(begin, size["c_row"]), f.mul(n, size["c_column"]))
-                    f.call(self.store, f.at(sums, f.mul(skipped, WIDTH), WORD.llvm),
-                           f.at(c, place, spec.c.llvm), size["c_row"], size["c_column"], rows_here,
-                           width)
+                    place = f.at(sums, f.mul(skipped, WIDTH), WORD.llvm)
+                    self.store_tile(place, c, begin, n, (rows_here, width))

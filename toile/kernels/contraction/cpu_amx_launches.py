@@ -103,7 +103,7 @@ def product_of(p: Problem, threads: int) -> Product | None:
     summed = p.summed[0]
     columns = max(p.columns, key=lambda x: (x.c == 1, x.extent))
     rows = max(p.rows, key=lambda x: x.extent)
-    if not _pays(rows.extent, columns.extent, summed.extent, spec.terms):
+    if not pays(rows.extent, columns.extent, summed.extent, spec.terms):
         return None
     rest = [x for x in p.rows if x is not rows] + [x for x in p.columns if x is not columns]
     outer = tuple(merge(by_stride((*p.batch, *rest), "c")))
@@ -113,11 +113,11 @@ def product_of(p: Problem, threads: int) -> Product | None:
         outer = (Axis(parts, summed.a * terms, summed.b * terms, room),)
         summed = summed._replace(extent=terms)
         rows, columns = rows._replace(c=columns.extent), columns._replace(c=1)
-    steps = _steps(rows.extent, columns.extent, summed.extent, total(outer), threads)
-    return Product(spec, rows, columns, summed, outer, parts, *steps)
+    divided = steps(rows.extent, columns.extent, summed.extent, total(outer), threads)
+    return Product(spec, rows, columns, summed, outer, parts, *divided)
 
 
-def _pays(m: int, n: int, k: int, terms: int) -> bool:
+def pays(m: int, n: int, k: int, terms: int) -> bool:
     """Whether tiles are faster than the other kernels."""
     least = LEAST_BYTES if terms == 4 else LEAST
     rows = LEAST_ROWS if terms == 4 else 2
@@ -133,7 +133,7 @@ def _parts(m: int, n: int, k: int, terms: int) -> int:
     return next(fits, 1)
 
 
-def _steps(m: int, n: int, k: int, outer: int, threads: int) -> tuple[int, int, int]:
+def steps(m: int, n: int, k: int, outer: int, threads: int) -> tuple[int, int, int]:
     """Rows and columns of a unit, and units of a chunk."""
     work, row_step, column_step = m * n * k * outer, m, n
     wanted = 1
@@ -177,7 +177,7 @@ def _packed_a(p: Problem, found: Product, plan: Planner) -> Ref | None:
 def _packed_b(p: Problem, found: Product, plan: Planner) -> Ref | None:
     """B in panels, packed by a stage before the product or before the loop around it; None if each
     unit packs its own columns."""
-    if found.outer:
+    if any(x.b for x in found.outer):
         return None
     panel, summed, columns = found.spec.panel, found.summed, found.columns
     panels = -(-columns.extent // panel.width)
@@ -192,7 +192,7 @@ def _packed_b(p: Problem, found: Product, plan: Planner) -> Ref | None:
 
     key = ("amx", panel, summed.extent, columns.extent, summed.b, columns.b)
     held = plan.before_loops(p.b, key, pack)
-    if held is None and found.rows.extent >= PACKED_FROM:
+    if held is None and found.rows.extent * total(found.outer) >= PACKED_FROM:
         held = pack(plan)
     return held
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from toile.compiler.ir.geometry import room
 from toile.compiler.ir.operands import Operand
 from toile.kernels.convolution.cpu import (
+    amx,
     channelwise,
     channelwise_sums,
     indirect,
@@ -28,6 +29,8 @@ def lower(
 ) -> bool:
     """Add the stages of a convolution; False if there is no method for it."""
     (x, w), (y,) = ins, outs
+    if amx.lower(op, (x, w, y), plan):
+        return True
     known = all(layouts.supported(a.dtype) for a in (x, w, y))
     if not known or not (x.size and w.size and y.size) or len(x.shape) - 2 > SPATIAL:
         return False

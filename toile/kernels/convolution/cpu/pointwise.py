@@ -27,7 +27,7 @@ def _plain(p: Problem) -> bool:
     )
 
 
-def _matrices(p: Problem) -> tuple[DotGeneral, list[Operand], Operand] | None:
+def matrices(p: Problem) -> tuple[DotGeneral, list[Operand], Operand] | None:
     """The product, its operands and its result as matrices, if they are matrices in memory."""
     if not _plain(p):
         return None
@@ -55,14 +55,14 @@ def suits(p: Problem) -> bool:
         return False
     if p.taps == 1:
         few = p.images * p.positions <= _FEW
-        return few and p.channels * p.features >= _LARGE and _matrices(p) is not None
+        return few and p.channels * p.features >= _LARGE and matrices(p) is not None
     rows = p.channels * p.taps
-    return rows <= _LONG * min(p.images, p.features) and _matrices(p) is not None
+    return rows <= _LONG * min(p.images, p.features) and matrices(p) is not None
 
 
 def lower(p: Problem, plan: Planner) -> bool:
     """Add the stages of the product."""
-    found = _matrices(p)
+    found = matrices(p)
     assert found is not None
     op, ins, out = found
     return contractions.lower(op, ins, [out], plan)

@@ -58,7 +58,7 @@ class Problem:
     y_image: int
     y_group: int
     y_feature: int
-    type: str  # float or double
+    type: str  # float or double; bfloat or i8 where products are of terms as they are stored
     slack: bool = False  # whether a tile's row may be read from any element of x, even the last
 
     @property
@@ -71,7 +71,7 @@ class Problem:
 
     @property
     def itemsize(self) -> int:
-        return 4 if self.type == "float" else 8
+        return {"float": 4, "double": 8, "bfloat": 2, "i8": 1}[self.type]
 
     @property
     def flops(self) -> int:
