@@ -1,15 +1,17 @@
 """Run packages written for JAX on jax and on toile: a program for each, and their own tests.
 
 `python -m tools.ecosystem FOLDER` installs the packages in `PACKAGES` into an environment in
-FOLDER, runs the programs in `tests/interop/programs` with this environment on jax and on toile, and
-prints the table for docs/ecosystem.md. `--tests PATH` also runs the tests at PATH, such as the
-tests in a clone of Flax, file by file with pytest on both libraries, and prints how many pass.
+FOLDER, clones the repositories in `CLONES`, runs the programs in `tests/interop/programs` with this
+environment on jax and on toile, and prints the table for docs/ecosystem.md. `--tests PATH` also
+runs the tests at PATH, such as the tests in a clone of Flax, file by file with pytest on both
+libraries, and prints how many pass.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -54,9 +56,25 @@ PACKAGES = {
     "penzai": "penzai==0.2.5",
     "rlax": "rlax==0.1.9",
     "safetensors": "safetensors==0.8.0",
+    "seqio": "seqio==0.0.20",
     "tfp": "tensorflow-probability==0.25.0",
+    "transformers": "transformers==4.40.2",
     "treescope": "treescope==0.1.10",
 }
+
+# Repositories whose packages are not on PyPI, with a commit; the programs import clones of them.
+CLONES = {
+    "google/flaxformer": "399ea3a",
+    "google-research/t5x": "cc342d4",
+    "google-research/vision_transformer": "c6de1e5",
+    "google/airio": "HEAD",  # t5x imports it
+    "google-research/jestimator": "HEAD",  # t5x imports it
+}
+NEEDED_BY_CLONES = (
+    "aqtp==0.9.0", "cached_property", "fiddle", "gin-config", "pandas", "tensorboard",
+    "tensorflow-cpu==2.21.0", "tensorflow-datasets",
+)
+CLONED = {"flaxformer": "flaxformer 399ea3a", "t5x": "t5x cc342d4", "vit_jax": "vit_jax c6de1e5"}
 
 
 class Run(NamedTuple):
@@ -73,16 +91,26 @@ def environment(folder: Path) -> Path:
         venv.create(folder, with_pip=True)
     install = [python, "-m", "pip", "install", "--quiet"]
     subprocess.run([*install, "pytest", *PACKAGES.values()], check=True)
+    subprocess.run([*install, *NEEDED_BY_CLONES], check=True)
     subprocess.run([*install, "--editable", ROOT], check=True)
+    for repository, revision in CLONES.items():
+        clone = folder / "clones" / repository.rpartition("/")[2]
+        if not clone.exists():
+            url = f"https://github.com/{repository}"
+            subprocess.run(["git", "clone", "--quiet", url, clone], check=True)
+            subprocess.run(["git", "checkout", "--quiet", revision], cwd=clone, check=True)
     return python
 
 
 def program_runs(python: Path, on_toile: bool) -> dict[str, Run]:
     """Run all programs on one library."""
     start = ["toile", "run", "-m"] if on_toile else []
+    clones = (python.absolute().parents[1] / "clones").glob("*")
+    path = os.pathsep.join([*map(str, clones), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [python, "-W", "ignore", "-m", *start, "tests.interop.program_results"],
-        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S,
+        env={**os.environ, "PYTHONPATH": path})
     runs = {}
     for line in done.stdout.splitlines():
         if line.startswith('{"name"'):
@@ -133,7 +161,7 @@ def main(arguments: Sequence[str]) -> None:
     python = environment(args.folder)
     theirs, ours = program_runs(python, on_toile=False), program_runs(python, on_toile=True)
     print("| package | a program with it |\n|---|---|")
-    for name, package in PACKAGES.items():
+    for name, package in {**PACKAGES, **CLONED}.items():
         print(f"| {package.replace('==', ' ')} | {verdict(ours[name], theirs[name])} |")
     if args.tests:
         suite(python, args.tests)

@@ -44,6 +44,7 @@ class Suite(NamedTuple):
     revision: str = ""
     beside: str = ""  # the package in the clone, removed because another version is installed
     needs: Sequence[str] = ()  # packages that the tests import
+    variables: dict[str, str] = {}  # environment variables
     on_jax: bool = True  # whether the package can be imported with jax
 
 
@@ -52,16 +53,28 @@ SUITES = {
     "chex": Suite("chex"),
     "diffrax": Suite("test", "patrick-kidger/diffrax", "v0.7.2"),
     "distrax": Suite("distrax", on_jax=False),
+    "e3nn_jax": Suite("tests", "e3nn/e3nn-jax", "0.21.0"),
+    "einops": Suite("einops/tests", "arogozhnikov/einops", "v0.8.2",
+                    variables={"EINOPS_TEST_BACKENDS": "numpy,jax"}),
     "equinox": Suite("tests", "patrick-kidger/equinox", "v0.13.8"),
+    "evosax": Suite("tests", "RobertTLange/evosax", "main", "evosax", needs=["pandas"]),
     "flashbax": Suite("flashbax"),
+    "gymnax": Suite("tests", "RobertTLange/gymnax", "main", "gymnax"),
     "haiku": Suite("haiku"),
     "jaxopt": Suite("tests", "google/jaxopt", "jaxopt-v0.8.5"),
+    "jaxtyping": Suite("test", "patrick-kidger/jaxtyping", "v0.3.11",
+                       needs=["typeguard<3", "ipython", "cloudpickle"]),
     "lineax": Suite("tests", "patrick-kidger/lineax", "v0.1.1"),
     "mctx": Suite("mctx"),
     "numpyro": Suite("test", "pyro-ppl/numpyro", "master", "numpyro", needs=["funsor"]),
     "optax": Suite("optax"),
-    "optimistix": Suite("tests", "patrick-kidger/optimistix", "v0.1.0"),
+    "optimistix": Suite("tests", "patrick-kidger/optimistix", "v0.1.0",
+                        needs=["pytest-benchmark"]),
+    "ott": Suite("tests", "ott-jax/ott", "0.6.0", needs=["scikit-learn", "networkx", "matplotlib"]),
+    "penzai": Suite("tests", "google-deepmind/penzai", "v0.2.5", needs=["omegaconf", "pydantic"]),
     "rlax": Suite("rlax", on_jax=False),
+    "treescope": Suite("tests", "google-deepmind/treescope", "v0.1.10",
+                       needs=["omegaconf", "pydantic", "torch"]),
 }
 
 
@@ -89,13 +102,15 @@ def test_files(root: Path, suite: Suite) -> list[str]:
     return [str(path.relative_to(root)) for path in sorted(found)]
 
 
-def run_tests(python: Path, root: Path, tests: Sequence[str], on_toile: bool) -> dict[str, Any]:
+def run_tests(
+    python: Path, root: Path, suite: Suite, tests: Sequence[str], on_toile: bool
+) -> dict[str, Any]:
     """Run a file or some of its tests: their outcomes, and the last lines of their errors."""
     start = ["toile", "run", "-m"] if on_toile else []
     command = [str(python), "-m", *start, "pytest", "-v", "--color=no", "-p", "no:cacheprovider",
                "--tb=short", f"--timeout={PER_TEST_S}", "-rfE", *tests]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, env={**os.environ, **WIDE}) as process:
+                          text=True, env={**os.environ, **WIDE, **suite.variables}) as process:
         try:
             text, _ = process.communicate(timeout=PER_FILE_S)
             finished = True
@@ -132,19 +147,19 @@ class Results:
 def run_suite(folder: Path, name: str, args: argparse.Namespace) -> tuple[Files, Files]:
     """Run what has no results yet: the results on toile and on jax."""
     python = folder.resolve() / "bin" / "python"
-    root = prepare(folder.resolve(), python, name)
+    suite, root = SUITES[name], prepare(folder.resolve(), python, name)
     ours, theirs = (Results(folder, name, library) for library in ("toile", "jax"))
-    for file in test_files(root, SUITES[name]):
+    for file in test_files(root, suite):
         if args.files and not any(part in file for part in args.files):
             continue
         if args.again or file not in ours.files:
-            ours.keep(file, run_tests(python, root, [file], on_toile=True))
-        if "jax" not in args.on or not SUITES[name].on_jax:
+            ours.keep(file, run_tests(python, root, suite, [file], on_toile=True))
+        if "jax" not in args.on or not suite.on_jax:
             continue
         known = theirs.files.get(file, {"outcomes": {}})["outcomes"]
         tests = [file] if args.whole else failing(ours.files[file])
         if not set(tests) <= {file, *known} or args.whole and not known:
-            theirs.keep(file, run_tests(python, root, tests, on_toile=False))
+            theirs.keep(file, run_tests(python, root, suite, tests, on_toile=False))
     return ours.files, theirs.files
 
 

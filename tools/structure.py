@@ -52,9 +52,9 @@ SHARED_NAMES = {
         plan_reader planner plans_on_disk scalars shared steps target text""",
     "JAX, Flax or Optax have a module of this name": """
         activation ad_util api_util base checkify compilation_cache compiler core distributed dtypes
-        dynamic_scale errors experimental initializers linear linear_util metrics monitoring nn
-        normalization optimizers partial_eval pooling primitives recurrent scope serialization
-        sparse spmd stages stochastic traceback_util transforms tree tree_util util version
+        dynamic_scale errors experimental initializers lax linear linear_util metrics monitoring nn
+        normalization numpy optimizers partial_eval pooling primitives recurrent scope serialization
+        sparse spmd stages stochastic traceback_util training transforms tree tree_util util version
         xla_bridge xla_extension""",
     "a common word for different things, each clear from its package": """
         adaptive autodiff compilation devices exchange files fingerprints gamma images kernels
@@ -85,6 +85,7 @@ LATE_IMPORTS = {
     "compat/removed/__init__.py": "names of earlier years are loaded when they are first used",
     "compat/faces/absl/flags.py": "absl is optional",
     "compat/faces/flax/__init__.py": "the installed flax.nnx is loaded when it is used",
+    "compat/faces/flax/training/__init__.py": "a module of Flax needs Orbax, which is optional",
     "compat/faces/importlib/__init__.py": "it replaces import_module",
     "debug.py": "rich and matplotlib are optional",
     "displays/notebook.py": "IPython is optional",

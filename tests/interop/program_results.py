@@ -20,14 +20,22 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "package_programs.json"
 # The module that a program needs, if its name is not that of the program.
 MODULES = {
     "array_api": "array_api_compat", "flax_nnx": "flax", "mjx": "mujoco", "grain": "grain",
-    "tfp": "tensorflow_probability",
+    "tfp": "tensorflow_probability", "transformers": "transformers.modeling_flax_utils",
 }
 
 
 def programs():
     """The names of the programs whose packages are installed."""
     names = sorted(path.name.removesuffix("_program.py") for path in FOLDER.glob("*_program.py"))
-    return [name for name in names if importlib.util.find_spec(MODULES.get(name, name))]
+    return [name for name in names if installed(MODULES.get(name, name))]
+
+
+def installed(module):
+    """Whether a module can be found."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # its package
+        return False
 
 
 def results_of(name):

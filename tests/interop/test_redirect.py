@@ -240,6 +240,53 @@ def test_imports_are_found_in_files(tmp_path, monkeypatch):
     assert not packages.is_redirected("uses_jax")
 
 
+@pytest.mark.parametrize("name", [
+    "jax._src.lax.lax", "jax._src.lax.convolution", "jax._src.lax.control_flow",
+    "jax._src.lax.slicing", "jax._src.lax.parallel"])
+def test_internal_modules_of_lax_are_toile_lax(name):
+    assert interop.lookup.resolve(name) is toile.lax
+
+
+def test_internal_modules_of_numpy_and_linalg():
+    resolve = interop.lookup.resolve
+    assert resolve("jax._src.lax.linalg") is toile.lax.linalg
+    for name in ("lax_numpy", "ufuncs", "reductions"):
+        assert resolve(f"jax._src.numpy.{name}") is toile.numpy
+    assert resolve("jax._src.numpy.linalg") is toile.numpy.linalg
+    x, y = resolve("jax._src.numpy.util").promote_dtypes(1, np.float32(2))
+    assert x.dtype == y.dtype == np.float32
+
+
+def test_modules_of_flax_have_the_types_of_variables():
+    scope = interop.lookup.resolve("flax.core.scope")
+    assert interop.lookup.resolve("flax.core").scope is scope
+    assert scope.Scope is core.scope.Scope and scope.FrozenDict is core.FrozenDict
+    for name in ("VariableDict", "MutableVariableDict", "FrozenVariableDict", "Collection"):
+        assert getattr(scope, name) is getattr(toile.typing, name)
+    training = interop.lookup.resolve("flax.training")
+    assert training.train_state is importlib.import_module("toile.training.train_state")
+    for name in ("nothing", "__nothing__"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(training, name)
+
+
+def test_orbax_utils_describe_how_arrays_are_restored():
+    utils = interop.lookup.resolve("flax.training.orbax_utils")
+    tree = {"a": toile.numpy.ones(2), "b": {"c": 3}}
+    assert set(utils.save_args_from_target(tree)) == {"a", "b"}
+    arrays = utils.restore_args_from_target({"a": tree["a"]})["a"]
+    assert arrays.sharding == tree["a"].sharding
+    mesh = toile.sharding.Mesh(np.array(toile.devices()[:1]), ("x",))
+    placed = toile.device_put(tree["a"], toile.sharding.NamedSharding(
+        mesh, toile.sharding.PartitionSpec("x")))
+    assert utils.restore_args_from_target({"a": placed}, mesh)["a"].sharding.mesh == mesh
+    assert utils.restore_args_from_target({"c": 3})["c"].restore_type is np.ndarray
+    missing = utils.maybe_construct_transformations({"a": None, "b": {"c": 3}}, None)
+    assert list(missing) == ["a"] and missing["a"].use_fallback
+    assert utils.maybe_construct_transformations({}, {"x": 1}) == {"x": 1}
+    assert not utils.is_multi_device_array(tree["a"]) and not utils.is_multi_device_array(3)
+
+
 def test_functions_of_flat_arguments():
     api_util = importlib.import_module("toile.compat.faces.jax.api_util")
     linear_util = importlib.import_module("toile.compat.faces.jax.linear_util")

@@ -51,8 +51,12 @@ def dotted(names):
     return {f"{module}.{name}" for module, inner in names.items() for name in inner}
 
 
-# Names that are there without `since`, but are other things with it.
+# Names that are there without `since`, but are other things with it, or take more arguments.
 REPLACED = {
+    "jax.experimental.pjit.pjit", "jax.experimental.pjit.with_sharding_constraint",
+    "jax.lax.with_sharding_constraint", "jax.numpy.clip", "jax.numpy.nanpercentile",
+    "jax.numpy.nanquantile", "jax.numpy.percentile", "jax.numpy.quantile", "jax.numpy.reshape",
+    "jax.scipy.linalg.solve",
     "flax.nn", "flax.optim", "flax.linen.GRUCell", "flax.linen.LSTMCell",
     "flax.linen.OptimizedLSTMCell", "flax.linen.recurrent.GRUCell", "jax.config",
     "flax.linen.recurrent.LSTMCell", "flax.linen.recurrent.OptimizedLSTMCell",
@@ -205,6 +209,22 @@ try:
     hash(x)
 except TypeError as error:
     assert "one element" in str(error)
+
+# arguments and methods of those years
+from jax.experimental.pjit import pjit, with_sharding_constraint
+from jax.scipy.linalg import solve
+assert jnp.clip(a=x, a_min=1, a_max=2).tolist() == jnp.clip(x, 1, a_max=2).tolist() == [1, 1, 2, 2]
+assert jnp.reshape(x, newshape=(2, 2)).shape == x.reshape(2, 2).shape == (2, 2)
+assert jnp.percentile(x, 40, interpolation="lower") == jnp.quantile(x, 0.4, method="lower") == 1
+assert jnp.nanpercentile(x, 40, interpolation="higher") == 2
+assert jnp.nanquantile(x, 0.4, interpolation="higher") == 2
+assert jnp.allclose(solve(2 * jnp.eye(4), x, sym_pos=True), x / 2)
+assert (pjit(lambda x: 2 * x, in_axis_resources=None, out_axis_resources=None)(x) == 2 * x).all()
+for put in (with_sharding_constraint, jax.lax.with_sharding_constraint):
+    assert (put(x, axis_resources=x.sharding) == x).all()
+assert [part.tolist() for part in x.split(2)] == [[0, 1], [2, 3]]
+assert jax.jit(lambda x: x.split([1], axis=-1)[1])(x).shape == (3,)
+assert x.broadcast((2,)).shape == (2, 4) and x.broadcast_in_dim((4, 3), (0,)).shape == (4, 3)
 
 from jax import core
 closed = jax.make_jaxpr(jax.jit(jnp.sin))(1.0)

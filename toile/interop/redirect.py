@@ -135,8 +135,12 @@ class Finder:
         found = PathFinder.find_spec(name, path) if rest else _installed(root)
         if found is None and not rest:
             raise ModuleNotFoundError(packages.missing(root), name=name)
-        if found is None or found.origin is None:  # absent, or a directory without __init__.py
-            return found
+        if found is None:
+            return None
+        if found.origin is None:  # a directory without __init__.py, under its new name
+            spec = ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = list(found.submodule_search_locations or ())
+            return spec
         if isinstance(found.loader, ExtensionFileLoader):
             return found
         if not isinstance(found.loader, SourceFileLoader):

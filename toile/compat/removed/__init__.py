@@ -17,14 +17,15 @@ from toile.compat.removed.table import ABSENT, FIRST, REMOVED
 from toile.engine.arrays import DeviceArray
 from toile.engine.config import config
 from toile.engine.source import here
+from toile.engine.trace import Array
 from toile.interop.lookup import resolve
 
 __all__ = ["names_since", "offer"]
 
 Homes = dict[str, tuple[str, str]]
-# The last years in which Flax's `init` returned a FrozenDict, and in which elements of arrays had
-# hashes.
-_FROZEN_UNTIL, _HASHED_UNTIL = 2022, 2022
+# The last years in which Flax's `init` returned a FrozenDict, in which elements of arrays had
+# hashes, and in which arrays had a method `split`.
+_FROZEN_UNTIL, _HASHED_UNTIL, _SPLIT_UNTIL = 2022, 2022, 2023
 
 
 def names_since(year: int) -> dict[str, Homes]:
@@ -70,6 +71,9 @@ def offer(year: int) -> None:
         config.update("flax_return_frozendict", True)
     if year <= _HASHED_UNTIL:
         type.__setattr__(DeviceArray, "__hash__", hash_of_number)
+    if year <= _SPLIT_UNTIL:
+        for name, method in import_module(f"{__name__}.old_arguments").METHODS.items():
+            type.__setattr__(Array, name, method)
 
 
 def _extend(module: ModuleType, names: Homes, absent: dict[str, str]) -> None:

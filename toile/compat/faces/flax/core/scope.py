@@ -1,0 +1,22 @@
+"""`flax.core.scope`: the names of `toile.core.scope`, and the types of variables."""
+
+from toile.core import scope as _scope
+from toile.core.frozen_dict import FrozenDict, freeze, unfreeze
+from toile.typing import (
+    Collection,
+    FrozenVariableDict,
+    MutableCollection,
+    MutableVariableDict,
+    PRNGKey,
+    RNGSequences,
+    VariableDict,
+)
+
+STANDS_FOR = "toile.core.scope"
+
+globals().update({name: getattr(_scope, name) for name in _scope.__all__})
+
+__all__ = [  # noqa: PLE0604
+    *_scope.__all__, "Collection", "FrozenDict", "FrozenVariableDict", "MutableCollection",
+    "MutableVariableDict", "PRNGKey", "RNGSequences", "VariableDict", "freeze", "unfreeze",
+]
