@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 # The module, and the import after which what it adds must be there.
 LOADED_BY = {
+    "toile.compat.faces.jax.interpreters.ad": "toile.compat.faces.jax.interpreters.ad",
     "toile.engine.checked": "toile",
     "toile.engine.locks": "toile",
     "toile.engine.program_keys": "toile",

@@ -18,6 +18,8 @@ CONFIG = {
     "encoder_ffn_dim": 24, "decoder_ffn_dim": 20, "num_mel_bins": 8, "max_source_positions": 6,
     "max_target_positions": 14, "eos_token_id": 2, "decoder_start_token_id": 3, "dropout": 0.2,
 }  # fmt: skip
+# Each test traces the same function with other options.
+pytestmark = pytest.mark.filterwarnings("ignore:jit. transcribe is traced repeatedly")
 TOKENS = np.random.default_rng(0).integers(4, 50, (2, 9))
 SOUNDS = np.random.default_rng(1).normal(size=(2, 12, 8)).astype(np.float32)
 

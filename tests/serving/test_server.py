@@ -262,9 +262,9 @@ class Endless:
 
 def eventually(condition, seconds=10):
     end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
+    while not (found := condition()) and time.monotonic() < end:
         time.sleep(0.02)
-    return condition()
+    return found
 
 
 @pytest.mark.parametrize("stream", [False, True])

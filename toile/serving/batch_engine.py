@@ -18,6 +18,7 @@ import numpy as np
 from toile import lax, random, struct
 from toile import numpy as jnp
 from toile.engine.annotations import Array, PyTree
+from toile.engine.locks import InterruptibleCondition
 from toile.engine.source import here
 from toile.generation import prompts as reading
 from toile.generation import samplers
@@ -123,7 +124,7 @@ class BatchEngine:
         self._rows: list[Generation | None] = [None] * slots
         self._entering: tuple[Generation, int, Iterator[PyTree]] | None = None
         self._queue: collections.deque[Generation] = collections.deque()
-        self._condition = threading.Condition()
+        self._condition = InterruptibleCondition()
         self._closing = False
         self._error: str | None = None
         self._thread = threading.Thread(target=self._run, name="toile-batch-engine", daemon=True)

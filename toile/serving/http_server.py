@@ -18,6 +18,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from toile.engine.locks import InterruptibleCondition
 from toile.engine.source import here
 from toile.serving import api_requests
 from toile.serving.answers import Answer, Tokenizer
@@ -111,7 +112,7 @@ class Server:
         self.created = int(time.time())
         self.closing = False
         self._active = 0  # requests that are being answered
-        self._condition = threading.Condition()
+        self._condition = InterruptibleCondition()
         self._thread: threading.Thread | None = None
         self._http = (_Http6 if ":" in host else _Http)((host, port), _Handler)
         self._http.owner = self
