@@ -253,8 +253,8 @@ class Replay:
     def _loop(
         self, op: Any, ins: list[Value], replay: Callable[[], Sequence[Sequence[Value]]]
     ) -> list[Value]:
-        """The results of an operation. If one is bad, `replay` gives, for each result, the values
-        that it consists of."""
+        """The results of an operation. If one contains a NaN or an infinity, `replay` returns, for
+        each result, the values from which it was assembled."""
         outs = op(*(v.array for v in ins))
         if not any(any(non_finite(o)) for o in outs):
             return [self.noted(op, ins, o) for o in outs]
@@ -335,9 +335,10 @@ infinities = Infinities()
 
 def origin_of(op: Operation, args: Sequence[Any], outs: Sequence[Any], kind: str,
               source: Source | None) -> Origin | None:
-    """Where the first NaN or infinity in the results of an operation at a line comes from.
+    """Find the origin of the first NaN or infinity in the results of an operation.
 
-    None: the operation carries Programs whose operations, run one by one, produce none."""
+    The result is None if the operation carries Programs and no NaN or infinity occurs when their
+    operations run one by one."""
     replay = Replay(kind, source, state.scope)
     k = KINDS.index(kind)
     if not op.carries_programs:

@@ -185,7 +185,7 @@ def adapters_of(params: PyTree) -> dict[str, dict[str, Any]]:
 
 
 def with_adapters(params: PyTree, adapters: Mapping[str, Mapping[str, Any]]) -> PyTree:
-    """Add adapters that `adapters_of` returned to the parameters in a tree.
+    """Add adapters, such as the result of `adapters_of`, to the parameters of a tree.
 
     Args:
         params: tree of parameters, with the same paths as the tree passed to `adapters_of`. If a

@@ -190,8 +190,8 @@ def parse_index(shape, idx, lenient=False, wrap=True):
     """Parse `idx` into entries for an operand of `shape`, and list the axes to insert first.
 
     Each inserted axis has length 1 and is indexed by a scalar boolean. An integer that is out of
-    bounds raises an error unless `lenient` is True; it is then treated like an index array. If
-    `wrap` is False, negative integers are out of bounds.
+    bounds raises an error or, if `lenient` is True, is treated like an index array. If `wrap` is
+    False, negative integers are out of bounds.
     """
     components = _expand_masks(_components(idx))
     ellipses = sum(i is Ellipsis for i in components)

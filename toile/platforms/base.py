@@ -173,7 +173,8 @@ class Platform:
         """Called after an operation has run on these operands, to prepare for the next time."""
 
     def quickly(self, op: Operation, args: Sequence[Any]) -> Any:
-        """The results of an operation that was prepared for such operands, or NotImplemented."""
+        """Run an operation with code prepared for operands of these types and shapes; return
+        NotImplemented if there is none."""
         return NotImplemented
 
     def unary(self, op: Operation, x: Any) -> Any:
@@ -208,7 +209,8 @@ class Platform:
         return None
 
     def worth_writing(self, leaves: int, donates: bool) -> int:
-        """The number of the call at which a function with this many leaves asks for a fast exit."""
+        """How many calls of a function with this many leaves there must be before code that returns
+        its results quickly is generated."""
         return 2 + leaves // 512
 
     writes_before_runs = False  # whether that call takes the exit; otherwise, the next one does

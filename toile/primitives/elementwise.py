@@ -91,7 +91,8 @@ class Div(Elementwise):
 
 
 class Rem(Elementwise):
-    """The remainder, with the sign of the dividend; for a zero divisor, the dividend or NaN."""
+    """The remainder, with the sign of the dividend. If the divisor is 0, the result is the dividend
+    for integers and NaN for floats."""
 
     accepts = REAL
     can_make_nan = True

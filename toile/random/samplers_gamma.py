@@ -287,10 +287,11 @@ def dirichlet(
 
 
 def _joins_softmax(alpha):
-    """Whether XLA's CPU compiler passes log-gamma numbers and their softmax to YNNPACK together.
+    """Whether XLA's CPU compiler passes log-samples and their softmax to YNNPACK as one unit.
 
-    It does so for 4096 elements or more. For bfloat16, whose maxima must be converted, the number
-    of maxima counts instead. In exp(log x - max), the last bits of the logarithms are magnified.
+    It does so for 4096 elements or more. For bfloat16, the maxima must be converted, and there must
+    be 4096 maxima. This matters because exp(log x - max) magnifies differences in the last bits of
+    the logarithms.
     """
     elements = math.prod(alpha.shape[:-1]) if alpha.dtype == dtypes.bfloat16 else alpha.size
     return alpha.shape[-1] > 1 and elements >= 4096 and alpha.dtype != np.float16

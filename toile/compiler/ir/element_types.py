@@ -13,7 +13,8 @@ FLOATS = {"float32": "float", "float64": "double", "float16": "float", "bfloat16
 
 
 def supported(dtype: Any) -> bool:
-    """Whether kernels can compute with a dtype: bool, integers of whole bytes, four floats."""
+    """Whether kernels can compute with a dtype: bool, integers of 8 bits or more, and four
+    floating-point dtypes."""
     if dtypes.is_extended(dtype):
         return False
     return dtype.kind in "biu" or dtype.name in FLOATS

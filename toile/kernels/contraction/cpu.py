@@ -133,7 +133,8 @@ def _route_of_vector(p: Problem) -> str:
 
 
 def oriented(problem: Problem) -> Problem:
-    """The problem or its mirror, so that rows of C have unit stride; with its accumulator type."""
+    """The problem, transposed if necessary so that rows of C have unit stride, with the type in
+    which products are summed."""
     if any(x.c == 1 for x in problem.rows) or not problem.columns:
         problem = problem.mirrored
     t = problem.types

@@ -228,8 +228,8 @@ def _tile_function(size: int, align: int) -> ir.Function:
 def copy_launch(
     dst: Operand, src: Operand, moving: str = "", dynamic: Dynamic | None = None, note: str = "copy"
 ) -> Launch:
-    """dst[...] = src[...], equal in shape; the `moving` side ("to", "source") starts at
-    `dynamic`."""
+    """Copy `src` to `dst`, which has the same shape. `moving` names the side ("to" for dst,
+    "source" for src) that starts at the indices in `dynamic`, which are known only at run time."""
     a = _arranged(dst, src)
     align = min(src.dtype.itemsize, 8)
     window: list[int | Ref] = []

@@ -369,8 +369,8 @@ def _svd_text(letter: str, job: str) -> str:
 def _block(
     f: ir.Function, piece: str, blocks: str, width: str, free: str, count: str
 ) -> tuple[str, str, str]:
-    """The matrix of a unit, and the first and the number of its right-hand sides; the number is
-    stored in `count` too."""
+    """The matrix that a unit of work solves for, the index of the first of its right-hand sides,
+    and their number, which is also stored in `count`."""
     matrix, block = f.divided(piece, blocks)
     first = f.mul(block, width)
     own = f.smin(width, f.sub(free, first))

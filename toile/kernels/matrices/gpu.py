@@ -265,8 +265,8 @@ def _by_jacobi(
 def _by_qr(
     plan: Any, on: Any, x: Operand, values: Operand, status: Ref, vectors: bool, full: bool
 ) -> _Vectors:
-    """U and the adjoint of V, by QR iterations, which need at least as many rows as columns: the
-    library gets a wide matrix as its transpose, so that U and V are exchanged."""
+    """U and the adjoint of V, by QR iterations, which need at least as many rows as columns: a
+    wide matrix is transposed for the library, which exchanges U and V."""
     *batch, m, n = x.shape
     wide, small = m < n, min(m, n)
     rows = max(m, n)

@@ -407,7 +407,7 @@ class Executable:
 
     def _moved_inputs(self, pointers: Sequence[int]) -> list[int]:
         """The inputs that were elsewhere in the previous call. Those that a result overwrites are
-        left out, because the next call will find them where they are."""
+        left out, because their addresses will be the same in the next call."""
         inputs = len(self.program.inputs)
         stay = set(pointers[inputs:])
         return [i for i, p in enumerate(self.last[:inputs])

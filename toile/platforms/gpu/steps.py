@@ -39,7 +39,7 @@ class MadePlan(steps.MadePlan):
     def may_overwrite(self) -> Callable[[Any, Any], bool]:
         """A function of two buffers that says whether a result may overwrite an input.
 
-        It may if nothing reads the input after the first part of the result is written."""
+        This is allowed if nothing reads the input after the first part of the result is written."""
         last: dict[Any, int] = {}
         first: dict[Any, int] = {}
         for i, s in enumerate(self.steps):
