@@ -393,9 +393,6 @@ class DeviceArray(ConcreteArray):
     def __reduce__(self) -> Any:
         return _restore, (self._data, self.weak_type)
 
-    def __contains__(self, value: Any) -> bool:
-        return value in self._data
-
 
 def _restore(data: Any, weak: bool) -> DeviceArray:
     return DeviceArray(data, weak)

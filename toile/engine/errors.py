@@ -384,8 +384,8 @@ _CASTS = ("int", "float", "complex")
 _METHODS = ("tobytes", "tolist")
 
 
-def conversion_error(tracer: Any, wanted: str) -> Exception:
-    """The error for a tracer that was asked for its value as `wanted`."""
+def conversion_error(tracer: Any, wanted: str, because: str = "") -> Exception:
+    """The error for a tracer that was asked for its value as `wanted`, and why it was."""
     fix = ("compute it outside the traced function, or mark the argument with static_argnums; to "
            "print it, use toile.debug.print, or return it")
     used, arose = f" needed one for `{wanted}`, got", ""
@@ -402,6 +402,8 @@ def conversion_error(tracer: Any, wanted: str) -> Exception:
             fix,
         ),
     )
+    if because:
+        arose = f". {because}"
     return kind(
         f"{text} traced array with shape {tracer.aval.str_short()}. It has no value while its "
         f"function is traced{arose} ({fix}){tracer.describe()}{here()}"

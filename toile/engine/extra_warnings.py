@@ -1,8 +1,9 @@
 """Warnings about programs that JAX accepts without a warning.
 
-A program written for JAX may turn warnings into errors. Where toile takes the place of jax
-(`toile.interop.install`), such a program must not fail because toile warns more often. This module
-may import nothing of toile.
+A program written for JAX may turn warnings into errors, and may use a Python integer that is out
+of bounds as an index. Where toile takes the place of jax (`toile.interop.install`), such a program
+must not fail because toile warns more often and checks more. This module may import nothing of
+toile.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ class _Mode:
     """How advice is given in this process."""
 
     raises = True  # the user's filters may turn advice into errors
+    clamps_integers = False  # x[i] treats Python integers that are out of bounds like arrays
 
     def print_errors(self) -> None:
-        """From now on, print advice that a filter would turn into an error."""
+        """From now on, print advice that a filter would turn into an error, and clamp integers."""
         self.raises = False
+        self.clamps_integers = True
 
 
 mode = _Mode()

@@ -64,7 +64,7 @@ def _counts_differ(keys1: tuple[Any, ...], keys2: tuple[Any, ...], prefix: bool)
         return "the numbers of children do not match"
     sides = _key_difference(keys1, keys2)
     if prefix:
-        shown = " ".join([keystr((key,)) for key in lone])
+        shown = " ".join([str(getattr(key, "key", key)) for key in lone])
         return f"the symmetric difference on key sets is\n    {shown}\n{sides.lstrip()}"
     shown = " ".join([repr(getattr(key, "key", key)) for key in lone])
     return (

@@ -17,6 +17,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
+from toile.lax._operands import sizes
 from toile.nn._promote import canonical_axis, inexact
 
 # Sums of weights below this count as "no input pixel contributes".
@@ -273,7 +274,7 @@ def resize(image: ArrayLike, shape: Sequence[int], method: str | ResizeMethod,
     Array([0.  , 0.25, 0.75, 1.  ], dtype=float32)
     """
     x: Array = jnp.asarray(image)
-    shape = tuple(int(n) for n in shape)
+    shape = sizes("resize", shape)
     _check_shape(x, shape)
     if isinstance(method, str):
         method = ResizeMethod.from_string(method)

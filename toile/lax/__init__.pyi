@@ -161,6 +161,7 @@ from toile.lax import (
     sorts as sorts,
     windows as windows,
 )
+from toile.lax.bitcasts import bitcast_convert_type as bitcast_convert_type
 from toile.lax.collectives import (
     all_gather as all_gather,
     all_to_all as all_to_all,
@@ -217,7 +218,6 @@ from toile.lax.contractions import (
 )
 from toile.lax.conversion import (
     _convert_element_type as _convert_element_type,
-    bitcast_convert_type as bitcast_convert_type,
     convert_element_type as convert_element_type,
     dtype as dtype,
     reduce_precision as reduce_precision,

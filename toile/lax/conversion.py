@@ -1,4 +1,4 @@
-"""Dtypes of arrays: conversion, bit casts, reduced precision, and the dtype of a value.
+"""Dtypes of arrays: conversion, reduced precision, and the dtype of a value.
 
 Weak types are dropped unless requested, 64-bit dtypes are narrowed with a warning when x64 is off,
 floats saturate at the ends of integer ranges, and Python integers of any size are accepted. This
@@ -22,18 +22,17 @@ from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.promotion import user_stack_level
 from toile.engine.source import here
 from toile.engine.trace import state
-from toile.lax._operands import checked, dtypes_of, operand, user_dtype
+from toile.lax._operands import checked, dtypes_of, user_dtype
 from toile.primitives.elementwise import ConvertElementType, convert_raw
 from toile.primitives.families import broadcast_in_dim, scalar
-from toile.primitives.shapes import BitcastConvertType, ReducePrecision
+from toile.primitives.shapes import ReducePrecision
 
-__all__ = ["bitcast_convert_type", "convert_element_type", "dtype", "reduce_precision"]
+__all__ = ["convert_element_type", "dtype", "reduce_precision"]
 
 _conversion = lru_cache(maxsize=1024)(ConvertElementType)
 _FLOATS = frozenset(d for d in dtypes_of("fc") if d.itemsize > 1)  # all hold 6e4
 _NUMERIC = frozenset(dtypes.SUPPORTED) - {dtypes.float0}
 _NUMBERS = (bool, int, float, complex, np.generic)
-_operand = operand  # the public functions call their first parameter `operand`
 
 
 def dtype(x: ArrayLike | DTypeLike) -> np.dtype[Any]:
@@ -149,28 +148,6 @@ def _from_number(x: Any, new: Any, weak: bool) -> Any:
     if value.dtype.kind == "c" and new.kind != "c":
         _warn_of_lost_part()
     return _converted(value, new, weak)
-
-
-def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
-    """Reinterpret the bits of each element as another dtype.
-
-    Args:
-        operand: array or number.
-        new_dtype: dtype to read the bits as.
-
-    Returns:
-        An array of dtype `new_dtype`. It has the shape of `operand` if both dtypes have the same
-        number of bits. If the new dtype is narrower, each element is split into parts along a new
-        last axis, lowest bits first. If the new dtype is wider, the elements along the last axis of
-        `operand` are joined in the same order, and that axis is removed.
-
-    >>> lax.bitcast_convert_type(jnp.array([1.0]), jnp.uint32)
-    Array([1065353216], dtype=uint32)
-    >>> lax.bitcast_convert_type(jnp.array([258], dtype=jnp.uint16), jnp.uint8)
-    Array([[2, 1]], dtype=uint8)
-    """
-    new = user_dtype(new_dtype, "bitcast_convert_type")
-    return checked(BitcastConvertType(new), [_operand("bitcast_convert_type", operand)])
 
 
 def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:

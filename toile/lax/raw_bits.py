@@ -28,7 +28,8 @@ from toile.engine.source import here
 from toile.engine.trace import state as tracing
 from toile.lax import comparisons, elementwise, shapes
 from toile.lax._operands import operand, operands, sizes, user_dtype
-from toile.lax.conversion import bitcast_convert_type, convert_element_type
+from toile.lax.bitcasts import bitcast_convert_type
+from toile.lax.conversion import convert_element_type
 from toile.primitives.arrays.threefry import PARITY, ROTATIONS
 from toile.primitives.random import random_bits, random_wrap
 

@@ -333,6 +333,10 @@ def broadcast_shapes(*shapes: ShapeLike) -> tuple[int, ...]:
     """
     if not shapes:
         raise ValueError("broadcast_shapes: needed at least one shape, got none" + here())
+    for s in shapes:
+        if isinstance(s, (tuple, list)) and any(isinstance(n, int) and n < 0 for n in s):
+            raise TypeError("Only non-negative indices are allowed when broadcasting static shapes,"
+                            f" but got shape {s!r}.{here()}")
     return _broadcast_shapes(*(sizes("broadcast_shapes", s) for s in shapes))
 
 

@@ -19,8 +19,8 @@ from toile import numpy as jnp
 from toile.api import custom_jvp
 from toile.engine.annotations import Array, ArrayLike, AxisLike, DTypeLike
 from toile.engine.source import here
-from toile.lax._operands import integer
 from toile.nn._promote import array, default_float, inexact, is_complex, is_integer
+from toile.numpy._helpers import static_int
 from toile.parallel.specs import ShardingLike
 
 
@@ -250,7 +250,7 @@ def one_hot(
            [0., 0., 1.],
            [0., 0., 0.]], dtype=float32)
     """
-    num_classes = integer(num_classes, "num_classes")
+    num_classes = static_int(num_classes, "num_classes")
     indices = jnp.asarray(x)
     if not is_integer(indices):
         warnings.warn(f"jax.nn.one_hot input should be integer-typed; got dtype={indices.dtype}",

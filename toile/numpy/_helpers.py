@@ -96,12 +96,12 @@ def from_end(index: Array, n: int) -> Array:
     return lax.select(negative, lax.add(index, lax.full_like(index, n)), index)
 
 
-def concrete(x: Any, what: str) -> np.ndarray:
+def concrete(x: Any, what: str, because: str = "") -> np.ndarray:
     """Convert `x` to a NumPy array; a traced value raises an error that names `what`."""
     if isinstance(x, Tracer):
         value = x.concrete()
         if value is None:
-            raise errors.conversion_error(x, what)
+            raise errors.conversion_error(x, what, because)
         x = value
     return np.asarray(x)
 

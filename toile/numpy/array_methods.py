@@ -18,11 +18,12 @@ from toile import lax
 from toile import numpy as jnp
 from toile.engine import source
 from toile.engine.annotations import ArrayLike, AxisLike, DTypeLike
+from toile.engine.dtypes import itemsize_bits
 from toile.engine.locks import loading
 from toile.engine.source import here
 from toile.numpy import index_read, index_update
 from toile.numpy._dtypes import user_dtype
-from toile.numpy._helpers import Array
+from toile.numpy._helpers import Array, as_array
 
 __all__ = ["ArrayMethods", "install"]
 
@@ -41,8 +42,20 @@ _ADVICE: tuple[tuple[Any, str], ...] = (
 )
 
 
-def _foreign(symbol, x, other, swapped):
+_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def _defines(other, method):
+    """Whether the class of a value defines an operator itself, rather than inheriting it from a
+    built-in class such as tuple."""
+    owner = next((c for c in type(other).__mro__ if method in vars(c)), object)
+    return owner.__module__ != "builtins"
+
+
+def _foreign(name, symbol, x, other, swapped):
     """The result of an operator for an operand that is neither an array nor a number."""
+    if not swapped and _defines(other, f"__{_MIRRORED.get(name, f'r{name}')}__"):
+        return NotImplemented  # Python asks the other operand
     advice = next((advice for kind, advice in _ADVICE if isinstance(other, kind)), "")
     is_sequence = isinstance(other, (list, tuple))
     if not advice or not is_sequence and symbol in ("==", "!=") or (
@@ -59,21 +72,21 @@ def _foreign(symbol, x, other, swapped):
                     f"{source.describe(right)} ({advice}){here()}")
 
 
-def _binary(symbol, function, swapped=False):
+def _binary(name, symbol, function, swapped=False):
     if swapped:
         def method(self, other):
             if isinstance(other, _OPERANDS):
                 return function(other, self)
             if getattr(other, "__jax_array__", None) is not None:
                 return function(other.__jax_array__(), self)
-            return _foreign(symbol, self, other, True)
+            return _foreign(name, symbol, self, other, True)
     else:
         def method(self, other):
             if isinstance(other, _OPERANDS):
                 return function(self, other)
             if getattr(other, "__jax_array__", None) is not None:
                 return function(self, other.__jax_array__())
-            return _foreign(symbol, self, other, False)
+            return _foreign(name, symbol, self, other, False)
     return method
 
 
@@ -91,13 +104,27 @@ _COMPARISONS = {
 }
 
 
+def _contains(self, value):
+    if value is None or isinstance(value, str):
+        raise TypeError(f"Array.__contains__: unsupported operand type {type(value)}: needed a "
+                        f"number, got {source.describe(value)}{here()}")
+    value = as_array("Array.__contains__", value)
+    if self.ndim != 1:
+        raise ValueError("Array.__contains__: search array must be one-dimensional, got "
+                         f"{source.describe(self)} (search x.ravel()){here()}")
+    if value.ndim:
+        raise ValueError("Array.__contains__: query value must be a scalar, got "
+                         f"{source.describe(value)} (use jnp.isin){here()}")
+    return bool(jnp.any(jnp.equal(self, value)))
+
+
 def _operators():
     out: dict[str, Any] = {"__array_priority__": 100}
     for name, (symbol, function) in _BINARY.items():
-        out[f"__{name}__"] = _binary(symbol, function)
-        out[f"__r{name}__"] = _binary(symbol, function, swapped=True)
+        out[f"__{name}__"] = _binary(name, symbol, function)
+        out[f"__r{name}__"] = _binary(name, symbol, function, swapped=True)
     for name, (symbol, function) in _COMPARISONS.items():
-        out[f"__{name}__"] = _binary(symbol, function)
+        out[f"__{name}__"] = _binary(name, symbol, function)
     out["__neg__"] = lambda self: jnp.negative(self)
     out["__pos__"] = lambda self: jnp.positive(self)
     out["__abs__"] = lambda self: jnp.absolute(self)
@@ -107,7 +134,7 @@ def _operators():
     out["__setitem__"] = _refuse_assignment
     out["__delitem__"] = _refuse_deletion
     out["__iter__"] = _iterate
-    out["__contains__"] = lambda self, value: bool(jnp.any(jnp.equal(self, value)))
+    out["__contains__"] = _contains
     return out
 
 
@@ -163,7 +190,7 @@ def _viewed(self: Any, dtype: Any) -> Any:
     if have == dtype:
         return self
     if self.ndim == 0:
-        if have.itemsize != dtype.itemsize:
+        if itemsize_bits(have) != itemsize_bits(dtype):
             raise ValueError("view() of a 0d array is only supported if the itemsize is "
                              "unchanged." + here())
         return lax.reshape(_viewed(lax.reshape(self, (1,)), dtype), ())
@@ -178,8 +205,8 @@ def _viewed(self: Any, dtype: Any) -> Any:
         pairs = lax.reshape(parts, (*parts.shape[:-1], parts.shape[-1] // 2, 2))
         return lax.complex(pairs[..., 0], pairs[..., 1])
     if dtype == np.bool_:
-        return lax.ne(_viewed(self, np.uint8), lax.full((), 0, np.uint8))
-    wide, narrow = have.itemsize, dtype.itemsize
+        return lax.ne(_viewed(self, np.dtype(np.uint8)), lax.full((), 0, np.uint8))
+    wide, narrow = itemsize_bits(have), itemsize_bits(dtype)
     if wide < narrow:
         ratio = narrow // wide
         if self.shape[-1] % ratio:
@@ -290,6 +317,10 @@ class ArrayMethods:
         size = self.dtype.itemsize
         if size == 1:
             return self
+        if self.dtype.kind == "c":  # each part is swapped
+            return lax.complex(lax.real(self).byteswap(), lax.imag(self).byteswap())
+        if not self.ndim:
+            return lax.reshape(lax.reshape(self, (1,)).byteswap(), ())
         flat = view(self, np.uint8)
         grouped = lax.reshape(flat, (*self.shape, size))
         back = lax.reshape(lax.rev(grouped, (self.ndim,)), flat.shape)

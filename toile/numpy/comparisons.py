@@ -202,6 +202,8 @@ def iscomplexobj(x: ArrayLike) -> bool:
     """
     if x is None:
         return False
+    if isinstance(x, (list, tuple)):
+        return any(map(iscomplexobj, x))
     if not hasattr(x, "dtype"):
         return np.iscomplexobj(x)
     return dtypes.issubdtype(dtypes.dtype(x), np.complexfloating)

@@ -22,6 +22,7 @@ from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval
 from toile.engine.config import flags
 from toile.engine.conversion import from_numpy, new_array, wrap
+from toile.engine.errors import conversion_error
 from toile.engine.host_memory import memory_error
 from toile.engine.platform_registry import array_platforms, default_device, platform_of, registry
 from toile.engine.promotion import narrowed, user_stack_level
@@ -573,10 +574,12 @@ def _bound(x: Any, what: str) -> Any:
     if type(x) in (int, float):
         return x
     if isinstance(x, Tracer):
-        x = x.item()  # raises: the size of the result depends on it
+        because = f"It arose in the jnp.arange argument '{what}'"
+        raise conversion_error(x, f"the {what} of jnp.arange", because)
     value = x.item() if hasattr(x, "item") else x
     if isinstance(value, complex):
-        raise ValueError(f"arange: needed real {what}, got the complex {value}{here()}")
+        raise ValueError("Passing complex start/stop/step to jnp.arange is no longer supported: "
+                         f"needed real {what}, got the complex {value}{here()}")
     if not isinstance(value, (int, float)):
         raise TypeError(f"must be real number, not {type(value).__name__}{here()}")
     return value
@@ -681,7 +684,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
     start, stop, dtype, work = range_ends("linspace", start, stop, dtype)
     shape = start.shape
     parts = count - 1 if endpoint else count
-    step = lax.full(shape, math.nan, work)
+    step = lax.full((), math.nan, work)
     if count > 1:
         step = lax.div(lax.sub(stop, start), _wrapped(parts, work))
         out = _between(start, stop, parts, work)

@@ -36,8 +36,10 @@ def _cumulative(name: str, run: Any, a: Any, axis: Any, dtype: Any, out: Any, na
             dtype = promoted_integer(a.dtype)
         else:
             dtype = default_int() if a.dtype == BOOL else a.dtype
-    # The sum of booleans as booleans is no arithmetic: computed on integers, then tested.
+    # A boolean result counts the elements that are not zero, because -1 and 1 would cancel.
     work = default_int() if dtype == BOOL else dtype
+    if dtype == BOOL:
+        a = convert(a, BOOL)
     return convert(run(convert(a, work), axis=axis), dtype)
 
 

@@ -366,9 +366,9 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
     if x.shape[0] == 0:
         return lax.full((0, 0), 0, x.dtype)
     if y is not None:
-        in_rows = rowvar or y.ndim < 2 or y.shape[0] == 1
-        other = _variables(lax.convert_element_type(y, x.dtype), in_rows)
-        x = lax.concatenate([x, other], 0)
+        x = _joined_variables(x, y, rowvar)
+    if x.shape[1] == 0:
+        return lax.full(() if x.shape[0] == 1 else (x.shape[0], x.shape[0]), np.nan, x.dtype)
     ddof = ddof if ddof is not None else 0 if bias else 1
     w = _observation_weights(fweights, aweights, x.shape[1])
     mean, total = jnp.average(x, axis=1, weights=w, returned=True)
@@ -376,6 +376,12 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
     x = x - lax.expand_dims(mean, (1,))
     right = jnp.transpose(x if w is None else x * w[None])
     return jnp.squeeze(jnp.dot(x, jnp.conj(right)) / scale)
+
+
+def _joined_variables(m, y, rowvar):
+    """Convert the observations of two arrays to one matrix with the variables in rows."""
+    in_rows = rowvar or y.ndim < 2 or y.shape[0] == 1
+    return lax.concatenate([m, _variables(lax.convert_element_type(y, m.dtype), in_rows)], 0)
 
 
 def _variables(x, in_rows):

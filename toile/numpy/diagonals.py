@@ -42,7 +42,8 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
         raise ValueError("diagonal requires an array of at least two dimensions." + here())
     i, j = canonical_axis(axis1, a.ndim), canonical_axis(axis2, a.ndim)
     if i == j:
-        raise ValueError("axis1 and axis2 cannot be the same" + here())
+        raise ValueError("axis1 and axis2 can not be same: needed two axes, got "
+                         f"axis1={axis1} and axis2={axis2}{here()}")
     k = h.static_int(offset, "'offset' argument of jnp.diagonal")
     a = manipulation.moveaxis(a, (i, j), (-2, -1))
     *lead, n, m = a.shape

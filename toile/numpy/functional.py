@@ -21,7 +21,7 @@ from toile.api import vmap
 from toile.engine.annotations import Array, ArrayLike, PyTree
 from toile.engine.config import flags
 from toile.engine.promotion import user_stack_level
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.numpy import _helpers as h
 from toile.numpy import selection
 from toile.numpy._helpers import arr, canonical_axis, check
@@ -65,6 +65,9 @@ def _checked(func, out_dims, sizes, where):
         outs = result if several else (result,)
         if out_dims is None:
             return result
+        if not several and len(out_dims) > 1:
+            raise TypeError("output must be a tuple when multiple outputs are expected, got: "
+                            f"{describe(result)} {where}{here()}")
         if len(outs) != len(out_dims):
             raise TypeError(f"wrong number of output arguments: expected {len(out_dims)}, got "
                             f"{len(outs)} {where}{here()}")

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from toile import lax
+from toile.engine import extra_warnings
+from toile.engine.config import flags
 from toile.engine.errors import NonConcreteBooleanIndexError
 from toile.engine.source import describe, here
 from toile.lax import gathers
@@ -169,8 +171,9 @@ class _Parser:
         elif -n <= i < n:
             self._next("int", i + n if i < 0 else i)
         else:
+            verb = "" if flags.check_static_indices else "is "  # JAX's words, NumPy's words
             raise IndexError(
-                f"index {i} is out of bounds for axis {self._source()} with size {n} (needed "
+                f"index {i} {verb}out of bounds for axis {self._source()} with size {n} (needed "
                 f"{f'{-n} ... {n - 1}' if n else 'a slice: the axis is empty'}){here()}"
             )
 
@@ -426,6 +429,13 @@ def _rest_of_axes(entries):
     return [e if e[0] in ("int", *NO_AXIS) else (e[0], shift(e[1]), *e[2:]) for e in entries]
 
 
+def _is_lenient(clamp_integers, mode):
+    """Whether a Python integer that is out of bounds is treated like an array."""
+    if flags.check_static_indices and mode in (None, "promise_in_bounds"):
+        return False
+    return clamp_integers or mode is not None or extra_warnings.mode.clamps_integers
+
+
 def get(x: Any, idx: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: Any = None, fill_value: Any = None, wrap_negative_indices: bool = True,
         check: tuple[str, Any] | None = None, clamp_integers: bool = False) -> Array:
@@ -435,7 +445,7 @@ def get(x: Any, idx: Any, *, indices_are_sorted: bool = False, unique_indices: b
     although a mode is given. With `clamp_integers`, Python integers are treated like arrays."""
     if fill_value is not None and mode is None:
         mode = "fill"
-    lenient = clamp_integers or mode is not None
+    lenient = _is_lenient(clamp_integers, mode)
     entries, inserted = parse_index(x.shape, idx, lenient, wrap_negative_indices)
     check = ("getitem", NEAREST) if mode is None else check
     if check is not None and not inserted:

@@ -545,6 +545,9 @@ def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
            [1, 3]], dtype=int32)
     """
     m = as_array("rot90", m)
+    if m.ndim < 2:
+        raise ValueError("rot90 requires its first argument to have ndim at least two, but got "
+                         f"first argument of shape {m.shape}{here()}")
     i, j = (canonical_axis(a, m.ndim) for a in axes)
     if i == j:
         raise ValueError("Axes must be different" + here())

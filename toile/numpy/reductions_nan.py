@@ -29,6 +29,8 @@ def _nan_extreme(name: str, reduce: Any, identity: Any, a: Any, axis: Any, out: 
                  initial: Any, where: Any) -> Any:
     a = as_array(name, a)
     no_out(name, out)
+    if where is not None:
+        where = checked_where(name, where)
     if a.dtype not in INEXACT:
         return reduce(a, axis, None, keepdims, initial, where)
     filled = _without_nan(name, a, identity(a.dtype))
@@ -118,6 +120,8 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     Array(3., dtype=float32)
     """
     no_out("nansum", out)
+    if where is not None:
+        where = checked_where("nansum", where)
     return jnp.sum(_without_nan("nansum", a, 0), axis, dtype, None, keepdims, initial, where)
 
 
@@ -142,6 +146,8 @@ def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         An array with the remaining axes.
     """
     no_out("nanprod", out)
+    if where is not None:
+        where = checked_where("nanprod", where)
     return jnp.prod(_without_nan("nanprod", a, 1), axis, dtype, None, keepdims, initial, where)
 
 
@@ -150,7 +156,7 @@ def _numbers(a: Any, where: Any) -> Any:
     numbers = lax.bitwise_not(isnan(a))
     if where is None:
         return numbers
-    return lax.bitwise_and(numbers, broadcast_to(checked_where("nanmean", where), a.shape))
+    return lax.bitwise_and(numbers, broadcast_to(where, a.shape))
 
 
 def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
@@ -179,6 +185,8 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     """
     a = as_array("nanmean", a)
     no_out("nanmean", out)
+    if where is not None:
+        where = checked_where("nanmean", where)
     if a.dtype not in INEXACT:
         return jnp.mean(a, axis, dtype, None, keepdims, where=where)
     dtype = a.dtype if dtype is None else user_dtype(dtype, "nanmean")
@@ -218,21 +226,28 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     Differences:
         NumPy issues a warning if all elements are NaN.
     """
-    a = as_array("nanvar", a)
-    no_out("nanvar", out)
+    return _nan_variance("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean)
+
+
+def _nan_variance(name: str, a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: bool,
+                  where: Any, mean: Any) -> Array:
+    a = as_array(name, a)
+    no_out(name, out)
+    if where is not None:
+        where = checked_where(name, where)
     if a.dtype not in INEXACT:
         return jnp.var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
     if dtype is not None:
-        dtype = user_dtype(dtype, "nanvar")
+        dtype = user_dtype(dtype, name)
         if a.dtype in COMPLEX and dtype not in COMPLEX:
-            raise ValueError(f"nanvar: needed a complex dtype for complex values, got {dtype} "
+            raise ValueError(f"{name}: needed a complex dtype for complex values, got {dtype} "
                              f"(use dtype=None, whose result is real){here()}")
     result_dtype = real_part(to_inexact(a.dtype)) if dtype is None else dtype
     work = widened(a.dtype if dtype is None else dtype)
     a = convert(a, work)
     centre = (
         nanmean(a, axis, work, None, True, where) if mean is None
-        else convert(as_array("nanvar", mean), work)
+        else convert(as_array(name, mean), work)
     )
     valid = _numbers(a, where)
     centred = select(valid, lax.sub(a, broadcast_to(centre, a.shape)), 0)
@@ -280,7 +295,7 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     Differences:
         NumPy issues a warning if all elements are NaN.
     """
-    return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
+    return lax.sqrt(_nan_variance("nanstd", a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
 def _nan_position(name: str, search: Any, identity: Any, a: Any, axis: Any, out: Any,

@@ -171,7 +171,7 @@ def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out:
     if not h.issubdtype(index.dtype, np.integer):
         raise ValueError("`a` array must be integer typed" + here())
     if mode == "raise":
-        values = h.concrete(index, "the index of jnp.choose (pass mode='wrap' or mode='clip')")
+        values = h.concrete(index, "the index of jnp.choose", _in_raise_mode("jnp.choose"))
         if values.size and (values.min() < 0 or values.max() >= count):
             raise ValueError(f"invalid entry in choice array. Must be in [0, {count}){here()}")
     elif mode == "wrap":
@@ -246,7 +246,8 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     told = ("take", index_read.FILLED) if mode is None and fill_value is None else None
     index, mode, wrap = _in_mode(index, mode, a.shape[axis])
     if a.shape[axis] == 0 and index.size:
-        raise IndexError("take: needed a non-empty axis to take from, got length 0" + here())
+        raise IndexError("Cannot do a non-empty jnp.take() from an empty axis: needed indices of "
+                         f"size 0, got {describe(index)}{here()}")
     if index.ndim == 0 and isinstance(index, np.ndarray):
         index = arr(index)
     return index_read.get(a, (slice(None),) * axis + (index,), mode=mode, fill_value=fill_value,
@@ -351,7 +352,8 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
         return lax.full(shape, 0, a.dtype)      # as in JAX, whatever the mode
     told = None
     if mode is None:
-        out = _raw_take_along(a, index, axis) if fill_value is None else None
+        raw = fill_value is None and wrap_negative_indices is not False
+        out = _raw_take_along(a, index, axis) if raw else None
         if out is not None:
             return out
         if fill_value is None:
@@ -359,8 +361,9 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
                                    "take_along_axis", index_read.FILLED)
         mode = "fill"
     mode = lax.GatherScatterMode.from_any(mode)
-    wrap = mode != lax.GatherScatterMode.PROMISE_IN_BOUNDS and (
-        wrap_negative_indices is None or wrap_negative_indices)
+    wrap = wrap_negative_indices
+    if wrap is None:
+        wrap = mode != lax.GatherScatterMode.PROMISE_IN_BOUNDS
     return _gather_along(a, index, axis, mode, fill_value, wrap, told)
 
 
@@ -608,7 +611,10 @@ def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
     indices = as_array("unravel_index", indices)
     if not h.issubdtype(indices.dtype, np.integer):
         raise TypeError(f"unravel_index: needed integer indices, got {indices.dtype}{here()}")
-    dims = tuple(operator.index(n) for n in (shape if np.iterable(shape) else (shape,)))
+    given = tuple(shape) if np.iterable(shape) else (shape,)
+    if any(isinstance(n, h.Tracer) for n in given):
+        return _unravel_traced(indices, given)
+    dims = tuple(map(operator.index, given))
     total = math.prod(dims)
     indices = h.fitting(indices, total)
     flat = where(ufuncs.less(indices, 0), ufuncs.add(indices, total), indices)
@@ -619,6 +625,19 @@ def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
         out.append(ufuncs_numeric.remainder(ufuncs_numeric.floor_divide(flat, max(stride, 1)),
                                             max(n, 1)))
     return tuple(out)
+
+
+def _unravel_traced(indices, dims):
+    """`unravel_index` for an array whose sizes are not known yet."""
+    dims = [lax.convert_element_type(arr(n), indices.dtype) for n in dims]
+    strides = [lax.full((), 1, indices.dtype)]  # of the last axis first
+    for n in reversed(dims):
+        strides.append(lax.mul(strides[-1], n))
+    total = strides.pop()
+    flat = where(ufuncs.less(indices, 0), ufuncs.add(indices, total), indices)
+    flat = ufuncs_numeric.clip(flat, 0, ufuncs.subtract(total, 1))
+    return tuple(ufuncs_numeric.remainder(ufuncs_numeric.floor_divide(flat, stride), n)
+                 for stride, n in zip(reversed(strides), dims))
 
 
 def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
@@ -666,9 +685,15 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
     return lax.convert_element_type(found, found.dtype if dtype is None else dtype)
 
 
+def _in_raise_mode(name):
+    """Why the values of indices are needed."""
+    return (f"The error occurred because {name} was jit-compiled with mode='raise'. Use "
+            "mode='wrap' or mode='clip' instead")
+
+
 def _checked_coordinates(c, n):
-    values = h.concrete(c, "the multi_index of jnp.ravel_multi_index with mode='raise' "
-                           "(use mode='clip' or mode='wrap')")
+    values = h.concrete(c, "the multi_index of jnp.ravel_multi_index",
+                        _in_raise_mode("ravel_multi_index"))
     if ((values < 0) | (values >= n)).any():
         raise ValueError("invalid entry in coordinates array" + here())
     return c

@@ -47,6 +47,9 @@ def _sorted_rows(rows, equal_nan):
     """Sort rows (n, m), and find which of them start a new group and where each came from."""
     n, m = rows.shape
     places = lax.iota(h.index_dtype(), n)
+    if h.issubdtype(rows.dtype, np.complexfloating):
+        # A number with a NaN in either part is NaN, which sorts behind all others.
+        rows = lax.select(lax.ne(rows, rows), lax.full_like(rows, np.nan), rows)
     columns = [lax.squeeze(lax.slice_in_dim(rows, j, j + 1, axis=1), (1,)) for j in range(m)]
     if m == 0:
         return rows, lax.eq(places, lax.full_like(places, 0)), places
@@ -314,9 +317,11 @@ def _picked(values, mask, size, fill_value, default):
                                            "jit)"))[0]
         return index_read.get(values, (keep.astype(np.int32),))
     n = values.shape[0]
+    if not n:
+        return lax.full((size,), 0 if fill_value is None else fill_value, values.dtype)
     rows = jnp.nonzero(mask, size=size, fill_value=n)[0]
     fill = default if fill_value is None else fill_value
-    out = index_read.get(values, (rows,))
+    out = index_read.get(values, (rows,), mode="clip")  # padding is past the end
     if fill is None:
         # the least element found, or zero when there is none
         fill = jnp.where(jnp.any(mask), out[0], 0) if size else 0

@@ -184,6 +184,11 @@ class _Methods:
         axis = canonicalize_axis(axis, a.ndim)
         rows = _to_front(a, axis)
         n, k = rows.shape[0], begin.shape[0]
+        if not k:
+            return _from_front(lax.slice_in_dim(rows, 0, 0), axis)
+        if not n:
+            raise IndexError(f"reduceat: index out of bounds for axis {axis} with size 0 (pass no "
+                             f"indices for an empty axis){here()}")
         begin = convert(begin, np.dtype("int32"))
         end = lax.concatenate([lax.slice_in_dim(begin, 1, k), lax.full((1,), n, begin.dtype)], 0)
         numbers = lax.GatherDimensionNumbers(offset_dims=tuple(range(1, rows.ndim)),
@@ -346,6 +351,12 @@ class ufunc(metaclass=_UfuncMeta):
             return lax.reshape(results, shape)
         return tuple(lax.reshape(r, shape) for r in results)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _READ_ONLY and name in vars(self):
+            raise AttributeError(f"ufunc: needed {name} unchanged, got an assignment to it in "
+                                 f"{self!r} (make another ufunc with frompyfunc){here()}")
+        object.__setattr__(self, name, value)
+
     def __repr__(self) -> str:
         return f"<jnp.ufunc '{self.__name__}'>"
 
@@ -359,6 +370,7 @@ class ufunc(metaclass=_UfuncMeta):
         )
 
 
+_READ_ONLY = ("nargs", "nin", "nout", "identity", "_func")  # they enter the hash
 _METHOD_NAMES = ("reduce", "accumulate", "at", "reduceat", "outer")
 
 

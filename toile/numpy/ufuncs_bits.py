@@ -205,7 +205,8 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
 def spacing(x: ArrayLike, /) -> Array:
     """Return the distance from each element to the next floating-point number away from zero.
 
-    The distance has the sign of the element. For infinities and NaN, the distance is NaN.
+    The distance has the sign of the element, except for float16: there, it is the positive
+    distance to the next larger number, as in NumPy. For infinities and NaN, the distance is NaN.
 
     Args:
         x: array or number.
@@ -223,7 +224,10 @@ def spacing(x: ArrayLike, /) -> Array:
     x = inexact("spacing", x)
     if x.dtype in COMPLEX:
         raise ValueError("jnp.spacing is not defined for complex inputs." + here())
-    away = copysign(convert(np.inf, x.dtype), x)
+    away = convert(np.inf, x.dtype)
+    if x.dtype == np.float16:
+        return lax.sub(lax.nextafter(x, lax.full_like(x, away)), x)
+    away = copysign(away, x)
     gap = lax.sub(lax.nextafter(x, away), x)
     tiny = literal(float(dtypes.finfo(x.dtype).smallest_subnormal), x.dtype)
     return select(lax.eq(gap, _zero(gap)), copysign(tiny, x), gap)

@@ -659,15 +659,15 @@ def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None,
     if arr is None:
         raise ValueError("No input was provided to the clip function." + here())
     x = as_array("clip", arr)
+    for given in (x, min, max):
+        if given is not None:
+            _refuse_complex(as_array("clip", given))
     if min is not None:
         x, low = pair("clip", x, min)
-        _refuse_complex(x)
         x = lax.max(low, x)
     if max is not None:
         x, high = pair("clip", x, max)
-        _refuse_complex(x)
         x = lax.min(high, x)
-    _refuse_complex(x)
     return x
 
 

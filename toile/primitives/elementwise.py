@@ -163,11 +163,12 @@ class Pow(Elementwise):
 
 
 def _pow_partial_base(x: Any, y: Any, integer: bool) -> Any:
-    """y * x**(y-1), and 0 where y == 0 (so that 0**0 has derivative 0)."""
+    """y * x**(y-1); for an integer y of 0, the derivative is 0 even at x == 0."""
+    if not integer:
+        return mul(y, pow_(x, sub(y, full_like(y, 1))))
     zero = eq(y, full_like(y, 0))
     less_one = select(zero, like(y, 1), sub(y, full_like(y, 1)))
-    factor = y if not integer else convert(y, x.dtype)
-    slope = mul(factor, pow_(x, less_one))
+    slope = mul(convert(y, x.dtype), pow_(x, less_one))
     zero = zero if slope.shape == zero.shape else broadcast_in_dim(zero, slope.shape, ())
     return select(zero, like(slope, 0), slope)
 

@@ -1,0 +1,202 @@
+"""Corners that the tests of JAX itself look into: each row gives in toile what it gives in jax.
+
+A row is a function of the package; it returns something to compare or raises. Errors agree in their
+type.
+"""
+
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from tests.golden.recorded import CORNERS, attempt
+
+BITS = (np.arange(32) % 7 - 3).astype(np.int8)
+COMPLEX_NANS = np.array([complex(x, y) for x in (-0.0, 1.0, np.nan) for y in (0.0, np.nan)],
+                        np.complex64)
+EMPTY = np.zeros((3, 0), np.float32)
+
+
+def _power(lib, x, y):
+    """The first and the second derivatives of x**y, forward and reverse."""
+    first = lib.grad(lib.lax.pow, (0, 1))
+    second = lib.jacfwd(lib.jacfwd(lib.lax.pow, (0, 1)), (0, 1))
+    reverse = lib.jacrev(lib.jacrev(lib.lax.pow, (0, 1)), (0, 1))
+    return first(x, y), second(x, y), reverse(x, y)
+
+
+def _set(name, *arrays, **options):
+    values = [np.array(a, np.int32) for a in arrays]
+    return lambda lib: getattr(lib.numpy, name)(*values, **options)
+
+
+ROWS = {
+    **{f"power at {x} {y}": lambda lib, x=x, y=y: _power(lib, x, y)
+       for x, y in [(4.0, 0.0), (0.0, 0.0), (0.0, 1.0), (0.0, 2.0), (2.0, 3.0)]},
+    **{f"spacing {dtype}": lambda lib, dtype=dtype: lib.numpy.spacing(
+        np.array([-20, -1, 0, 1, 20], dtype)) for dtype in ("float16", "float32", "bfloat16")},
+    **{f"{name} of booleans": lambda lib, name=name: getattr(lib.numpy, name)(
+        np.float32([[0.1], [-0.1], [0.0]]), axis=0, dtype=bool)
+       for name in ("cumsum", "cumprod", "nancumsum", "cumulative_sum", "cumulative_prod")},
+    "covariance without observations": lambda lib: [
+        lib.numpy.cov(EMPTY), lib.numpy.cov(EMPTY[0]), lib.numpy.cov(EMPTY, EMPTY[:2])],
+    **{f"{name} {a} {b} {options}": _set(name, a, b, size=3, **options)
+       for name in ("setdiff1d", "setxor1d") for a, b in [((), (1,)), ((), ()), ((1,), ())]
+       for options in ({}, {"fill_value": 99})},
+    "unique complex NaN": lambda lib: lib.numpy.unique(
+        COMPLEX_NANS, return_index=True, return_inverse=True, return_counts=True),
+    **{f"linspace step {num} {shape}": lambda lib, num=num, shape=shape: lib.numpy.linspace(
+        np.ones(shape, np.float32), 2.0, num, retstep=True)
+       for num in (0, 1, 3) for shape in ((), (2,), (2, 2))},
+    **{f"byteswap {dtype} {shape}": lambda lib, dtype=dtype, shape=shape: lib.numpy.asarray(
+        BITS[:8].astype(dtype).reshape(shape)).byteswap().view("uint8")
+       for dtype, shape in [("float32", (8,)), ("complex64", (2, 4)), ("int8", (8,))]},
+    "byteswap of a scalar": lambda lib: lib.numpy.asarray(np.float32(3)).byteswap(),
+    **{f"view {a} {b}": lambda lib, a=a, b=b: lib.numpy.asarray(
+        BITS.astype(getattr(ml_dtypes, a, a))).view(getattr(lib.numpy, b)).astype("float32")
+       for a in ("int4", "uint4", "int8", "bfloat16", "float32")
+       for b in ("int4", "uint4", "int8", "bool_", "int16", "float32")},
+    **{f"bitcast {a} {shape} {b}": lambda lib, a=a, shape=shape, b=b: lib.lax.bitcast_convert_type(
+        lib.numpy.asarray(BITS[:np.prod(shape)].reshape(shape), a), getattr(lib.numpy, b)
+        ).astype("float32")
+       for a, shape, b in [("int4", (4, 2), "int8"), ("int4", (4, 4), "int16"),
+                           ("int8", (3,), "int4"), ("int4", (3,), "int8"),
+                           ("uint4", (8,), "float32"), ("int4", (), "uint4"),
+                           ("float32", (2,), "uint4"), ("int4", (3, 3), "int8")]},
+    "unravel with a traced shape": lambda lib: lib.jit(lib.numpy.unravel_index)(
+        np.int32([3, -1, 100]), (2, 3)),
+    **{f"take along {mode} {wrap}": lambda lib, mode=mode, wrap=wrap: lib.numpy.take_along_axis(
+        lib.numpy.array([10, 20, 30]), np.int32([-1, -2]), 0, mode, wrap_negative_indices=wrap)
+       for mode in (None, "clip", "promise_in_bounds") for wrap in (None, True, False)},
+    **{f"contains {x!r}": lambda lib, x=x: x in lib.numpy.arange(2)
+       for x in (1, 5, 1.0, "abc", None, np.arange(2))},
+    "contained in a scalar": lambda lib: 1 in lib.numpy.array(1),
+    "contained in a matrix": lambda lib: 1 in lib.numpy.ones((2, 2)),
+    "rotated vector": lambda lib: lib.numpy.rot90(np.ones(2)),
+    "clip to a complex number": lambda lib: lib.numpy.clip(np.arange(3), min=-1 + 5j),
+    "fractional image": lambda lib: lib.image.resize(np.ones((3, 4)), [10.5, 17], "cubic"),
+    "complex list": lambda lib: lib.jit(lambda x: lib.numpy.iscomplexobj([x]))(1j),
+    "traced number of classes": lambda lib: lib.jit(lib.nn.one_hot)(3, 5),
+    "one output for two": lambda lib: lib.numpy.vectorize(
+        lambda x: x, signature="(n)->(n),(n)")(np.ones((2, 3))),
+    "negative size": lambda lib: lib.lax.broadcast_shapes((-1,)),
+}
+
+
+def _assert_same(got, wanted):
+    got, wanted = toile.tree.leaves(got), jax.tree.leaves(wanted)
+    assert len(got) == len(wanted)
+    for a, b in zip(got, wanted):
+        assert np.shape(a) == np.shape(b) and np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_as_jax(row):
+    wanted = CORNERS.in_test(lambda: attempt(lambda: ROWS[row](jax)), row)
+    got = attempt(lambda: ROWS[row](toile))
+    if isinstance(wanted, Exception) or isinstance(got, Exception):
+        refused = (TypeError, ValueError, IndexError)
+        alike = isinstance(got, type(wanted)) or (
+            isinstance(got, refused) and isinstance(wanted, refused))
+        assert alike, f"needed {wanted!r}, got {got!r}"
+    else:
+        _assert_same(got, wanted)
+
+
+# Errors in the words that JAX's tests look for.
+WORDS = {
+    "Passing complex start/stop/step": lambda: jnp.arange(1 + 2j, 3),
+    "It arose in the jnp.arange argument 'stop'": lambda: toile.jit(jnp.arange)(3),
+    "The error occurred because jnp.choose was jit-compiled with mode='raise'": lambda: toile.jit(
+        lambda i: jnp.choose(i, [1, 2]))(jnp.array([0])),
+    "The error occurred because ravel_multi_index was jit-compiled": lambda: toile.jit(
+        lambda i: jnp.ravel_multi_index(i, (2, 3)))((1, 2)),
+    "non-empty jnp.take": lambda: jnp.take(jnp.ones((2, 0)), jnp.array([0]), axis=1),
+    "Only non-negative indices are allowed": lambda: toile.lax.broadcast_shapes((-1,)),
+    "output must be a tuple": lambda: ROWS["one output for two"](toile),
+    "cannot be clipped": lambda: jnp.clip(jnp.arange(3), max=1j),
+    "axis1 and axis2 can not be same": lambda: jnp.trace(jnp.ones((2, 2)), 0, 1, -1),
+    "ndim at least two": lambda: jnp.rot90(jnp.ones(2)),
+    "jnp.nansum: where must be": lambda: jnp.nansum(jnp.ones(2), where=jnp.ones(2, int)),
+    "jnp.nanmin: where must be": lambda: jnp.nanmin(jnp.ones(2), initial=0, where=jnp.ones(2, int)),
+    "jnp.nanmean: where must be": lambda: jnp.nanmean(jnp.ones(2), where=jnp.ones(2, int)),
+    "jnp.nanstd: where must be": lambda: jnp.nanstd(jnp.ones(2), where=jnp.ones(2, int)),
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_words_of_errors(words):
+    with pytest.raises((TypeError, ValueError, IndexError), match=re.escape(words)):
+        WORDS[words]()
+
+
+class _Wrapped(NamedTuple):
+    value: object
+
+    def __rmul__(self, other):
+        return "reflected"
+
+    def __gt__(self, other):
+        return "greater"
+
+
+def test_operators_of_tuples_that_define_them_are_asked():
+    x = jnp.ones(2)
+    assert x * _Wrapped(1) == "reflected" and (x < _Wrapped(1)) == "greater"
+    with pytest.raises(TypeError, match="needed arrays or numbers"):
+        x - _Wrapped(1)
+    with pytest.raises(TypeError, match="needed arrays or numbers"):
+        x * (1, 2)
+
+
+def test_attributes_of_ufuncs_are_read_only():
+    made = jnp.frompyfunc(lambda x, y: x + y, 2, 1, identity=0)
+    for name in ("nargs", "nin", "nout", "identity", "_func"):
+        getattr(made, name)
+        with pytest.raises(AttributeError, match=f"needed {name} unchanged"):
+            setattr(made, name, None)
+
+
+INTEGERS = """
+import warnings
+import jax, jax.numpy as jnp
+warnings.simplefilter("ignore")
+x = jnp.arange(6.0).reshape(2, 3)
+assert x[5].tolist() == [3, 4, 5] and x[-5].tolist() == [0, 1, 2]
+assert x[:, 7].tolist() == [2, 5] and x[5, 1] == 4
+assert jax.jit(lambda x: x[5])(x).tolist() == [3, 4, 5]
+assert [float(v) for v in x[0]] == [0, 1, 2]
+jax.config.update("jax_check_static_indices", True)
+for read in (lambda: x[5], lambda: x.at[:, -4].get(), lambda: jax.jit(lambda x: x[5])(x)):
+    try:
+        read()
+    except IndexError as error:
+        assert "out of bounds for axis" in str(error)
+    else:
+        raise AssertionError
+assert x.at[5].get(mode="clip").tolist() == [3, 4, 5]
+"""
+
+
+def test_integers_out_of_bounds_are_clamped_in_place_of_jax(tmp_path):
+    file = tmp_path / "integers.py"
+    file.write_text(INTEGERS)
+    subprocess.run([sys.executable, "-m", "toile", "run", str(file)], check=True)
+
+
+def test_integers_out_of_bounds_are_errors_in_programs_for_toile():
+    with pytest.raises(IndexError, match="index 5 is out of bounds for axis 0 with size 2"):
+        jnp.ones((2, 3))[5]
+
+
+def test_sets_of_a_given_size_read_no_index_out_of_bounds():
+    with toile.checks("index"):
+        assert jnp.setxor1d(jnp.array([1, 2]), jnp.array([2]), size=3).tolist() == [1, 1, 1]
