@@ -70,6 +70,27 @@ class ShapeDtypeStruct:
         put(self, "is_ref", is_ref)
         put(self, "vma", vma)
 
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """Describe an array, a number or another ShapeDtypeStruct.
+
+        Args:
+            x: value to describe.
+
+        Returns:
+            A ShapeDtypeStruct with the shape, the dtype and the weak type of `x`. It has the
+            sharding of `x` if `x` is divided among devices.
+
+        >>> toile.ShapeDtypeStruct.like(jnp.ones((2, 3)))
+        ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+        """
+        number = isinstance(x, (int, float, complex)) and not isinstance(x, (bool, np.generic))
+        sharding = getattr(x, "sharding", None)
+        divided = isinstance(x, ShapeDtypeStruct) or hasattr(sharding, "mesh")
+        return cls(np.shape(x), dtypes.dtype(x, canonicalize=True),
+                   sharding=sharding if divided else None,
+                   weak_type=bool(getattr(x, "weak_type", number)))
+
     def __setattr__(self, name: str, value: Any) -> None:
         raise RuntimeError(
             f"Cannot reassign attributes ({name}) of immutable ShapeDtypeStruct objects: needed a "

@@ -346,8 +346,10 @@ def _note(
     ledger: Ledger, shape: tuple[int, ...], index: Any, axes: Sequence[int], sizes: Sequence[int]
 ) -> None:
     """Note the first index below 0 or too large for its window; `axes` are along the last axis."""
-    last = np.asarray([shape[a] - sizes[a] for a in axes], np.int32)
-    bad = ((index < 0) | (index > last)).reshape(-1)
+    if index.dtype not in (np.int32, np.int64):  # too narrow for some sizes, or unsigned
+        index = index.astype(np.int32)
+    last = np.asarray([shape[a] - sizes[a] for a in axes], index.dtype)
+    bad = ((index < 0) | (index > jnp.broadcast_to(last, index.shape))).reshape(-1)
     at = bad.argmax().astype(np.int32)
     axis = jnp.asarray(np.asarray(list(axes), np.int32))[at % np.int32(len(axes))]
     ledger.add(IndexSite(shape), bad.any(), [index.reshape(-1)[at], axis])

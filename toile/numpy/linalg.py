@@ -19,7 +19,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
-from toile.api import vmap
+from toile.api import custom_jvp, vmap
 from toile.engine.annotations import ArrayLike, DTypeLike
 from toile.engine.arrays import Array
 from toile.engine.source import here
@@ -220,7 +220,7 @@ def _hermitian_svd(a: Array, compute_uv: bool) -> Any:
     s = jnp.take_along_axis(s, order, axis=-1)
     if not compute_uv:
         return s
-    sign = jnp.take_along_axis(jnp.sign(w), order, axis=-1)
+    sign = jnp.take_along_axis(jnp.sign(w), order, axis=-1).astype(v.dtype)
     rows = lax.expand_dims(order, (order.ndim - 1,))
     u = jnp.take_along_axis(v, rows, axis=-1)
     vh = _h(jnp.multiply(u, lax.expand_dims(sign, (sign.ndim - 1,))))
@@ -471,8 +471,34 @@ def det(a: ArrayLike) -> Array:
     if n == 3:
         minor = lambda i, j: e(1, i) * e(2, j) - e(1, j) * e(2, i)
         return e(0, 0) * minor(1, 2) - e(0, 1) * minor(0, 2) + e(0, 2) * minor(0, 1)
+    return _det(a)
+
+
+@custom_jvp
+def _det(a):
     diag, sign = _lu_diagonal(a)
     return jnp.prod(diag, axis=-1) * sign
+
+
+@_det.defjvp
+def _det_jvp(primals, tangents):
+    (a,), (da,) = primals, tangents
+    value = _det(a)
+    singular = jnp.any(jnp.equal(value, 0))  # the derivative of LU is then NaN
+    adjugate = lax.cond(singular, _adjugate_by_svd, lambda a: value[..., None, None] * inv(a), a)
+    return value, jnp.sum(jnp.swapaxes(adjugate, -1, -2) * da, axis=(-2, -1))
+
+
+def _adjugate_by_svd(a):
+    """Return det(a) a⁻¹, also of singular matrices: for a = U S Vᴴ, it is det(U Vᴴ) V adj(S) Uᴴ."""
+    u, s, vh = svd(a)
+    diag, sign = _lu_diagonal(jnp.matmul(u, vh))
+    turn = jnp.prod(diag, axis=-1) * sign
+    n = a.shape[-1]
+    rows = jnp.broadcast_to(s[..., None, :], (*s.shape[:-1], n, n))
+    own = jnp.broadcast_to(jnp.eye(n, dtype=bool), rows.shape)
+    others = jnp.prod(jnp.where(own, 1, rows), axis=-1).astype(a.dtype)
+    return jnp.matmul(_h(vh) * (turn[..., None] * others)[..., None, :], _h(u))
 
 
 # Rank and inverses.
@@ -636,7 +662,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *,
         x = lax.full((n, b.shape[1]), 0, dtype)
     else:
         u, s, vh = svd(a, full_matrices=False)
-        keep = s >= lax.convert_element_type(h.arr(rcond), s.dtype) * s[0]
+        keep = (s > 0) & (s >= lax.convert_element_type(h.arr(rcond), s.dtype) * s[0])
         rank = jnp.sum(keep)
         inverse = lax.expand_dims(_inverse_values(s, keep), (1,))
         inner = jnp.matmul(_h(u), b, precision=high)

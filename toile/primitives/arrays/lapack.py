@@ -318,7 +318,7 @@ def tridiagonal(lower: bool, a: Any) -> tuple[Any, ...] | None:
     n = a.shape[-1]
     if n <= 1:
         none = np.zeros(0, a.dtype)
-        return a, a.diagonal().real, none.real, none
+        return a.real.astype(a.dtype), a.diagonal().real, none.real, none
     work = _sizes(_routine("sytrd_lwork", a.dtype, "hetrd_lwork"), n, lower=lower)
     routine = _routine("sytrd", a.dtype, "hetrd")
     packed, d, e, taus, info = routine(_fortran(a), lower, *work, overwrite_a=1)

@@ -8,6 +8,7 @@ right-hand side of higher rank is a matrix or a batch of matrices.
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from typing import Literal
 
@@ -539,8 +540,9 @@ def _halley_step(u, a, b, c):
     m, n = u.shape
     eye = jnp.eye(n, dtype=u.dtype)
     if c > 100:
-        q, _ = jnp.linalg.qr(jnp.concatenate([np.sqrt(c) * u, eye]))
-        inner = q[:m] @ _H(q[m:]) / np.sqrt(c)
+        root = math.sqrt(c)  # a Python number, which takes the dtype of u
+        q, _ = jnp.linalg.qr(jnp.concatenate([root * u, eye]))
+        inner = q[:m] @ _H(q[m:]) / root
     else:
         gram = c * (_H(u) @ u) + eye
         inner = _H(cho_solve((cholesky(gram, lower=True), True), _H(u)))

@@ -7,6 +7,7 @@ the last few steps and changes of the gradient.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from toile import numpy as jnp
 from toile.api import value_and_grad
 from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
+from toile.engine.trace import Tracer
 from toile.scipy.optimize._line_search import _dot, line_search
 
 
@@ -138,12 +140,20 @@ def _push(history, new):
     return jnp.concatenate([history[1:], new[None].astype(history.dtype)])
 
 
+def _limit(count):
+    """A maximum number as an integer; None and numbers that are too large mean no limit."""
+    most = np.iinfo(np.int32).max
+    if isinstance(count, Tracer):
+        return count
+    return most if count is None or count > most else int(math.ceil(count))
+
+
 def _minimize_lbfgs(fun, x0, maxiter=None, norm=np.inf, maxcor=10, ftol=2.220446049250313e-09,
                     gtol=1e-5, maxfun=None, maxgrad=None, maxls=20):
     d = len(x0)
     if maxiter is None and maxfun is None and maxgrad is None:
         maxiter = d * 200
-    maxiter, maxfun, maxgrad = (np.inf if m is None else m for m in (maxiter, maxfun, maxgrad))
+    maxiter, maxfun, maxgrad = map(_limit, (maxiter, maxfun, maxgrad))
     f, g = value_and_grad(fun)(x0)
     history = jnp.zeros((maxcor, d), dtype=x0.dtype)
     init = _LBFGS(jnp.zeros((), bool), jnp.zeros((), bool), _counter(), _counter(1), x0, f, g,

@@ -522,7 +522,7 @@ def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
     if boundary:
         edge = nperseg // 2
         x, norm = x[..., edge:-edge], norm[..., edge:-edge]
-    x = x / jnp.where(norm > 1e-10, norm, 1.0)
+    x = x / at_rank(jnp.where(norm > 1e-10, norm, 1.0), x.ndim)
     if x.ndim > 1 and time_axis != z.ndim - 1:
         x = jnp.moveaxis(x, -1, time_axis - (1 if freq_axis < time_axis else 0))
     real = np.dtype(np.zeros((), x.dtype).real.dtype)

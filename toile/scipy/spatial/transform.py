@@ -330,7 +330,8 @@ class Rotation(NamedTuple):
 
     def inv(self) -> Rotation:
         """Compute the inverse rotation."""
-        return Rotation(self.quat * jnp.array([-1, -1, -1, 1], dtype=self.quat.dtype))
+        signs = jnp.array([-1, -1, -1, 1], dtype=self.quat.dtype)
+        return Rotation(self.quat * jnp.broadcast_to(signs, self.quat.shape))
 
     def magnitude(self) -> Array:
         """Compute the angle of each rotation in radians, from 0 to π."""
