@@ -147,6 +147,19 @@ WORDS = {
     "Only non-negative indices are allowed": lambda: toile.lax.broadcast_shapes((-1,)),
     "output must be a tuple": lambda: ROWS["one output for two"](toile),
     "cannot be clipped": lambda: jnp.clip(jnp.arange(3), max=1j),
+    "index_dtype must be an integer type": lambda: toile.lax.argmax(jnp.ones(2), 0, float),
+    "argmin require non-empty reduced dimension": lambda: toile.lax.argmin(EMPTY, 1, int),
+    "Sizes passed to split must be nonnegative": lambda: toile.lax.split(jnp.ones(2), (3, -1)),
+    "Operands must have the same tree structure": lambda: toile.lax.reduce(
+        {"x": jnp.ones(2)}, {"y": 0.0}, lambda a, b: a, (0,)),
+    "reduce found non-scalar initial value": lambda: toile.lax.reduce(
+        jnp.ones(2), jnp.ones(2), toile.lax.add, (0,)),
+    "padding_value must be a scalar": lambda: toile.lax.pad(
+        jnp.ones(2), jnp.ones(2), [(0, 0, 0)]),
+    "must have every element be positive": lambda: toile.lax.reduce_window(
+        jnp.ones(1), 0.0, toile.lax.add, (0,), (1,), "VALID"),
+    "lhs and rhs must have the same number of dimensions": lambda: (
+        toile.lax.conv_general_dilated(jnp.ones((1, 1, 1)), jnp.ones((1, 1, 1, 1)), (1,), "VALID")),
     "axis1 and axis2 can not be same": lambda: jnp.trace(jnp.ones((2, 2)), 0, 1, -1),
     "ndim at least two": lambda: jnp.rot90(jnp.ones(2)),
     "jnp.nansum: where must be": lambda: jnp.nansum(jnp.ones(2), where=jnp.ones(2, int)),
@@ -211,6 +224,12 @@ def test_operators_of_tuples_that_define_them_are_asked():
         x - _Wrapped(1)
     with pytest.raises(TypeError, match="needed arrays or numbers"):
         x * (1, 2)
+
+
+def test_numbers_are_arguments_of_interpreted_programs():
+    program = toile.make_jaxpr(lambda x: toile.lax.psum(2 * x, "i"), axis_env=[("i", 4)])(1.0)
+    run = lambda _, x: toile.core.eval_jaxpr(program.jaxpr, program.consts, x)[0]
+    assert toile.vmap(run, (0, None), None, axis_name="i")(jnp.arange(4.0), 3.0) == 24
 
 
 def test_attributes_of_ufuncs_are_read_only():

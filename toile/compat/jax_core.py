@@ -10,7 +10,7 @@ import numpy as np
 from toile.engine.annotations import ArrayLike
 from toile.engine.avals import Aval
 from toile.engine.avals import aval_of as get_aval
-from toile.engine.conversion import leaving
+from toile.engine.conversion import as_array, leaving
 from toile.engine.program import (
     ClosedProgram,
     Equation,
@@ -79,7 +79,8 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[ArrayLike], *args: ArrayLike) ->
     >>> eval_jaxpr(closed.jaxpr, closed.consts, jnp.array([1.0, 3.0]))
     [Array([2., 6.], dtype=float32)]
     """
-    return [leaving(x) for x in evaluate(jaxpr, [*consts, *args])]
+    values = [as_array(x) if isinstance(x, (int, float, complex)) else x for x in (*consts, *args)]
+    return [leaving(x) for x in evaluate(jaxpr, values)]
 
 
 def is_concrete(x: object) -> bool:

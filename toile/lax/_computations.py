@@ -166,8 +166,8 @@ def operands_and_inits(
     if not flat:
         raise ValueError(f"{name}: needed at least one operand, got none{here()}")
     if tree != init_tree:
-        raise ValueError(f"{name}: needed operands and initial values of one structure, got {tree} "
-                         f"and {init_tree}{here()}")
+        raise ValueError("Operands must have the same tree structure as init_values: "
+                         f"{name} needed one structure, got {tree} and {init_tree}{here()}")
     arrays, values = [], []
     for i, (x, v) in enumerate(zip(flat, starts, strict=True)):
         a = operand(name, x, i)
@@ -183,7 +183,8 @@ def operands_and_inits(
         if name == "reduce_window":
             raise TypeError("reduce_window expected init_values to be scalars but init_values "
                             f"have shapes {found}.{here()}")
-        raise ValueError(f"{name}: needed scalar initial values, got shapes {found}{here()}")
+        raise ValueError(f"{name} found non-scalar initial value: needed scalars, got shapes "
+                         f"{found}{here()}")
     if any(a.dtype != v.dtype for a, v in zip(arrays, values, strict=True)):
         raise shape_error(name, "initial values of the operands' dtypes", avals)
     if any(a.shape != arrays[0].shape for a in arrays):

@@ -82,8 +82,8 @@ def conv_general_permutations(
 @lru_cache(maxsize=512)
 def _numbers(lhs_rank: int, rhs_rank: int, numbers: Any) -> ConvDimensionNumbers:
     if lhs_rank != rhs_rank:
-        raise TypeError(f"convolution: needed operands of equal rank, got {lhs_rank} and "
-                        f"{rhs_rank} (add the missing axes with x[None]){here()}")
+        raise TypeError("convolution: lhs and rhs must have the same number of dimensions, got "
+                        f"{lhs_rank} and {rhs_rank} (add the missing axes with x[None]){here()}")
     if numbers is None:
         return ConvDimensionNumbers(*(tuple(range(lhs_rank)),) * 3)
     if len(numbers) != 3 or not all(isinstance(s, str) and len(s) == lhs_rank for s in numbers):

@@ -304,7 +304,7 @@ def _extremum(name: str, kind: Any, operand: Any, axis: int, index_dtype: Any) -
     x = _operand(name, operand)
     dtype = user_dtype(index_dtype, name)
     if dtypes.kind(dtype) not in "iu":
-        raise TypeError(f"{name}: needed an integer index_dtype, got "
+        raise TypeError(f"{name}: index_dtype must be an integer type, got "
                         f"{dtypes.name_of(dtype)}{here()}")
     return prepared(kind, (operator.index(axis), dtype), x.shape, x.dtype)(x)
 

@@ -472,7 +472,9 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
     """
     x = _operand("split", operand)
     axis, parts = axis_of(axis, x.ndim), ints(sizes)
-    if sum(parts) != x.shape[axis] or min(parts, default=0) < 0:
+    if min(parts, default=0) < 0:
+        raise ValueError(f"Sizes passed to split must be nonnegative, got {parts}{here()}")
+    if sum(parts) != x.shape[axis]:
         raise ValueError(f"split: needed sizes that sum to {x.shape[axis]} (axis {axis} of "
                          f"{x.aval.str_short()}), got {parts}, which sum to {sum(parts)}{here()}")
     found, start = [], 0

@@ -97,7 +97,9 @@ class ConvGeneralDilated(Bilinear):
     def infer(self, lhs: Aval, rhs: Aval) -> Aval:
         problem = self._problem(lhs, rhs)
         if problem:
-            raise shape_error(self.name, problem, [lhs, rhs])
+            alike = lhs.ndim == rhs.ndim
+            said = f"{self.name} lhs and rhs must have the same number of dimensions"
+            raise shape_error(self.name, problem, [lhs, rhs], said="" if alike else said)
         dtype, preferred = lhs.dtype, self.preferred_element_type
         weak = lhs.weak_type and rhs.weak_type and preferred is None
         return Aval(self.out_shape(lhs.shape, rhs.shape), preferred or dtype, weak)

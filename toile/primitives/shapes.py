@@ -165,9 +165,10 @@ class Pad(Linear):
 
     def infer(self, x: Aval, value: Aval) -> Aval:
         if len(self.config) != x.ndim or value.shape or value.dtype != x.dtype:
+            said = "padding_value must be a scalar" if value.shape else ""
             raise shape_error(
                 self.name, f"an operand with {len(self.config)} axes and a rank-0 padding value "
-                "of its dtype", [x, value], "one (low, high, interior) per axis",
+                "of its dtype", [x, value], "one (low, high, interior) per axis", said,
             )
         shape = tuple(
             low + high + n + max(0, n - 1) * inner

@@ -156,8 +156,9 @@ class _ArgExtremum(Operation):
             )
         if x.shape[self.axis] < 1:
             raise ValueError(
-                f"attempt to get argmin and argmax of an empty sequence: {self.name} needed "
-                f"elements along axis {self.axis}, got shape {x.shape} (check x.size first){here()}"
+                f"attempt to get argmin and argmax of an empty sequence: {self.name} require "
+                f"non-empty reduced dimension: needed elements along axis {self.axis}, got shape "
+                f"{x.shape} (check x.size first){here()}"
             )
         return Aval(without(x.shape, (self.axis,)), self.index_dtype)
 

@@ -68,6 +68,7 @@ def _check_window(op: Any, avals: Sequence[Aval], fields: Sequence[Sequence[Any]
         raise shape_error(
             op.name, f"a positive window, stride and dilation for each of {rank} axes, here "
             f"window {fields[0]}, strides {fields[1]}, padding {fields[2]}", avals,
+            said=f"{op.name} window, strides and dilations must have every element be positive",
         )  # fmt: skip
 
 
