@@ -65,6 +65,7 @@ PACKAGES = {
 # Repositories whose packages are not on PyPI, with a commit; the programs import clones of them.
 CLONES = {
     "google/flaxformer": "399ea3a",
+    "google-research/scenic": "4a38d47",
     "google-research/t5x": "cc342d4",
     "google-research/vision_transformer": "c6de1e5",
     "google/airio": "HEAD",  # t5x imports it
@@ -74,7 +75,10 @@ NEEDED_BY_CLONES = (
     "aqtp==0.9.0", "cached_property", "fiddle", "gin-config", "pandas", "tensorboard",
     "tensorflow-cpu==2.21.0", "tensorflow-datasets",
 )
-CLONED = {"flaxformer": "flaxformer 399ea3a", "t5x": "t5x cc342d4", "vit_jax": "vit_jax c6de1e5"}
+CLONED = {
+    "flaxformer": "flaxformer 399ea3a", "scenic": "scenic 4a38d47", "t5x": "t5x cc342d4",
+    "vit_jax": "vit_jax c6de1e5",
+}
 
 
 class Run(NamedTuple):
@@ -89,10 +93,10 @@ def environment(folder: Path) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
-    install = [python, "-m", "pip", "install", "--quiet"]
+    install = [str(python), "-m", "pip", "install", "--quiet"]
     subprocess.run([*install, "pytest", *PACKAGES.values()], check=True)
     subprocess.run([*install, *NEEDED_BY_CLONES], check=True)
-    subprocess.run([*install, "--editable", ROOT], check=True)
+    subprocess.run([*install, "--editable", str(ROOT)], check=True)
     for repository, revision in CLONES.items():
         clone = folder / "clones" / repository.rpartition("/")[2]
         if not clone.exists():

@@ -287,6 +287,13 @@ def test_orbax_utils_describe_how_arrays_are_restored():
     assert not utils.is_multi_device_array(tree["a"]) and not utils.is_multi_device_array(3)
 
 
+def test_roofline_counts_operations():
+    roofline = interop.lookup.resolve("jax.experimental").roofline
+    shape, cost = roofline.roofline(lambda x, y: x @ y)(np.ones((4, 8), np.float32),
+                                                        np.ones((8, 16), np.float32))
+    assert shape.shape == (4, 16) and cost.unfused_flops == 2 * 4 * 8 * 16
+
+
 def test_functions_of_flat_arguments():
     api_util = importlib.import_module("toile.compat.faces.jax.api_util")
     linear_util = importlib.import_module("toile.compat.faces.jax.linear_util")
