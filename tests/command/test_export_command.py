@@ -1,4 +1,4 @@
-"""`toile export`: both formats, parameters from files, and mistakes; weights of ONNX files."""
+"""`toile export`: its formats, parameters from files, and mistakes; weights of ONNX files."""
 
 import runpy
 import sys
@@ -8,6 +8,7 @@ import pytest
 
 import toile.numpy as jnp
 from tests.command.running import refused, run
+from tests.exporting import c_libraries
 from toile.export import from_onnx
 from toile.interop import safetensors
 
@@ -62,7 +63,25 @@ def test_an_onnx_file_with_parameters(capsys, file, tmp_path):
                                   w)
 
 
+@pytest.mark.skipif(not c_libraries.HAS_COMPILER, reason=c_libraries.REASON)
+def test_a_c_library(capsys, file, tmp_path):
+    target = tmp_path / f"out{c_libraries.SUFFIX}"
+    ran = run(capsys, "export", f"{file}:double", target, "--free-batch", "--processor", "native")
+    assert ran.status == 0, ran.err
+    assert ran.out.count("wrote ") == 2 and "out.h: " in ran.out
+    (got,) = c_libraries.Library(target, True)([X], [X])
+    np.testing.assert_allclose(got, 2 * np.tanh(X), rtol=1e-6)
+
+
+def test_an_object_file(capsys, file, tmp_path):
+    ran = run(capsys, "export", f"{file}:double", tmp_path / "out.o")
+    assert ran.status == 0, ran.err
+    assert {p.name for p in tmp_path.glob("out.*")} == {"out.o", "out.c", "out.h"}
+
+
 @pytest.mark.parametrize("arguments, status, said", [
+    (["{file}:double", "out.py", "--processor", "native"], 2, "--processor: needed a target that"),
+    (["{file}:double", "out.so", "--processor", "x86-64-v5"], 2, "needed"),
     (["predict", "out.py"], 2, "needed FILE:FUNCTION, as in model.py:predict"),
     (["none.py:f", "out.py"], 1, "which does not exist"),
     (["{file}:double", "out.pb"], 2, "needed a file that ends with .py or .onnx"),

@@ -38,15 +38,15 @@ class Subject:
         out = self.function(*given) if self.params is None else self.function(self.params, *given)
         return [np.asarray(x) for x in toile.tree_util.tree_leaves(out)]
 
-    def scaled(self) -> tuple[list[np.ndarray] | None, list[np.ndarray]]:
-        """Arguments with three times the batch size, and the results; None if the first axis is
-        not a batch."""
+    def scaled(self, times: int = 3) -> tuple[list[np.ndarray] | None, list[np.ndarray]]:
+        """Arguments with several times the batch size, or one row if `times` is 0, and the
+        results; None if the first axis is not a batch."""
         args = [np.asarray(a) for a in self.args]
         if not self.free or not args or not args[0].ndim or not args[0].shape[0]:
             return None, []
         count = args[0].shape[0]
-        more = [np.concatenate([a, a[::-1], a]) if a.ndim and a.shape[0] == count else a
-                for a in args]
+        pieces = lambda a: np.concatenate([a, a[::-1]] * times)[: times * count] if times else a[:1]
+        more = [pieces(a) if a.ndim and a.shape[0] == count else a for a in args]
         try:
             return more, self.results(more)
         except (TypeError, ValueError, AssertionError, ScopeParamShapeError):
@@ -196,8 +196,40 @@ def _graph(layer: str) -> Subject:
                    args, free=False)
 
 
-_SPECIAL: dict[str, Callable[[str], Subject]] = {"vae": _vae, "graph": _graph}
-EXAMPLES = (*_EXAMPLES, "vae", "graph gcn", "graph gat")
+def _language_model(name: str) -> Subject:
+    from examples.language_model import language_model_test as small
+
+    module, variables, _ = small.made(name)
+    args = [small.TOKENS, small.TOKENS] if name == "t5" else [small.TOKENS]
+    return Subject(f"language_model {name}", module.apply, variables, args, 1e-4)
+
+
+def _vision(name: str) -> Subject:
+    from examples.vision import vision_test as small
+
+    module, variables, _, args = small.made(name)
+    return Subject(f"vision {name}", module.apply, variables,
+                   [a if a.dtype.kind == "f" else a.astype(np.int32) for a in args], 1e-4)
+
+
+def _speech(_: str) -> Subject:
+    from examples.speech import speech_test as small
+
+    module, variables = small.made()
+    return Subject("speech whisper", module.apply, variables,
+                   [small.SOUNDS, small.TOKENS.astype(np.int32)], 1e-4)
+
+
+_SPECIAL: dict[str, Callable[[str], Subject]] = {
+    "vae": _vae, "graph": _graph, "language_model": _language_model, "vision": _vision,
+    "speech": _speech,
+}  # fmt: skip
+_PRETRAINED = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gemma", "gemma2", "gemma3_text",
+               "bert", "roberta", "t5")
+EXAMPLES = (
+    *_EXAMPLES, "vae", "graph gcn", "graph gat", *(f"language_model {n}" for n in _PRETRAINED),
+    "vision vit", "vision resnet", "vision clip", "vision convnext", "speech whisper",
+)
 
 
 def loaded(path: Any) -> Any:

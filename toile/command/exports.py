@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ from toile.command.explanations import arguments, function_of, imported
 from toile.command.failures import Failure, UsageError
 from toile.command.weight_files import format_of
 from toile.engine.suggestions import did_you_mean
-from toile.export import to_numpy, to_onnx
+from toile.export import to_c, to_numpy, to_onnx
 from toile.traverse_util import unflatten_dict
 
-WRITERS = {".py": to_numpy, ".onnx": to_onnx}
+WRITERS: dict[str, Callable[..., Any]] = {
+    ".py": to_numpy, ".onnx": to_onnx, ".so": to_c, ".dylib": to_c, ".o": to_c,
+}
+# The suffixes of the files that are written beside the target.
+BESIDE = {".py": (".npz",), ".so": (".h",), ".dylib": (".h",), ".o": (".c", ".h")}
 
 
 def export(args: argparse.Namespace) -> None:
@@ -30,7 +35,13 @@ def export(args: argparse.Namespace) -> None:
         near = did_you_mean(target.suffix, WRITERS)
         raise UsageError(f"needed a file that ends with {' or '.join(WRITERS)}, got "
                          f"{args.target!r}{near}")
-    written = [target, target.with_suffix(".npz")] if target.suffix == ".py" else [target]
+    written = [target, *map(target.with_suffix, BESIDE.get(target.suffix, ()))]
+    options = {}
+    if args.processor:
+        if write is not to_c:
+            raise UsageError(f"--processor: needed a target that ends with .so, .dylib or .o, got "
+                             f"{args.target!r}")
+        options["processor"] = args.processor
     _check_targets(written, args.force)
     params = _weights(Path(args.params)) if args.params else None
     module = imported(Path(source))
@@ -39,7 +50,8 @@ def export(args: argparse.Namespace) -> None:
     if named:
         raise UsageError(f"--args: needed positional arguments, got {', '.join(named)}= (options "
                          "belong in the function)")
-    write(function, *positional, path=target, params=params, free_batch=args.free_batch)
+    write(function, *positional, path=target, params=params, free_batch=args.free_batch,
+          **options)
     for path in written:
         print(f"wrote {path}: {path.stat().st_size:,} bytes")
 

@@ -18,6 +18,7 @@ from toile.version import __version__
 
 SHELLS = ("bash", "zsh", "fish")
 FORMATS = ("msgpack", "checkpoint", "safetensors", "npz", "torch", "onnx")
+PROCESSORS = ("native", "x86-64-v2", "x86-64-v3", "x86-64-v4", "armv8-a")
 OLDEST_YEAR = 2019
 READ_ONLY = ("torch", "onnx")
 
@@ -272,19 +273,26 @@ def _export(commands: Any) -> Parser:
     parser = _added(
         commands, "export", "export", "write a function as a program that runs without toile",
         "The suffix of TARGET determines the format: .py for a Python file that needs NumPy only,\n"
-        "with its weights in an .npz file, and .onnx for an ONNX file. The arguments come from\n"
-        "--args, or from a function example_args() in the file, which returns a tuple.",
+        "with its weights in an .npz file; .onnx for an ONNX file; .so (.dylib on macOS) for a\n"
+        "shared library with a C header; .o for an object file, a C file and a header. The\n"
+        "arguments come from --args, or from a function example_args() in the file, which returns\n"
+        "a tuple.",
         'toile export model.py:predict predict.onnx --args "jnp.ones((1, 28, 28, 1))"\n'
-        "toile export model.py:apply net.py --params weights.safetensors --free-batch")
+        "toile export model.py:apply net.py --params weights.safetensors --free-batch\n"
+        "toile export model.py:apply net.so --params weights.safetensors --processor native")
     parser.add_argument("function", metavar="FILE:FUNCTION",
                         help="a Python file, and a function in it, as in model.py:predict")
-    parser.add_argument("target", metavar="TARGET", help="the file to write: .py or .onnx")
+    parser.add_argument("target", metavar="TARGET",
+                        help="the file to write: .py, .onnx, .so, .dylib or .o")
     parser.add_argument("--args", metavar="EXPR", dest="arguments",
                         help="the arguments after the parameters, written as in a call")
     parser.add_argument("--params", metavar="FILE",
                         help="a file of weights, which become the first argument of the function")
     parser.add_argument("--free-batch", action="store_true",
                         help="accept any size of the first axis of the first argument")
+    parser.add_argument("--processor", metavar="NAME", type=OneOf(PROCESSORS),
+                        help="the processors that can run a C library: "
+                        f"{', '.join(PROCESSORS)} (default: x86-64-v3 or armv8-a)")
     parser.add_argument("--force", action="store_true", help="replace TARGET if it exists")
     return parser
 

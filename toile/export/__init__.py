@@ -2,8 +2,8 @@
 
 `export(jit(f))(*args)` traces a function. `Exported.serialize` converts the result to bytes, and
 `deserialize` loads it. Axes may have symbolic sizes, so that an exported function accepts batches
-of any size. `to_numpy` and `to_onnx` convert a function to a program that runs without toile, and
-`from_onnx` reads a model of another library.
+of any size. `to_numpy`, `to_onnx` and `to_c` convert a function to a program that runs without
+toile, and `from_onnx` reads a model of another library.
 """
 
 from toile.engine.lazy import attach as _attach

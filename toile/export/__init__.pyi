@@ -23,6 +23,7 @@ from toile.export._trees import (
     register_namedtuple_serialization as register_namedtuple_serialization,
     register_pytree_node_serialization as register_pytree_node_serialization,
 )
+from toile.exporting.c_files import to_c as to_c
 from toile.exporting.numpy_files import to_numpy as to_numpy
 from toile.exporting.onnx_files import to_onnx as to_onnx
 from toile.exporting.onnx_reader import from_onnx as from_onnx

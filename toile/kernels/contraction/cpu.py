@@ -13,6 +13,7 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
+from toile.compiler.ir.extents import larger, smaller
 from toile.compiler.ir.operands import Args, Operand, Ref
 from toile.kernels.contraction import cpu_amx_launches as amx
 from toile.kernels.contraction import cpu_blas as blas
@@ -68,7 +69,7 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
     types = element_types(x.dtype, y.dtype, out.dtype)
     if types is None or (types.work is None and not _complex_fits(op, x, out)):
         return False
-    if types.work == INT64 and _terms(op, x, y) > SLOW:
+    if types.work == INT64 and _terms(op, x, y) > SLOW and not blas.is_hidden():
         return False
     if tiny_products.lower(op, x, y, out, plan):
         return True
@@ -192,11 +193,11 @@ def _product(p: Problem, plan: Planner) -> None:
     held = plan.scratch(size * kind.size * cut.parts)
     plan.stage(_matrices(replace(p, c=held, types=replace(t, c=kind)), cut, packed))
     if cut.parts == 1:
-        launch = Launch(products.cast(kind, t.c), (held, p.c), size, max(4096, size // 64), "round",
-                        rows=spans.elements(held, kind.size, p.c, t.c.size))
+        launch = Launch(products.cast(kind, t.c), (held, p.c), size, larger(4096, size // 64),
+                        "round", rows=spans.elements(held, kind.size, p.c, t.c.size))
     else:
         launch = Launch(products.sum_arrays(kind, t.c), (held, p.c, size, cut.parts), size,
-                        max(4096, size // 64), "sum of parts")
+                        larger(4096, size // 64), "sum of parts")
     plan.stage(launch)
 
 
@@ -333,10 +334,10 @@ def _sweep(p: Problem, plan: Planner) -> None:
     strides = products.stride_class(inner.a), products.stride_class(inner.b)
     text = products.sweep(t.a, t.b, t.c, t.work, strides, len(p.summed))
     blocks = -(-inner.extent // products.BLOCK)
-    each = min(inner.extent, products.BLOCK) * max(total(p.summed), 1)
+    each = smaller(inner.extent, products.BLOCK) * larger(total(p.summed), 1)
     args: Args = (p.a, p.b, p.c, inner.extent, blocks, inner.a, inner.b, *_summed(p.summed),
                   *_outer(outer))
-    plan.stage(Launch(text, args, blocks * total(outer), max(1, SERIAL // each), "product"))
+    plan.stage(Launch(text, args, blocks * total(outer), larger(1, SERIAL // each), "product"))
 
 
 def _dot(p: Problem, plan: Planner) -> None:
@@ -346,7 +347,7 @@ def _dot(p: Problem, plan: Planner) -> None:
     outer = merge(by_stride(p.batch + p.rows + p.columns, "c"))
     *further, last = sorted(p.summed, key=lambda x: (1 in (x.a, x.b), x.extent))
     outputs, terms = total(outer), total(p.summed)
-    parts = 1 if outputs >= 64 else max(1, min(64, last.extent // 32768))
+    parts = 1 if outputs >= 64 else larger(1, smaller(64, last.extent // 32768))
     step = rounded(-(-last.extent // parts), 64)
     parts = -(-last.extent // step)
     strides = products.stride_class(last.a), products.stride_class(last.b)
@@ -357,8 +358,8 @@ def _dot(p: Problem, plan: Planner) -> None:
     text = products.dot(t.a, t.b, c, t.work, strides, len(further))
     args: Args = (p.a, p.b, target, last.extent, step, parts, last.a, last.b, *_summed(further),
                   *_outer(outer))
-    each = max(1, terms // parts)
-    plan.stage(Launch(text, args, outputs * parts, max(1, SERIAL // each), "dot"))
+    each = larger(1, terms // parts)
+    plan.stage(Launch(text, args, outputs * parts, larger(1, SERIAL // each), "dot"))
     if parts > 1:
         plan.stage(Launch(products.combine(t.work, t.c), (target, p.c, parts), outputs, outputs,
                           "sum of parts"))
@@ -404,7 +405,7 @@ def _prepacked(p: Problem, cut: Matrices, plan: Planner) -> bool:
         return False
     step = columns.extent  # each thread reads its own part of them
     if rows.extent * k * step >= SERIAL:
-        step = min(step, rounded(-(-step // plan.threads), tile.columns))
+        step = smaller(step, rounded(-(-step // plan.threads), tile.columns))
     cut = Matrices(rows, columns, summed, (), False, rows.extent, step, tile, packs_a, 1)
     plan.stage(own_launch(replace(p, b=held), cut, packed=True))
     return True
@@ -429,5 +430,6 @@ def _packed(w: Ref, shape: tuple[int, int], strides: tuple[int, int], panel: Pan
     panels = -(-n // panel.width)
     held = plan.scratch(panels * -(-k // panel.terms) * panel.width * panel.word.size)
     text = pack_kernel(panel)
-    plan.stage(Launch(text, (w, held, k, n, *strides), panels, max(1, SERIAL // (4 * k)), "pack"))
+    grain = larger(1, SERIAL // (4 * k))
+    plan.stage(Launch(text, (w, held, k, n, *strides), panels, grain, "pack"))
     return held

@@ -12,7 +12,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -137,8 +139,32 @@ def library() -> _Library:
     return _library
 
 
+class _Hidden(threading.local):
+    depth = 0
+
+
+_hidden = _Hidden()
+
+
+@contextmanager
+def hidden() -> Iterator[None]:
+    """Inside the block, plans made by this thread contain no calls of BLAS and LAPACK."""
+    _hidden.depth += 1
+    try:
+        yield
+    finally:
+        _hidden.depth -= 1
+
+
+def is_hidden() -> bool:
+    """Whether this thread makes plans without calls of BLAS and LAPACK."""
+    return _hidden.depth > 0
+
+
 def symbol(routine: str) -> str | None:
     """The name by which kernels call `routine`; None if toile's own kernels are used."""
+    if is_hidden():
+        return None
     found = library()
     if routine in LAPACK and found.counters and routine not in found.addresses:
         _add_lapack(found)

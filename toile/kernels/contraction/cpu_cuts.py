@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import gcd, isqrt, prod
 from typing import NamedTuple
 
+from toile.compiler.ir.extents import larger, smaller
 from toile.kernels.contraction import cpu_blas as blas
 from toile.kernels.contraction.cpu_axes import Problem, Types, by_stride, total
 from toile.kernels.contraction.cpu_panels import DEPTH, Tile
@@ -120,10 +121,10 @@ def _steps(m: int, n: int, k: int, outer: int, tile: Tile | None, threads: int,
             row_step = rounded(-(-m // blocks), unit_rows)
         else:
             column_step = rounded(-(-n // blocks), unit_columns)
-    most = PART_A // min(max(k, DEPTH), 2 * DEPTH)
+    most = PART_A // smaller(larger(k, DEPTH), 2 * DEPTH)
     if tile and row_step > most:
         row_step = rounded(-(-m // -(-m // most)), unit_rows)
-    row_step, column_step = min(row_step, m), min(column_step, n)
+    row_step, column_step = smaller(row_step, m), smaller(column_step, n)
     if row_step * column_step * k > UNSTOPPABLE:  # about square: each packs its part of both
         side = max(isqrt(UNSTOPPABLE // (2 * k)), unit_rows, unit_columns)
         row_step = rounded(-(-row_step // -(-row_step // side)), unit_rows)
@@ -131,8 +132,8 @@ def _steps(m: int, n: int, k: int, outer: int, tile: Tile | None, threads: int,
     units = outer * -(-m // row_step) * -(-n // column_step)
     if work < SERIAL:
         return row_step, column_step, units
-    most_units = max(1, UNSTOPPABLE // (row_step * column_step * k))
-    return row_step, column_step, min(-(-units // (4 * max(threads, 1))), most_units)
+    most_units = larger(1, UNSTOPPABLE // (row_step * column_step * k))
+    return row_step, column_step, smaller(-(-units // (4 * max(threads, 1))), most_units)
 
 
 def _wanted_blocks(work: int, outer: int, own: bool, threads: int) -> int:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+from toile.compiler.ir.extents import are_known
 from toile.compiler.ir.operands import Args
 from toile.kernels.contraction import cpu_blas as blas
-from toile.kernels.contraction.cpu_axes import Problem, Types, total
+from toile.kernels.contraction.cpu_axes import Problem, total
 from toile.kernels.contraction.cpu_panels import PLAIN
 from toile.kernels.contraction.shared import Axis
 from toile.targets.llvm import native
@@ -69,7 +70,7 @@ def lower(p: Problem, plan: Planner) -> bool:
 def _fits(p: Problem) -> bool:
     """Whether B is a large matrix of floats with adjacent columns, and A has few rows."""
     t = p.types
-    if p.batch or len(p.rows) > 1 or len(p.columns) != 1 or len(p.summed) != 1 or not _floats(t):
+    if p.batch or len(p.rows) > 1 or len(p.columns) != 1 or len(p.summed) != 1 or not _supported(p):
         return False
     columns, summed = p.columns[0], p.summed[0]
     if total(p.rows) > FEW or columns.extent * summed.extent < LEAST:
@@ -81,9 +82,10 @@ def _fits(p: Problem) -> bool:
     return columns.extent >= 4 * native.vector_bytes() // FLOAT32.size
 
 
-def _floats(t: Types) -> bool:
-    """Whether all types are floats whose products are summed in float32."""
-    return t.work == FLOAT32 and all(
+def _supported(p: Problem) -> bool:
+    """Whether all types are floats whose products are summed in float32, and sizes are known."""
+    t = p.types
+    return are_known(*(x.extent for x in p.rows + p.columns)) and t.work == FLOAT32 and all(
         x is not None and x.kind in "fh" and x.size <= FLOAT32.size for x in (t.a, t.b, t.c))
 
 

@@ -413,4 +413,5 @@ def _text(spec: Kernel) -> str:
 def arguments(layout: tuple[str, ...], **values: int) -> tuple[int, ...]:
     """The numbers that a kernel is given, in the order of its layout."""
     assert values.keys() == set(layout), values.keys() ^ set(layout)
-    return tuple(int(values[name]) for name in layout)
+    given = [values[name] for name in layout]
+    return tuple(x + 0 if isinstance(x, int) else int(x) for x in given)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from toile.compiler.ir.element_types import real_part
+from toile.compiler.ir.extents import larger, smaller
 from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.copy.cpu import Reader
 from toile.kernels.cumulative.shared import running_of, shift_of
@@ -50,7 +51,7 @@ def _lower(op: Any, x: Operand, a: Operand | None, out: Operand, plan: Planner) 
         args = (*args, plan.contiguous(a).ref, shift_of(op, inner), outer)
         rows = _ROWS if outer >= _ROWS else 1
     if inner > 1:
-        grain = max(1, _GRAIN // (n * min(inner, _BLOCK)))
+        grain = larger(1, _GRAIN // (n * smaller(inner, _BLOCK)))
         units = outer * -(-inner // _BLOCK)
         plan.stage(Launch(_columns_text(*how), args, units, grain, op.name))
     elif plan.threads > 1 and outer < plan.threads and n >= 4 * _PART and (
@@ -60,7 +61,7 @@ def _lower(op: Any, x: Operand, a: Operand | None, out: Operand, plan: Planner) 
         for step, extent in (("total", outer * parts), ("before", outer), ("part", outer * parts)):
             plan.stage(Launch(_parts_text(step, *how), args, extent, 1, op.name))
     else:
-        units, grain = -(-outer // rows), max(1, _GRAIN // (n * rows))
+        units, grain = -(-outer // rows), larger(1, _GRAIN // (n * rows))
         plan.stage(Launch(_rows_text(*how, rows), args, units, grain, op.name))
     return True
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from toile.compiler.ir.extents import larger
 from toile.compiler.ir.geometry import bits_of
 from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.copy.cpu import (
@@ -57,7 +58,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
         out.ref, x.ref, indices.ref, n, run, dt, ds, di, *bits_of(bits), *chain(*components),
         *outer, *tos, *sources, *indexes,
     )  # fmt: skip
-    grain = max(1, CHUNK // (run * size + 8))
+    grain = larger(1, CHUNK // (run * size + 8))
     plan.stage(Launch(_text(key), args, prod(outer) * n, grain, "gather"))
     return True
 

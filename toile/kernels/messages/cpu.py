@@ -10,6 +10,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from toile.compiler.ir.extents import larger
 from toile.compiler.ir.operands import Args, Operand
 from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
 from toile.kernels.copy.cpu import Reader, clamped, integer
@@ -109,7 +110,7 @@ def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Plan
     starts, (out,) = len(more) > 2 * op.weighted, outs
     rows, width, edges = out.shape[0], prod(out.shape[1:]), sources.size
     text = _sums_text(kind, work, starts, op.weighted, native.vector_bytes() // work.size)
-    grain = max(1, rows * WORK // max(1, (edges + rows) * width))
+    grain = larger(1, rows * WORK // larger(1, (edges + rows) * width))
     args: Args = (out.ref, h.ref, ends.ref, sources.ref, width, edges - 1, op.heads,
                   *(x.ref for x in more))
     plan.stage(Launch(text, args, rows, grain, "sums of rows"))

@@ -146,7 +146,7 @@ def _launch(
     for c in x.constants:
         args += constant_words(c)
     reads = frozenset([ref.buffer for ref in refs[: len(x.loads)]])
-    work = cost(x.nest) * prod(x.extents) + 100
+    work = prod(x.extents) * cost(x.nest) + 100
     rows = None if going is None else partial(rows_of, x, refs, *going)
     return Launch(text(x.nest), tuple(args), units, grain, x.nest.kind, reads, work,
                   rows=rows)

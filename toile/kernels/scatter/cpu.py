@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from toile.compiler.ir.extents import larger
 from toile.compiler.ir.geometry import Axes, axes_of, collapse, in_place, room
 from toile.compiler.ir.operands import Operand
 from toile.kernels.copy.cpu import CHUNK, Reader, clamped, copy, decode, element_type, integer
@@ -181,7 +182,7 @@ def _ownership(
             ranged = max(single, key=lambda c: out.shape[mapped[c]])
             places = out.shape[mapped[ranged]]
             return _Ownership("range", places, -(-places // threads), ranged)
-    return _Ownership("units", units, max(1, _FEW * units // max(1, updates.size)))
+    return _Ownership("units", units, larger(1, _FEW * units // larger(1, updates.size)))
 
 
 def _free_axes(axes: Axes, out: Operand, mapped: tuple[int, ...]) -> list[int]:

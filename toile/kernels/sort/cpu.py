@@ -13,6 +13,7 @@ from itertools import chain
 from math import prod
 from typing import Any
 
+from toile.compiler.ir.extents import larger, smaller
 from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.copy.cpu import Reader, decode, element_type
 from toile.kernels.sort.cpu_keys import (
@@ -35,7 +36,7 @@ _LANES = 16  # of an arg-extremum's vectors
 
 def _lanes(rows: int, length: int, threads: int) -> int:
     """How many parts rows are divided into; each has its own scratch memory."""
-    return max(1, min(rows, 2 * threads if threads > 1 else 1, rows * length // _SMALL))
+    return larger(1, smaller(rows, 2 * threads if threads > 1 else 1, rows * length // _SMALL))
 
 
 class _Frame:

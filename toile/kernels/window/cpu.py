@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.compiler.ir.extents import larger
 from toile.compiler.ir.geometry import part, permuted, room
 from toile.compiler.ir.operands import Operand
 from toile.engine.records import dataclass
@@ -309,7 +310,8 @@ def _scatter(select: str, g: Geometry, ins: list[Operand], out: Operand, plan: P
         target = room(plan, out.shape, np.dtype("float32"))
     copies.fill(target, 0, plan)
     width = _width(dtype)
-    per_block = max(width, -(-g.lanes // max(1, 8 * plan.threads // g.batch) // width) * width)
+    per_block = larger(
+        width, -(-g.lanes // larger(1, 8 * plan.threads // g.batch) // width) * width)
     extent = g.batch * -(-g.lanes // per_block)
     size = dtype.itemsize
     args = (

@@ -27,7 +27,7 @@ class Region(steps.Region):
         """Whether there is enough work for more than one thread."""
         if any(x.chunks > 1 and (x.cost is None or x.cost > WORTH_SHARING) for x in self.launches):
             return True
-        small = (SMALL if x.cost is None else x.cost for x in self.launches)
+        small = (SMALL if x.cost is None else float(x.cost) for x in self.launches)
         return len(self.launches) > 1 and sum(small) > WORTH_SHARING
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from toile.compiler.ir.extents import larger, smaller
 from toile.compiler.ir.loop_nests import Apply, LoopNest
 
 TARGET = 40_000  # nanoseconds that a chunk should take: many more than claiming one takes
@@ -31,18 +32,18 @@ def grain_of_map(nest: LoopNest) -> int:
 
 def grain_of_rows(nest: LoopNest, row: int) -> int:
     """Rows per chunk."""
-    return max(1, int(TARGET / (cost(nest) * row + 5)))
+    return max(1, int(TARGET / (row * cost(nest) + 5)))
 
 
 def rows_with_totals(nest: LoopNest, rows: int, row: int, threads: int) -> int:
     """Rows per chunk, at most ROWS_TOGETHER, if each chunk has totals that are added up later."""
     chunks = max(16, 4 * threads)
-    return min(ROWS_TOGETHER, max(-(-rows // chunks), grain_of_rows(nest, row)))
+    return smaller(ROWS_TOGETHER, larger(-(-rows // chunks), grain_of_rows(nest, row)))
 
 
 def split_row(extents: Sequence[int]) -> tuple[int, int]:
     """How many parts a sum is split into, and how much of its first axis each takes."""
-    wanted = max(1, min(MOST_PARTS, prod(extents) // 32768))
+    wanted = larger(1, smaller(MOST_PARTS, prod(extents) // 32768))
     step = -(-extents[0] // wanted)
     return -(-extents[0] // step), step
 
@@ -55,12 +56,12 @@ def split_columns(
     work = rows * reduced * prod(inner)
     width = inner[-1]
     if len(inner) == 1:
-        width = min(width, 1024)
+        width = smaller(width, 1024)
         if rows * -(-inner[-1] // width) < 8 and work > 65536 and inner[-1] >= 128:
-            width = max(64, -(-inner[-1] // 8 // 16) * 16)
+            width = larger(64, -(-inner[-1] // 8 // 16) * 16)
     blocks = -(-inner[-1] // width)
     units = rows * blocks
-    wanted = 1 if units >= 8 else max(1, min(32, work // 65536 // units))
-    wanted = max(wanted, min(32, reduced // ROWS_TOGETHER))
+    wanted = 1 if units >= 8 else larger(1, smaller(32, work // 65536 // units))
+    wanted = larger(wanted, smaller(32, reduced // ROWS_TOGETHER))
     step = -(-summed[0] // wanted)
     return -(-summed[0] // step), step, blocks, width

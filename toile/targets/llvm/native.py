@@ -28,6 +28,7 @@ from toile.engine.cached import cached_property
 from toile.engine.locks import compiling, loading
 from toile.targets.llvm import thread_count as threads
 from toile.targets.llvm.arm_features import arm_features
+from toile.targets.llvm.processors import FEATURES_OF, HOST, own_texts
 from toile.targets.llvm.stop_checks import CHECK
 from toile.targets.llvm.x86_tiles import permitted
 
@@ -68,18 +69,22 @@ def _llvmlite() -> ModuleType:
 
 
 class _Engine:
-    """llvmlite's code generator and linker for this machine."""
+    """llvmlite's code generator and linker for this machine, or for others like `cpu`."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpu: str = "") -> None:
         self.llvm = _llvmlite()
         self.llvm.initialize_native_target()
         self.llvm.initialize_native_asmprinter()
-        self.cpu: str = self.llvm.get_host_cpu_name()
-        self.has: dict[str, bool] = dict(self.llvm.get_host_cpu_features())
-        self.has.update(dict.fromkeys(arm_features(), True))
-        if self.has.get("amx-tile") and not permitted():
-            self.has.update((name, False) for name in self.has if name.startswith("amx-"))
-        self.features = ",".join(("+" if self.has[f] else "-") + f for f in sorted(self.has))
+        host = cpu in ("", HOST)
+        self.cpu: str = self.llvm.get_host_cpu_name() if host else cpu
+        self.has: dict[str, bool] = dict.fromkeys(FEATURES_OF.get(cpu, ()), True)
+        self.features = ""  # those that the name stands for
+        if host:
+            self.has.update(self.llvm.get_host_cpu_features())
+            self.has.update(dict.fromkeys(arm_features(), True))
+            if self.has.get("amx-tile") and (cpu or not permitted()):
+                self.has.update((name, False) for name in self.has if name.startswith("amx-"))
+            self.features = ",".join(("+" if self.has[f] else "-") + f for f in sorted(self.has))
         self.cache = object_cache.from_environment(machine=f"{self.cpu} {self.features}")
         self.linker: _Linker | None = None
 
@@ -126,18 +131,36 @@ class _Engine:
         only kernels that are marked as straight-line. llvmlite lets one thread at a time into LLVM,
         but LLVM needs that only for data that threads share: the two long calls, which work on data
         of this thread alone, bypass llvmlite's lock."""
-        llvm, ffi = self.llvm, self.llvm.ffi
         machine = self.machine()
+        return self._object(self._module(text, name, machine), machine)
+
+    def combined(self, texts: dict[str, str], rest: str) -> bytes:
+        """One object with the kernels of several texts, by name, and with the LLVM text `rest`."""
+        machine, context = self.machine(), self.llvm.create_context()
+        self.llvm.initialize_native_asmparser()
+        whole = self.llvm.parse_assembly(self.head + rest, context)
+        for name, text in texts.items():
+            whole.link_in(self._module(text, name, machine, context))
+        return self._object(whole, machine)
+
+    def _module(self, text: str, name: str, machine: Any, context: Any = None) -> Any:
+        """LLVM's module of a text, after its passes."""
+        llvm = self.llvm
         source = self.head + declarations(text) + _KERNEL.sub(f"@{name}", text)
         if self.vector_bytes == 64:  # otherwise LLVM uses vectors of half the size on most CPUs
             source = source.replace(" nounwind", ' nounwind "prefer-vector-width"="512"')
         try:
-            module = llvm.parse_assembly(source, llvm.create_context())
+            module = llvm.parse_assembly(source, context or llvm.create_context())
             module.verify()
         except RuntimeError as error:
             raise RuntimeError(f"native: LLVM refused a kernel: {error}\n{source}") from None
         if optimizes():
             self._optimize(module, machine, text)
+        return module
+
+    def _object(self, module: Any, machine: Any) -> bytes:
+        """The machine code of a module."""
+        ffi = self.llvm.ffi
         with ffi.OutputString() as problem:
             buffer = _unlocked(ffi.lib.LLVMPY_TargetMachineEmitToMemory)(
                 machine, module, 1, problem
@@ -170,8 +193,10 @@ class _Engine:
         _compiled += 1
         return data
 
-    def objects(self, texts: dict[str, str], keys: dict[str, str]) -> dict[str, bytes]:
-        """Objects by name, from disk or compiled, in parallel if several threads may be used."""
+    def objects(self, texts: dict[str, str]) -> dict[str, bytes]:
+        """Objects by name (see `name_of`), from disk or compiled, in parallel if several threads
+        may be used. The lock must be held."""
+        keys = {name: self.key(text) for name, text in texts.items()}
         work = Work.current()
         begun = {} if work is None else work.begun
         found: dict[str, bytes] = {}
@@ -426,6 +451,19 @@ def engine() -> _Engine:
     return _engine
 
 
+@contextmanager
+def machine(cpu: str) -> Iterator[_Engine]:
+    """Inside the block, kernels are written and compiled for processors of this name. They cannot
+    be loaded there. The lock is held."""
+    global _engine
+    with _lock, own_texts():
+        before, _engine = engine(), _Engine(cpu)
+        try:
+            yield _engine
+        finally:
+            _engine = before
+
+
 def declarations(text: str) -> str:
     """Declarations of the intrinsics that the text calls, and the list of functions that LLVM must
     not remove: those that calls name only in an attribute."""
@@ -532,6 +570,11 @@ def recalled(
     return _addresses_of(found, [d for d, _ in kernels])
 
 
+def name_of(text: str) -> str:
+    """The name of a text's function in its object."""
+    return _name(digest(text))
+
+
 def _load_runner() -> None:
     """Load `toile_check`, which kernels with long loops call. The lock must be held."""
     if CHECK not in _symbols:
@@ -558,8 +601,7 @@ def compiled() -> int:
 def _load(new: dict[bytes, str]) -> dict[bytes, Library]:
     """Load texts as machine code; returns the library of each. The lock must be held."""
     made = engine()
-    texts = {_name(d): text for d, text in new.items()}
-    objects = made.objects(texts, {name: made.key(text) for name, text in texts.items()})
+    objects = made.objects({_name(d): text for d, text in new.items()})
     found: dict[bytes, Library] = {}
     for d, text in list(new.items()):
         if _DEFINES_CHECK in text:  # the runner, which other kernels call; it stays

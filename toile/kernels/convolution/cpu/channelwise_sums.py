@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from toile.compiler.ir.extents import larger, smaller
 from toile.kernels.convolution.cpu import tiles
 from toile.kernels.convolution.cpu.arguments import Arguments, tap_bounds
 from toile.kernels.convolution.cpu.channelwise import AXIS
@@ -35,7 +36,7 @@ def lower(p: Problem, plan: Planner) -> None:
     size = p.itemsize
     total = p.images * p.features * p.positions * p.groups
     rows = p.channels * p.axes[0].taps * p.axes[1].taps
-    splits = max(1, min(4 * plan.threads, rows, _PRIVATE // (total * size)))
+    splits = larger(1, smaller(4 * plan.threads, rows, _PRIVATE // (total * size)))
     if p.flops < 200_000:
         splits = 1
     per_split = -(-rows // splits)

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from toile.compiler.ir.extents import larger, smaller
 from toile.compiler.ir.operands import Args, Ref
 from toile.kernels.convolution.cpu import tiles
 from toile.kernels.convolution.cpu.arguments import Arguments, Coordinates
@@ -72,7 +73,7 @@ def _product(
     group = panels * length * t.columns
     rows = p.images * p.positions
     table = _TABLE // max(1, p.taps * t.rows)
-    subtiles = max(1, min(_SUBTILES, table, -(-rows // t.rows)))
+    subtiles = larger(1, smaller(_SUBTILES, table, -(-rows // t.rows)))
     given, height = bool(height), height or subtiles * t.rows
     tiles_ = -(-rows // height)
     blocks = 1 if given else _blocks(
@@ -115,7 +116,7 @@ def _blocks(tiles_: int, panels: int, panel_bytes: int, threads: int) -> int:
     """How many parts the panels are split into: each fits the cache, and all threads have work."""
     fitting = -(-panels * panel_bytes // _PANELS)
     needed = -(-4 * threads // tiles_)
-    return max(1, min(panels, max(fitting, needed)))
+    return larger(1, smaller(panels, larger(fitting, needed)))
 
 
 # ---------------------------------------------------------------------------------------- packing

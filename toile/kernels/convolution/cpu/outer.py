@@ -13,6 +13,7 @@ from functools import cache
 from itertools import product
 from math import prod
 
+from toile.compiler.ir.extents import larger, smaller
 from toile.compiler.ir.operands import Args, Ref
 from toile.engine.records import dataclass
 from toile.kernels.convolution.cpu import tiles
@@ -49,7 +50,7 @@ def lower(p: Problem, plan: Planner) -> None:
     total = p.images * p.groups * p.positions * p.features
     rows = p.channels * p.taps
     block = _BYTES // t.itemsize
-    splits = min(4 * plan.threads, rows // (2 * block), _PRIVATE // (total * t.itemsize))
+    splits = smaller(4 * plan.threads, rows // (2 * block), _PRIVATE // (total * t.itemsize))
     if splits < 2 or p.flops < 200_000:
         plan.stage(_launch(p, t, _plain(p), plan, 1, p.y))
         return
@@ -116,7 +117,8 @@ def _launch(
     per_features = -(-panels // feature_blocks)
     feature_blocks = -(-panels // per_features)
     units = prod(a.taps for a in walks) * -(-p.images // t.rows)
-    unit_blocks = min(units, max(1, -(-4 * plan.threads // (splits * p.groups * feature_blocks))))
+    unit_blocks = smaller(
+        units, larger(1, -(-4 * plan.threads // (splits * p.groups * feature_blocks))))
     per_units = -(-units // unit_blocks)
     unit_blocks = -(-units // per_units)
     total = p.images * p.groups * p.positions * p.features * size

@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import product
 from math import gcd, prod
 
+from toile.compiler.ir.extents import larger
 from toile.compiler.ir.operands import Operand, Ref
 from toile.engine.records import dataclass
 from toile.primitives.conv import ConvGeneralDilated
@@ -164,7 +165,7 @@ def grain_of(extent: int, threads: int, work: int) -> int:
     """Units per chunk: about four chunks for each thread, or one chunk if there is little work."""
     if work < 200_000:
         return extent
-    return max(1, -(-extent // (4 * threads)))
+    return larger(1, -(-extent // (4 * threads)))
 
 
 def lanes_per_block(least: int, lanes: int, rows: int, threads: int) -> int:
