@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import checks, compare, cpu_report, cpu_rows, gpu, operations
+from benchmarks import checks, compare, cpu_report, cpu_rows, gpu, low_precision, operations
 from benchmarks.children import KNOWN, ROOT, Child, Load
 from tests.seeds import today
 from tools import benchmark_tables
@@ -102,6 +102,25 @@ def test_rows_that_look_slower_are_measured_again(first, second, slower, monkeyp
     assert asked == ([4] if second is None else [4] * (1 + compare.PAIRS))
     assert result["ratio"] == pytest.approx(first if second is None else second)
     assert ("SLOWER" in compare.line("row", result)) is slower
+
+
+def test_low_precision_is_measured_beside_float32(tmp_path, monkeypatch, capsys):
+    titles = [case.title for case in low_precision.cases()]
+    assert len(titles) == len(set(titles)) > 30
+    monkeypatch.setattr(low_precision, "one_thread", lambda: None)
+    monkeypatch.setattr(low_precision, "PRODUCTS", ((16, 32, 16),))
+    monkeypatch.setattr(low_precision, "BATCHES", ((2, 8, 16, 8),))
+    monkeypatch.setattr(low_precision, "CONVOLUTIONS", ((1, 6, 4, 8, 3, 2),))
+    file = tmp_path / "low_precision-here.json"
+    given = ["--rounds", "2", "--only", "product,6 x 6 x 4", "--json", str(file)]
+    assert low_precision.main(given) == 0
+    results = json.loads(file.read_text())["results"]
+    assert len(results) == 2 * 3 + 3 * 2
+    for title, row in results.items():
+        assert row["median_us"]["toile"] > 0 and row["ratios"]["toile/toile in float32"] > 0
+        assert ("jax" in row["median_us"]) and title in "\n".join(benchmark_tables.section(
+            file).splitlines())
+    assert "int8" in capsys.readouterr().out
 
 
 def test_compared_rows():

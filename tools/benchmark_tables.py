@@ -42,6 +42,7 @@ TITLES = {
     "parallel": "Several devices", "compare": "Two commits compared",
     "scaling": "Sums over threads and processes", "operations": "Map of operations",
     "programs": "Programs of many kinds",
+    "low_precision": "bfloat16 and 8-bit integers on one CPU core",
 }  # fmt: skip
 SUMMARY = {  # keys in the files, and the page's wording for them
     "training, geometric mean speedup over the better peer":

@@ -27,8 +27,8 @@ from toile.targets.llvm.text import Function, inner, kernel, module, typed
 SIDE = 16  # rows of a tile, and words in each
 ROW_BYTES = 64
 WIDTH = 2 * SIDE  # columns of a panel
-DEPTH = 16  # tiles of the sum in a part: 32 KB of a panel, which stay in the first-level cache
-ROWS = 512  # rows whose sums a unit keeps between such parts
+DEPTH = 32  # tiles of the sum in a part: 64 KB of a panel, which stay in the caches
+ROWS = 256  # rows whose sums a unit keeps between such parts
 
 # The arguments of a product kernel after references to a, b and c; those of outer axes follow.
 # `blocks`: tiles of the sum; `last_row`: where the last tile of rows that may be read begins.
