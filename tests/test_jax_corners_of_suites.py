@@ -19,8 +19,9 @@ import toile.numpy as jnp
 import toile.scipy.linalg
 import toile.scipy.optimize
 import toile.scipy.signal
+import toile.scipy.special
 from tests.golden.recorded import CORNERS, attempt
-from toile.experimental import checkify
+from toile.experimental import checkify, sparse
 from toile.scipy.spatial.transform import Rotation, Slerp
 
 BITS = (np.arange(32) % 7 - 3).astype(np.int8)
@@ -187,6 +188,8 @@ STRICT = {
     "polar": lambda: toile.scipy.linalg.polar(HERMITIAN),
     "svd": lambda: jnp.linalg.svd(HERMITIAN, hermitian=True),
     "pinv": lambda: jnp.linalg.pinv(HERMITIAN, hermitian=True),
+    "lobpcg": lambda: sparse.linalg.lobpcg_standard(
+        jnp.diag(jnp.arange(20.0)), np.random.RandomState(0).randn(20, 2).astype(np.float32))[0],
     "inverse rotation": lambda: ROTATIONS.inv().as_quat(),
     "slerp": lambda: Slerp.init(TIMES, ROTATIONS)(TIMES[:2] + 0.5).as_quat(),
     "l-bfgs": lambda: toile.scipy.optimize.minimize(
@@ -230,6 +233,15 @@ def test_numbers_are_arguments_of_interpreted_programs():
     program = toile.make_jaxpr(lambda x: toile.lax.psum(2 * x, "i"), axis_env=[("i", 4)])(1.0)
     run = lambda _, x: toile.core.eval_jaxpr(program.jaxpr, program.consts, x)[0]
     assert toile.vmap(run, (0, None), None, axis_name="i")(jnp.arange(4.0), 3.0) == 24
+
+
+def test_infinite_constants_are_no_results():
+    with toile.debug_infs(True):
+        assert jnp.max(jnp.ones(3), initial=-jnp.inf, where=jnp.ones(3, bool)) == 1
+        np.testing.assert_allclose(toile.scipy.special.logsumexp(jnp.zeros(2)), np.log(2), 1e-6)
+        for f in (lambda: jnp.ones(3) / 0.0, lambda: jnp.full(3, 1e30).astype("float16")):
+            with pytest.raises(FloatingPointError, match="inf"):
+                f()
 
 
 def test_attributes_of_ufuncs_are_read_only():

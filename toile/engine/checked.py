@@ -59,6 +59,15 @@ class CheckedTrace(Trace):
     process_custom_vjp = process_custom_jvp
 
 
+_COPIES = ("convert_element_type", "broadcast_in_dim")  # operations that do not compute
+
+
+def _is_constant(op: Operation, args: Sequence[Any]) -> bool:
+    """Whether a result is a number such as -inf that the program contains."""
+    return (op.name in _COPIES and not args[0].shape
+            and any(map(any, all_non_finite(args[:1]))))
+
+
 def _check(op: Operation, args: Sequence[Any], outs: Sequence[Any], derivative: bool) -> None:
     """Raise if a result contains a NaN or an infinity and the configuration forbids it."""
     flags = config.flags
@@ -70,7 +79,7 @@ def _check(op: Operation, args: Sequence[Any], outs: Sequence[Any], derivative: 
     source = current_source()
     if derivative and source is not None:
         source = source.derivative()
-    if (nan and has_nan) or (inf and has_inf):
+    if ((nan and has_nan) or (inf and has_inf)) and not _is_constant(op, args):
         kind = "nan" if nan and has_nan else "inf"
         told = _report(op, args, outs, kind, source)
         expect_error()

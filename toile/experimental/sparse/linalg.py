@@ -164,11 +164,11 @@ def _lobpcg(A: Callable[[Any], Any], X: Any, m: int, tol: Any) -> Any:
         P = _normalized(_mm(basis, _mm(Q[:, k:], q)))
         AX = A(X)
         theta = theta[:k]
-        R = AX - theta * X
+        R = AX - theta[None] * X
         allowed = tol * 10 * n * (_norms(AX)[0] + theta)
         return i + 1, X, P, R, jnp.sum(_norms(R)[0] < allowed), theta
 
-    start = (0, X, P, AX - theta * X, 0, theta)
+    start = (0, X, P, AX - theta[None] * X, 0, theta)
     i, X, _, _, _, theta = lax.while_loop(goes_on, step, start)
     return theta, X, i
 
@@ -216,7 +216,8 @@ def _svqb(x: Any) -> Any:
     w, v = _eigh_descending(inner)
     tau = jnp.finfo(x.dtype).eps * w[0]
     scale = jnp.where(tau > 0, jnp.maximum(w, tau), 1) ** -0.5
-    made = _mm(x, v * scale) * ((w > tau) & (jnp.diag(inner) > 0))
+    kept = (w > tau) & (jnp.diag(inner) > 0)
+    made = jnp.where(kept[None], _mm(x, v * scale[None]), 0)
     return _normalized(made)
 
 
@@ -234,7 +235,7 @@ def _projected_out(basis: Any, x: Any) -> Any:
     for _ in range(2):
         x = _orthonormalized(subtracted(x))
     x = subtracted(subtracted(x))
-    return x * (_norms(x) >= 0.99)
+    return jnp.where(_norms(x) >= 0.99, x, 0)
 
 
 def _complement(x: Any) -> Any:
@@ -243,6 +244,6 @@ def _complement(x: Any) -> Any:
     n, k = x.shape
     u, s, vt = jnp.linalg.svd(x[:k])
     y = x.at[:k].add(_mm(u, vt))
-    w = _mm(y, vt.T * (2 * (1 + s)) ** -0.5)
+    w = _mm(y, vt.T * ((2 * (1 + s)) ** -0.5)[None])
     other = jnp.eye(n - k, k, dtype=x.dtype)
     return (-2 * _mm(w, _mm(w[k:].T, other))).at[k:].add(other)
