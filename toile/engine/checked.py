@@ -79,8 +79,8 @@ def _check(op: Operation, args: Sequence[Any], outs: Sequence[Any], derivative: 
     source = current_source()
     if derivative and source is not None:
         source = source.derivative()
-    if ((nan and has_nan) or (inf and has_inf)) and not _is_constant(op, args):
-        kind = "nan" if nan and has_nan else "inf"
+    kind = "nan" if nan and has_nan else "inf" if inf and has_inf else ""
+    if kind and not _is_constant(op, args):
         told = _report(op, args, outs, kind, source)
         expect_error()
         raise FloatingPointError(told)
