@@ -26,6 +26,7 @@ class Run:
     flags: tuple[str, ...] = ()
     steps: str = "num_steps"  # the config field with the length of the run
     title: str = ""
+    argument: str = ""  # of the config file
 
     @property
     def name(self) -> str:
@@ -35,8 +36,8 @@ class Run:
         """The command line."""
         command = [
             sys.executable, "-m", f"examples.{self.example}.main", f"--workdir={self.workdir}",
-            f"--config={ROOT / 'examples' / self.example / 'configs' / self.config}.py",
-            *self.flags,
+            f"--config={ROOT / 'examples' / self.example / 'configs' / self.config}.py"
+            + (f":{self.argument}" if self.argument else ""), *self.flags,
         ]  # fmt: skip
         return command if steps is None else [*command, f"--config.{self.steps}={steps}"]
 
@@ -91,6 +92,11 @@ RUNS = (
     Run("imagenet", reach=0.97),
     Run("lm1b", metric="eval_bits_per_byte", reach=2.25, at_most=True),
     Run("t5", metric="eval_loss", reach=2.2, at_most=True),
+    *(Run("finetuning", metric="eval_loss", reach=reach, at_most=True, argument=method,
+          title=f"finetuning {method}") for method, reach in (
+              ("full", 2.0), ("lora", 2.05), ("qlora", 2.05), ("prompt", 2.22))),
+    *(Run("finetuning", reach=reach, argument=method, title=f"finetuning {method}")
+      for method, reach in (("probe", 0.75), ("dpo", 0.95))),
     Script("autograd_classics", "neural_net"),
     Script("autograd_classics", "rnn"),
 )  # fmt: skip

@@ -19,7 +19,7 @@ BLOCK = re.compile(
 )
 PAGES = sorted(p for p in DOCS.rglob("*.md") if BLOCK.search(p.read_text()))
 OF_THE_CPU = ("compiler.md", "parallel.md", "performance.md", "processes.md")
-PACKAGES = {"forking.md": ("ml_collections",)}
+PACKAGES = {"forking.md": ("ml_collections",), "fine-tuning.md": ("jinja2",)}
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.py"))
 
 

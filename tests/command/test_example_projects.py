@@ -32,7 +32,8 @@ def test_every_example_is_listed_with_its_result(capsys):
     assert lines[0].startswith("mnist ") and "97.6% of 1,000 digits" in lines[0]
     for line in lines:  # name, what it trains, what it reaches
         _, task, result = re.split(r"  +", line)
-        assert re.match(r"(Train|Teach|Pretrain|Complete|Classify|Transcribe) ", task), line
+        verbs = "Train|Teach|Pretrain|Complete|Fine-tune|Classify|Transcribe"
+        assert re.match(rf"({verbs}) ", task), line
         assert re.search(r"\d", result), line
 
 
@@ -83,7 +84,8 @@ def test_data_that_an_example_reads_is_in_its_project(projects, name):
         assert (package / "data" / file).is_file()
         folder = (package / "data" / file).parent
         assert list(folder.glob("LICENSE*")) and (folder / "README.md").is_file()
-    assert bool(needed) == (name in ("vae", "lm1b", "t5", "sequence_tagging", "autograd_classics"))
+    assert bool(needed) == (name in (
+        "vae", "lm1b", "t5", "finetuning", "sequence_tagging", "autograd_classics"))
 
 
 def without_the_checkout(projects) -> dict[str, str]:

@@ -14,7 +14,8 @@ from pathlib import Path
 # In the order of lists; others follow by name.
 ORDER = (
     *("mnist", "vae", "cifar10", "imagenet", "seq2seq", "text_classification"),
-    *("sequence_tagging", "lm1b", "t5", "language_model", "vision", "speech", "graph"),
+    *("sequence_tagging", "lm1b", "t5", "language_model", "finetuning", "vision",
+      "speech", "graph"),
     "autograd_classics",
 )
 PLACES = (Path(__file__).parent / "examples", Path(__file__).parents[2] / "examples")

@@ -131,6 +131,8 @@ class Traits:
     # `decoded(*operands)`: the represented numbers, composed of other operations. None: the
     # operation does not represent numbers in this way.
     decoded: ClassVar[Any] = None
+    # The operands are stored numbers, scales and other parts of a quantized array.
+    dequantizes: ClassVar[bool] = False
 
     # ---- random keys
     # The result shares the operand's buffer, reinterpreted as keys or as the words of keys.

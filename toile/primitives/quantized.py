@@ -53,7 +53,7 @@ class Dequantize(Operation):
     calibrated: bool = False
     weighted: bool = False
 
-    handles_zeros = True
+    handles_zeros = dequantizes = True
     is_free = True  # reading the integers in each step of a loop is cheaper than reading floats
 
     @property

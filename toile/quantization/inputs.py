@@ -19,7 +19,6 @@ from toile.engine.avals import Aval
 from toile.engine.operation import Operation
 from toile.primitives.contractions import LETTERS, DotGeneral
 from toile.primitives.families import transpose
-from toile.primitives.quantized import Dequantize
 from toile.quantization.rounding import most_stored
 from toile.transforms.represented import RepresentedTrace, RepresentedTracer
 
@@ -64,7 +63,7 @@ class _InputTrace(RepresentedTrace):
 
     @classmethod
     def starts(cls, op: Operation) -> bool:
-        return isinstance(op, Dequantize)
+        return op.dequantizes
 
     def parts_of(self, op: Any, args: Sequence[Any]) -> _Stored:
         return _Stored(op, tuple(args), tuple(range(args[0].ndim)), op.dtype)

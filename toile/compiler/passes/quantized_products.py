@@ -176,7 +176,7 @@ def _product_rule(new: Rewriter, e: Equation) -> Replacement:
 def _matrix(new: Rewriter, a: Atom, labels: str) -> _Matrix | None:
     """The quantized numbers that an operand was converted or transposed from; or None."""
     made = new.producer(a)
-    while made is not None and not isinstance(made.op, Dequantize):
+    while made is not None and not made.op.dequantizes:
         op: Any = made.op
         if op.moves_axes and op.is_always_view:
             back = dict(zip(op.perm, labels, strict=True))
