@@ -12,6 +12,8 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from toile import lax
 from toile import numpy as jnp
 from toile.engine.annotations import Array, ArrayLike
@@ -86,9 +88,11 @@ def _segment(
             if out_sharding is not None:
                 raise NotImplementedError(f"{name}: out_sharding with bucket_size{here()}")
             leading = (-(-ids.size // bucket_size), count)
-            bucket = (jnp.arange(ids.shape[0]) // bucket_size).astype(ids.dtype)
-            indices = jnp.stack([bucket, ids], axis=-1)
-        start = jnp.full((*leading, *data.shape[1:]), identity(data.dtype), dtype=data.dtype)
+            # a dtype of few bits may hold the ids, but not the numbers of the buckets
+            wide = ids.astype(jnp.promote_types(ids.dtype, np.int32))
+            bucket = (jnp.arange(ids.shape[0]) // bucket_size).astype(wide.dtype)
+            indices = jnp.stack([bucket, wide], axis=-1)
+        start = jnp.full((*leading, *data.shape[1:]), np.asarray(identity(data.dtype), data.dtype))
         axes = tuple(range(len(leading)))
         windows = tuple(range(ids.ndim, ids.ndim + data.ndim - 1))
         out = scatter(

@@ -172,7 +172,7 @@ def pmean(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) 
             return v / size
         v = leaf(v)
         if not dtypes.is_inexact(v.dtype):
-            v = convert(v, dtypes.default_float_dtype())
+            v = convert(v, dtypes.to_inexact_dtype(v.dtype))
         return div(v, convert(scalar(size, v.dtype), v.dtype, v.weak_type))
 
     return tree_map(one, total)

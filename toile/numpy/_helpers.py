@@ -106,6 +106,13 @@ def concrete(x: Any, what: str, because: str = "") -> np.ndarray:
     return np.asarray(x)
 
 
+def default_inexact(x: Array) -> Array:
+    """Convert integers and booleans to the default float dtype; other dtypes stay."""
+    if issubdtype(x.dtype, np.inexact):
+        return x
+    return lax.convert_element_type(x, dtypes.default_float_dtype())
+
+
 def static_int(x: Any, what: str) -> int:
     """Convert `x` to a Python integer; a traced value raises an error that names `what`."""
     if type(x) is int:

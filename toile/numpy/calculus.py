@@ -220,14 +220,14 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
     if h.issubdtype(p.dtype, np.complexfloating):
         raise ValueError("jnp.unwrap does not support complex inputs." + here())
     if p.shape[canonical_axis(axis, p.ndim)] == 0:
-        return promote_inexact(p)[0]
+        return h.default_inexact(p)
     axis = canonical_axis(axis, p.ndim)
     if h.issubdtype(p.dtype, np.integer) and isinstance(period, int):
         dtype = p.dtype
         interval: int | h.Array = period // 2
         edge = period % 2 == 0
     else:
-        p, = promote_inexact(p)
+        p = h.default_inexact(p)
         dtype, edge = p.dtype, True
         interval = jnp.divide(period, 2)
     discont = interval if discont is None else discont

@@ -57,7 +57,7 @@ def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike
 
 
 def _all(x: Any) -> Any:
-    return lax.reduce_and(x, tuple(range(x.ndim)))
+    return lax.convert_element_type(lax.reduce_and(x, tuple(range(x.ndim))), BOOL)
 
 
 def allclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,

@@ -155,6 +155,6 @@ def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = Fals
     >>> jnp.linalg.vector_norm(jnp.array([3.0, -4.0]), ord=1)
     Array(7., dtype=float32)
     """
-    x, = promote_inexact(*h.as_arrays("jnp.linalg.vector_norm", x))
+    x = h.default_inexact(*h.as_arrays("jnp.linalg.vector_norm", x))
     axes = tuple(range(x.ndim)) if axis is None else canonical_axes(axis, x.ndim)
     return _vector(x, ord, axes, keepdims)

@@ -167,12 +167,13 @@ def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
         axis: axis to partition along.
 
     Returns:
-        An array of indices along the axis.
+        An array of indices along the axis, in int32 (with `jax_enable_x64` too).
 
     Differences:
         NumPy also accepts several positions, and None for the axis.
     """
-    return _partitioned("argpartition", argsort, a, kth, axis)
+    places = _partitioned("argpartition", argsort, a, kth, axis)
+    return lax.convert_element_type(places, np.int32)
 
 
 def sort_complex(a: ArrayLike) -> Array:
@@ -320,7 +321,7 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *,
         raise ValueError(f"digitize: bins must be a 1-dimensional array; got {bins.shape}{here()}")
     n = bins.shape[0]
     if n == 0:
-        return lax.full(manipulation.shape(x), 0, h.index_dtype())
+        return lax.full(manipulation.shape(x), 0, np.int32)
     side: Literal["left", "right"] = "left" if right else "right"
     options: Any = {} if method is None else {"method": method}
     up = searchsorted(bins, x, side, **options)

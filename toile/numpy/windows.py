@@ -14,7 +14,10 @@ from toile.numpy import _helpers as h
 
 def _points(name, M):
     """Return 0, 1, ..., M - 1 as floats, or ones for M <= 1 (the window of one point is 1)."""
-    count = h.static_int(M, f"M argument of jnp.{name}")
+    what = f"M argument of jnp.{name}"
+    value = h.concrete(M, what)
+    rounded = value.ndim == 0 and value.dtype.kind in "bf"  # as in NumPy, 5.0 points are 5 points
+    count = int(value) if rounded else h.static_int(M, what)
     dtype = h.canonical_dtype(np.float64)
     if count <= 1:
         return lax.full((max(count, 0),), 1, dtype), True, count

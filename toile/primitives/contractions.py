@@ -76,7 +76,10 @@ class DotGeneral(Bilinear):
 
     def with_swapped_sides(self, perm: Sequence[int]) -> DotGeneral | None:
         out = "".join(self.out[i] for i in perm)
-        *batch, one, other = self._sides(self.out) if len(self.out) > 1 else ("", "")
+        sides = self._sides(self.out)
+        if len(sides) < 2:  # all of the result's axes come from one operand
+            return None
+        *batch, one, other = sides
         if self._sides(out) != [*batch, other, one] or any(
                 c in self.lhs and c in self.rhs for c in one + other):
             return None

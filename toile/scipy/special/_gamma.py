@@ -7,6 +7,7 @@ derivatives. Functions of complex arguments use Lanczos' approximation with `g =
 from __future__ import annotations
 
 import functools
+import math
 import operator
 
 import numpy as np
@@ -278,7 +279,7 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
     """
     d = operator.index(d) if not isinstance(d, float) else int(d)
     a, size = inexact("multigammaln", a, d)
-    constant = 0.25 * size * (size - 1) * np.log(np.pi)
+    constant = 0.25 * size * (size - 1) * math.log(math.pi)
     steps = jnp.arange(d, dtype=size.dtype) / 2
     shifted = jnp.expand_dims(a, -1) - at_rank(steps, a.ndim + 1)
     return jnp.sum(gammaln(shifted), axis=-1) + constant

@@ -6,6 +6,7 @@ argument.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -176,7 +177,7 @@ class gaussian_kde:
         data, points, precision = inexact("gaussian_kde", self.dataset, points, self.inv_cov)
         whitening = cholesky(precision, lower=True)
         data, points = jnp.dot(data.T, whitening), jnp.dot(points.T, whitening)
-        constant = jnp.sum(jnp.log(jnp.diag(whitening))) - 0.5 * self.d * np.log(2 * np.pi)
+        constant = jnp.sum(jnp.log(jnp.diag(whitening))) - 0.5 * self.d * math.log(2 * math.pi)
         return constant - 0.5 * jnp.sum(jnp.square(points[:, None] - data[None]), axis=-1)
 
     def _reshape_points(self, points):

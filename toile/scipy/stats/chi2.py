@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from toile import lax
@@ -38,7 +40,7 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
     y = (x - loc) / scale
     half = df / 2
     kernel = (half - 1) * jnp.log(y) - y / 2
-    constant = -(lax.lgamma(half) + np.log(2) * df / 2)
+    constant = -(lax.lgamma(half) + math.log(2) * df / 2)
     return jnp.where(x < loc, -np.inf, constant - jnp.log(scale) + kernel)
 
 

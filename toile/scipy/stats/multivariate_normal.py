@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from toile import lax
 from toile import numpy as jnp
@@ -13,7 +13,7 @@ from toile.scipy.linalg import solve_triangular
 
 __all__ = ["logpdf", "pdf"]
 
-_LOG_2PI = np.log(2 * np.pi)
+_LOG_2PI = math.log(2 * math.pi)
 
 
 def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None = None) -> Array:

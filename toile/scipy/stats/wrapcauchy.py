@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from toile import lax
@@ -30,7 +32,7 @@ def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
         SciPy's function also accepts `loc` and `scale`.
     """
     x, c = inexact("wrapcauchy.logpdf", x, c)
-    value = jnp.log(1 - c * c) - np.log(2 * np.pi) - jnp.log(1 + c * c - 2 * c * jnp.cos(x))
+    value = jnp.log(1 - c * c) - math.log(2 * math.pi) - jnp.log(1 + c * c - 2 * c * jnp.cos(x))
     value = jnp.where((x >= 0) & (x <= np.pi * 2), value, -np.inf)
     return jnp.where((c > 0) & (c < 1), value, np.nan)
 
