@@ -15,7 +15,7 @@ SUBJECTS = {"arrays": arrays, "chains": chains, "modules": modules, "optimizers"
 # How a case is examined: without JAX, by shapes only, or whole.
 ALONE, SHAPES, WHOLE = calls.examine_alone, calls.examine_shapes, calls.examine
 # How many cases run, and how many where everything is tested.
-SAMPLES = {("chains", ALONE): (8, 1000), ("arrays", ALONE): (8, 300), ("arrays", SHAPES): (20, 300),
+SAMPLES = {("chains", ALONE): (8, 1000), ("arrays", ALONE): (8, 300), ("arrays", SHAPES): (20, 240),
            ("transforms", ALONE): (3, 100)}
 SEED = 1  # those of other seeds are for the command: each has one that rounds in its own way
 RUNS = [(subject, examine, i) for (subject, examine), (few, many) in SAMPLES.items()
