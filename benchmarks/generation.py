@@ -1,124 +1,214 @@
-"""Tokens per second of a decoder with 150 million parameters, in float32.
+"""Tokens per second, and the time to the first token, of a Llama with 150 million parameters.
 
-    python -m benchmarks.generation --batches 1 8 --tokens 16
+    python -m benchmarks.generation --batches 1 32 --tokens 16 --json results.json
 
-prints, for each batch size, the time for the prompts, the time for each step of the compiled loop,
-and the tokens per second of the loop. The parameters are random. `--cache rows` uses a cache with
-one count of tokens for each row, which toile runs with `vmap`. `--cache shared` uses
-`generation.cached_attention`.
+toile, transformers and JAX generate tokens in processes of their own, which take turns:
+each round measures one window of each. Frameworks that are not installed are left out. A window is
+the time for the prompts and the first token, and then the time for each further token. The CPU time
+of all threads is measured, too: on a machine with other load, it varies much less.
+The bandwidth of the memory is measured in the same rounds: all threads sum up a large array. The
+parameters are random. `--dtypes` and `--frameworks` select rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import platform
+import select
 import statistics
-import time
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack, closing
+from importlib import metadata
 from typing import Any
 
-import numpy as np
+from benchmarks.children import PATIENCE_S, ROOT, environment, without_files
+from benchmarks.timing import cpu_name
 
-import toile
-import toile.numpy as jnp
-from toile import generation, lax
-from toile import linen as nn
-
-ROUNDS = 3
-SIZES = {"tiny": (2, 64, 4, 256), "150M": (14, 768, 12, 32_000)}
-
-
-class Attention(nn.Module):
-    """Causal self-attention with either kind of cache."""
-
-    heads: int
-    rows: bool
-
-    @nn.compact
-    def __call__(self, x: Any, positions: Any) -> Any:
-        shape = (self.heads, x.shape[-1] // self.heads)
-        q, k, v = (nn.DenseGeneral(shape, name=name)(x) for name in ("query", "key", "value"))
-        attend = self.through_counted_cache if self.rows else self.through_cache
-        return nn.DenseGeneral(x.shape[-1], (-2, -1), name="out")(attend(q, k, v, positions))
-
-    def through_cache(self, q: Any, k: Any, v: Any, positions: Any) -> Any:
-        return generation.cached_attention(self, q, k, v, positions)
-
-    def through_counted_cache(self, q: Any, k: Any, v: Any, positions: Any) -> Any:
-        filled = self.has_variable("cache", "keys")
-        keys = self.variable("cache", "keys", jnp.zeros, k.shape)
-        values = self.variable("cache", "values", jnp.zeros, v.shape)
-        used = self.variable("cache", "used", jnp.zeros, (), jnp.int32)
-        if filled:
-            place = (0, used.value, 0, 0)
-            keys.value = k = lax.dynamic_update_slice(keys.value, k, place)
-            values.value = v = lax.dynamic_update_slice(values.value, v, place)
-        mask = jnp.arange(k.shape[1]) <= positions[:, :, None]
-        return toile.nn.dot_product_attention(q, k, v, mask=mask[:, None])
+DTYPES = ("float32", "bfloat16", "int8", "int4")
+# Frameworks, and the dtypes in which they are measured.
+FRAMEWORKS = {
+    "memory": DTYPES, "toile": DTYPES, "transformers": DTYPES[:2], "jax": DTYPES[:2],
+}  # fmt: skip
+PACKAGES = ("numpy", "torch", "transformers", "jax")
+TINY = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 128}  # fmt: skip
+SIZES: dict[str, dict[str, int]] = {"tiny": TINY, "150M": {}}
 
 
-class Decoder(nn.Module):
-    """A decoder with learned positions and norms before attention and MLP."""
+class Child:
+    """A process that runs `benchmarks.generation_child` for a framework."""
 
-    layers: int
-    features: int
-    heads: int
-    vocabulary: int
-    rows: bool = False
+    def __init__(self, framework: str, dtype: str, size: str, threads: int, folder: str):
+        command = [sys.executable, "-m", "benchmarks.generation_child", framework, dtype,
+                   json.dumps(SIZES[size])]
+        self.framework = framework
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            env=environment(threads, folder, framework, "", "cpu"), stderr=subprocess.DEVNULL,
+        )  # fmt: skip
 
-    @nn.compact
-    def __call__(self, tokens: Any, positions: Any) -> Any:
-        x = nn.Embed(self.vocabulary, self.features)(tokens)
-        x = x + nn.Embed(2048, self.features)(jnp.maximum(positions, 0))
-        for _ in range(self.layers):
-            x = x + Attention(self.heads, self.rows)(nn.LayerNorm()(x), positions)
-            y = nn.gelu(nn.Dense(4 * self.features)(nn.LayerNorm()(x)))
-            x = x + nn.Dense(self.features)(y)
-        return nn.Dense(self.vocabulary, use_bias=False)(nn.LayerNorm()(x))
+    def answer(self) -> dict[str, Any]:
+        """Wait for a line; the answer contains `error` if the child has failed."""
+        stdout = self.process.stdout
+        assert stdout
+        while select.select([stdout], [], [], PATIENCE_S)[0]:
+            line = stdout.readline()
+            if not line:
+                return {"error": f"ended with {self.process.wait()}"}
+            if line.startswith("{"):  # libraries may print other lines
+                return json.loads(line)
+        return {"error": f"no answer in {PATIENCE_S:.0f} s"}
+
+    def ask(self, batch: int, prompt: int, tokens: int) -> dict[str, Any]:
+        """Measure one window."""
+        assert self.process.stdin
+        try:
+            command = {"batch": batch, "prompt": prompt, "tokens": tokens}
+            self.process.stdin.write(json.dumps(command) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return {"error": f"ended with {self.process.wait()}"}
+        return self.answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe
+            pipe.close()
 
 
-def measure(model: Decoder, variables: Any, batch: int, prompt: int, tokens: int) -> None:
-    """Print the times of the prompts and of the steps for one batch size."""
-    prompts = np.random.default_rng(0).integers(1, model.vocabulary, (batch, prompt)).tolist()
-    sampler = generation.chain(generation.temperature(0.8), generation.top_p(0.95))
+def measure(dtype: str, args: argparse.Namespace, folder: str) -> dict[str, Any]:
+    """All rounds of all frameworks for one dtype."""
+    found: dict[str, Any] = {}
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(closing(Child(name, dtype, args.size, args.threads, folder)))
+            for name in args.frameworks if dtype in FRAMEWORKS[name]
+        ]  # fmt: skip
+        for child in started:
+            found[child.framework] = child.answer()
+        children = [child for child in started if "error" not in found[child.framework]]
+        for batch in args.batches:
+            windows = rounds(children, batch, args)
+            for name, window in windows.items():
+                found[name][f"batch {batch}"] = window
+            for name in windows:
+                print(line(dtype, batch, name, found), flush=True)
+    for name, one in found.items():
+        if "error" in one:
+            print(f"{dtype:9} {name}: {one['error']}", flush=True)
+    return found
 
-    def run() -> list[float]:
-        """The times after the prompts and the first `tokens` steps, and after each `tokens` more.
 
-        The program is the same for all rounds: the number of steps is one of its arguments."""
-        times = [time.perf_counter()]
-        for piece in generation.stream(
-            model, variables, prompts, max_tokens=(ROUNDS + 1) * tokens, sampler=sampler,
-            every=tokens,
-        ):  # fmt: skip
-            if piece.row == 0:
-                times.append(time.perf_counter())
-        return [after - before for before, after in zip(times, times[1:])]
+def rounds(children: list[Child], batch: int, args: argparse.Namespace) -> dict[str, Any]:
+    """The windows of each framework for one batch size; the first one is a warm-up."""
+    windows: dict[str, Any] = {child.framework: {} for child in children}
+    for number in range(args.rounds + 1):
+        for i in range(len(children)):
+            child = children[(i + number) % len(children)]
+            window = windows[child.framework]
+            if "error" in window:
+                continue
+            tokens = 0 if child.framework == "memory" else args.tokens
+            got = child.ask(batch, args.prompt, tokens)
+            if "error" in got:
+                window["error"] = got["error"]
+            elif number == 0:
+                window["cold"] = got["first"]
+            else:
+                for key, value in got.items():
+                    window.setdefault(key, []).append(value)
+    return windows
 
-    run()
-    first, *rounds = run()
-    step = statistics.median(rounds) / tokens
-    print(
-        f"batch {batch}: prompts of {prompt} tokens {max(0.0, first - tokens * step):.2f} s, each "
-        f"step {1e3 * step:.1f} ms (slowest of {ROUNDS} rounds: {1e3 * max(rounds) / tokens:.1f} "
-        f"ms), {batch / step:.1f} tokens/s"
-    )
+
+def line(dtype: str, batch: int, framework: str, found: dict[str, Any]) -> str:
+    """A row of the printed table."""
+    window = found[framework][f"batch {batch}"]
+    start = f"{dtype:9} batch {batch:2}  {framework:22}"
+    if "error" in window:
+        return start + window["error"]
+    median, least = ({k: f(v) for k, v in window.items() if isinstance(v, list)}
+                     for f in (statistics.median, min))
+    size = found[framework]["bytes"]
+    if framework == "memory":
+        return start + (f"{size / median['first'] / 1e9:.1f} GB/s (CPU time: "
+                        f"{size / median['first_cpu'] / 1e9:.1f})")
+    row = start
+    for key, name in (("first", "first token"), ("step", "step")):
+        cpu = f"{key}_cpu"
+        row += (f"{name} {1e3 * median[key]:.1f} ms (least {1e3 * least[key]:.1f}; CPU time "
+                f"{1e3 * median[cpu]:.1f}, least {1e3 * least[cpu]:.1f})  ")
+    row += f"{batch / median['step']:.1f} tokens/s"
+    for key, rate in bandwidths(found).items():
+        if batch == 1:
+            row += f", {size / median[key] / rate:.0%} of the bandwidth"
+            row += " in CPU time" * key.endswith("cpu")
+    return row
+
+
+def bandwidths(found: dict[str, Any]) -> dict[str, float]:
+    """The bytes per second that a read of the memory reaches, in time and in CPU time."""
+    memory = found.get("memory", {})
+    window = memory.get("batch 1", {})
+    return {step: memory["bytes"] / statistics.median(window[first])
+            for step, first in (("step", "first"), ("step_cpu", "first_cpu")) if first in window}
+
+
+def medians(found: dict[str, Any]) -> dict[str, Any]:
+    """The medians of CPU times in microseconds, by row and framework."""
+    rows: dict[str, Any] = {}
+    for dtype, frameworks in found.items():
+        for framework, one in frameworks.items():
+            for batch, window in one.items():
+                if framework == "memory" or not batch.startswith("batch") or "error" in window:
+                    continue
+                for key, title in (("first_cpu", "first token"), ("step_cpu", "further token")):
+                    row = rows.setdefault(f"{dtype}, {batch}, {title}", {"median_us": {}})
+                    row["median_us"][framework.replace(" ", "_")] = 1e6 * statistics.median(
+                        window[key])
+    return rows
+
+
+def versions() -> dict[str, str]:
+    """The versions of the installed packages."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", choices=SIZES, default="150M")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--prompt", type=int, default=64, help="length of the prompts")
-    parser.add_argument("--tokens", type=int, default=16, help="number of steps of a round")
-    parser.add_argument("--cache", choices=("shared", "rows"), default="shared")
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--frameworks", nargs="+", choices=FRAMEWORKS, default=list(FRAMEWORKS))
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 32])
+    parser.add_argument("--prompt", type=int, default=128, help="tokens of a prompt")
+    parser.add_argument("--tokens", type=int, default=16, help="further tokens of a window")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", help="file for all rounds")
     args = parser.parse_args()
-    model = Decoder(*SIZES[args.size], rows=args.cache == "rows")
-    tokens = jnp.zeros((1, 4), jnp.int32)
-    made = toile.jit(model.init)(toile.random.key(0), tokens, jnp.arange(4)[None])
-    variables = {"params": made["params"]}
-    count = sum(x.size for x in toile.tree.leaves(variables))
-    print(f"{count / 1e6:.1f} million parameters, cache: {args.cache}")
-    for batch in args.batches:
-        measure(model, variables, batch, args.prompt, args.tokens)
+    found: dict[str, Any] = {
+        "machine": platform.machine(), "cpu": cpu_name(), "threads": args.threads,
+        "versions": versions(), "prompt": args.prompt, "tokens": args.tokens, "dtypes": {},
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="toile-bench-") as folder:
+        for dtype in args.dtypes:
+            found["dtypes"][dtype] = measure(dtype, args, folder)
+            found["results"] = medians(found["dtypes"])
+            if args.json:
+                with open(args.json, "w", encoding="utf-8") as file:
+                    json.dump(without_files(found), file, indent=1)
 
 
 if __name__ == "__main__":

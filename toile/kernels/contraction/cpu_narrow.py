@@ -22,7 +22,8 @@ from toile.targets.llvm.launches import Launch, Planner
 from toile.targets.llvm.product_types import FLOAT32, Element, convert
 from toile.targets.llvm.text import NOINLINE, Function, inner, kernel, module, typed
 
-FEW = 8  # rows; with more, products that pack B are faster
+FEW = 8  # rows that are computed together
+MANY = 64  # rows of float32; with more, or if B has 16 bits, products that pack B are faster
 LEAST = 1 << 18  # elements of B: a smaller matrix may stay in the second-level cache
 HELD = 1 << 14  # sums that a chunk keeps: 64 KiB
 STEPS = 16  # rows of B that are read side by side
@@ -38,6 +39,11 @@ class Kernel(NamedTuple):
     a: Element
     b: Element
     c: Element
+
+    @property
+    def groups(self) -> list[tuple[int, int]]:
+        """The first row and the number of rows of groups that are computed together."""
+        return [(m, min(FEW, self.rows - m)) for m in range(0, self.rows, FEW)]
 
     @property
     def width(self) -> int:
@@ -56,7 +62,7 @@ def lower(p: Problem, plan: Planner) -> bool:
     rows = p.rows[0] if p.rows else Axis(1, 0, 0, columns.extent)
     lanes = native.vector_bytes() // FLOAT32.size
     registers = 24 if lanes == 16 else 10  # for sums
-    vectors = max(1, min(4, registers // rows.extent))
+    vectors = max(1, min(4, registers // min(FEW, rows.extent)))
     spec = Kernel(rows.extent, lanes, vectors, t.a, t.b, t.c)
     tiles = -(-columns.extent // spec.width)
     most = HELD // (rows.extent * spec.width)
@@ -73,7 +79,8 @@ def _fits(p: Problem) -> bool:
     if p.batch or len(p.rows) > 1 or len(p.columns) != 1 or len(p.summed) != 1 or not _supported(p):
         return False
     columns, summed = p.columns[0], p.summed[0]
-    if total(p.rows) > FEW or columns.extent * summed.extent < LEAST:
+    most = MANY if t.b == FLOAT32 else FEW
+    if total(p.rows) > most or columns.extent * summed.extent < LEAST:
         return False
     if columns.b != 1 or columns.c != 1 or summed.b < columns.extent:
         return False
@@ -94,7 +101,8 @@ def _text(spec: Kernel) -> str:
     """Tiles [lo, hi) of columns; the last tile of all overlaps the one before it.
 
     Arguments: refs of a, b and c; N, K, the strides of a's rows and terms, of b's rows and c's."""
-    f, tile = kernel(PLAIN), _tile_function(spec)
+    f = kernel(PLAIN)
+    tiles = {rows: _tile_function(spec, rows) for rows in dict.fromkeys(n for _, n in spec.groups)}
     a, b, c = (f.buffer(i) for i in (0, 2, 4))
     n, k, a_row, a_sum, b_row, c_row = (f.argument(i) for i in range(6, 12))
     width, vector = spec.width, typed("float", spec.lanes)
@@ -112,36 +120,38 @@ def _text(spec: Kernel) -> str:
         ahead = f.smin(f.add(row, STEPS), f.sub(k, count))  # stays inside B
         start, factors = f.at(b, f.mul(row, b_row), spec.b.llvm), f.at(
             a, f.mul(row, a_sum), spec.a.llvm)
-        for m in range(spec.rows):
-            with f.loop(0, count, vectorize=False) as i:
-                place = f.at(factors, f.add(f.mul(i, a_sum), f.mul(m, a_row)), spec.a.llvm)
-                value = convert(f, f.load(spec.a.llvm, place, spec.a.size), spec.a, FLOAT32)
-                f.store("float", value, f.at(terms, f.add(f.mul(i, spec.rows), m), "float"), 4)
+        with f.loop(0, spec.rows, vectorize=False) as m, f.loop(0, count, vectorize=False) as i:
+            place = f.at(factors, f.add(f.mul(i, a_sum), f.mul(m, a_row)), spec.a.llvm)
+            value = convert(f, f.load(spec.a.llvm, place, spec.a.size), spec.a, FLOAT32)
+            f.store("float", value, f.at(terms, f.add(f.mul(i, spec.rows), m), "float"), 4)
         distance = f.mul(f.mul(f.sub(ahead, row), b_row), spec.b.size)
         with f.loop("%lo", "%hi", vectorize=False) as t:
-            j = f.smin(f.mul(t, width), last)
-            f.call(tile, sums(t), terms, f.at(start, j, spec.b.llvm), count, b_row, distance)
+            from_b, to = f.at(start, f.smin(f.mul(t, width), last), spec.b.llvm), sums(t)
+            for first, rows in spec.groups:
+                f.call(tiles[rows], f.at(to, first * width, "float"), f.at(terms, first, "float"),
+                       from_b, count, b_row, distance)
     with f.loop("%lo", "%hi", vectorize=False) as t:
         to = f.at(c, f.smin(f.mul(t, width), last), spec.c.llvm)
-        for m in range(spec.rows):
-            for v in range(spec.vectors):
-                at = m * width + v * spec.lanes
-                value = f.load(vector, f.at(sums(t), at, "float"), 4)
-                place = f.at(f.at(to, f.mul(m, c_row), spec.c.llvm), v * spec.lanes, spec.c.llvm)
+        with f.loop(0, spec.rows, vectorize=False) as m:
+            source, row = f.at(sums(t), f.mul(m, width), "float"), f.at(
+                to, f.mul(m, c_row), spec.c.llvm)
+            for v in range(0, width, spec.lanes):
+                value = f.load(vector, f.at(source, v, "float"), 4)
                 f.store(typed(spec.c.llvm, spec.lanes),
-                        convert(f, value, FLOAT32, spec.c, spec.lanes), place, spec.c.size)
-    return module(tile, f)
+                        convert(f, value, FLOAT32, spec.c, spec.lanes), f.at(row, v, spec.c.llvm),
+                        spec.c.size)
+    return module(*tiles.values(), f)
 
 
-def _tile_function(spec: Kernel) -> Function:
+def _tile_function(spec: Kernel, rows: int) -> Function:
     """sums += a b for `count` rows of b and a tile of columns; rows `ahead` bytes are prefetched.
 
-    `a` holds the terms of all of its rows side by side."""
-    f = inner("tile", "ptr noalias %sums, ptr noalias %a, ptr noalias %b, i64 %count, i64 %b_row, "
-              "i64 %ahead", NOINLINE)
+    `a` holds the terms of all of its rows side by side, of which `rows` are multiplied."""
+    f = inner(f"tile{rows}", "ptr noalias %sums, ptr noalias %a, ptr noalias %b, i64 %count, "
+              "i64 %b_row, i64 %ahead", NOINLINE)
     lanes, vector = spec.lanes, typed("float", spec.lanes)
     places = [[f.at("%sums", m * spec.width + v * lanes, "float") for v in range(spec.vectors)]
-              for m in range(spec.rows)]
+              for m in range(rows)]
     slots = [[f.variable(vector, f.load(vector, place, 4)) for place in row] for row in places]
     with f.loop(0, "%count", vectorize=False) as i:
         row, terms = f.at("%b", f.mul(i, "%b_row"), spec.b.llvm), f.at(
