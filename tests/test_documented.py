@@ -19,8 +19,8 @@ from tools.public_names import namespaces, public_list
 # programs that use flax.ids.
 INTERNAL = {
     "api", "command", "compat", "compiler", "control", "disk", "displays", "doctor", "engine",
-    "exporting", "ids", "inspection", "kernels", "parallel", "platforms", "primitives", "run", "staging",
-    "targets", "transforms",
+    "exporting", "ids", "inspection", "kernels", "parallel", "platforms", "primitives", "run",
+    "staging", "targets", "transforms",
 }  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def read_json(path: Path, who: str) -> dict[str, Any]:
     reader = f"huggingface.{who}"
     size = path.stat().st_size
     if size > _LARGEST_JSON:
-        raise unreadable(reader, f"at most {_LARGEST_JSON} bytes in {path}", size)
+        raise unreadable(reader, f"at most {_LARGEST_JSON} bytes in {path}", f"{size} bytes")
     text = path.read_bytes()
     with guarded(reader, "a file of JSON", f" ({path})", also=(RecursionError,)):
         found = json.loads(text.decode())

@@ -18,6 +18,7 @@ from toile.compat.jax_core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, ev
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Axis, Dim, Operation, OperationType
+from toile.engine.program import ClosedProgram
 from toile.engine.source import here
 from toile.engine.trace import Array, Trace, runs_at_once, state
 from toile.engine.trace import current as set_current_trace
@@ -100,6 +101,7 @@ class Foreign(Operation):
     def __call__(self, *args: Any) -> Any:
         if runs_at_once():  # traces that check values check what the implementation calls
             return self.primitive.impl(*args, **self.params)
+        assert state.trace is not None
         return state.trace.process(self, args)
 
     def as_primitive(self) -> Primitive:
@@ -213,7 +215,7 @@ def valid_jaxtype(x: Any) -> bool:
     return True
 
 
-def jaxpr_as_fun(jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:
+def jaxpr_as_fun(jaxpr: ClosedProgram) -> Callable[..., list[Any]]:
     """A function that evaluates a Program on its inputs."""
     return functools.partial(eval_jaxpr, jaxpr.jaxpr, jaxpr.consts)
 
