@@ -76,7 +76,7 @@ class Script:
         return None
 
 
-RUNS = (
+RUNS: tuple[Run | Script, ...] = (
     Run("mnist", "default", reach=0.97, steps="num_epochs"),
     Run("vae", metric="eval_elbo", reach=-110.0),
     Run("seq2seq", reach=1.0),

@@ -1,6 +1,7 @@
 """Tests of the recipes: short runs of each, from a small base model, and the files they save."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,8 @@ def small_config(method, sources):
     """A config with a small network and few steps."""
     config = tiny.get_config(method)
     config.base_folder = str(sources / "base")
-    config.base_model.update(SMALL)
+    sizes: Any = config.base_model
+    config.base_model = {**sizes, **SMALL}
     config.base_steps, config.base_length, config.length = 6, 32, 40
     config.batch_size, config.num_steps, config.log_every_steps = 8, 6, 2
     config.group, config.rank, config.prompt_length = 8, 4, 3

@@ -58,21 +58,25 @@ def examples(config) -> tuple[list, list]:
             "config.dataset: needed 'library', 'topics', 'file' or 'chats', got "
             f"{config.dataset!r}"
         )
-    return tuple(
-        [(ids, [True] * len(ids)) for one in map(tokens.encode, texts)
-         for ids in (one[i : i + config.length] for i in range(0, len(one), config.length))]
-        for texts in found[config.dataset]()
-    )  # fmt: skip
+    kept, held_out = found[config.dataset]()
+    return pieces(tokens, kept, config.length), pieces(tokens, held_out, config.length)
+
+
+def pieces(tokens, texts, length) -> list:
+    """Return the tokens of texts in pieces of at most `length`, all of which are trained."""
+    return [(ids, [True] * len(ids)) for one in map(tokens.encode, texts)
+            for ids in (one[i : i + length] for i in range(0, len(one), length))]  # fmt: skip
 
 
 def packed(config, prompt=()) -> tuple[dict, dict]:
     """Return packed rows for training and held-out rows; each text begins with `prompt`."""
-    return tuple(
-        finetuning.pack(
-            [(list(prompt) + list(ids), [False] * len(prompt) + list(flags))
-             for ids, flags in some], config.length + len(prompt), together=config.pack)
+    kept, held_out = (
+        [(list(prompt) + list(ids), [False] * len(prompt) + list(flags)) for ids, flags in some]
         for some in examples(config)
-    )  # fmt: skip
+    )
+    length = config.length + len(prompt)
+    return (finetuning.pack(kept, length, together=config.pack),
+            finetuning.pack(held_out, length, together=config.pack))  # fmt: skip
 
 
 def pairs(config) -> tuple[dict, dict]:
@@ -84,7 +88,8 @@ def pairs(config) -> tuple[dict, dict]:
 
     def rows(texts: list[str], count: int) -> dict:
         lines = [line.strip() for one in texts for line in one.splitlines() if len(line) > 60]
-        chosen, rejected = [], []
+        chosen: list = []
+        rejected: list = []
         for line in lines[:: max(1, len(lines) // count)][:count]:
             question, answer = encode(line[:36]), line[36:60]
             for end, out in ((answer.upper(), chosen), (answer.lower(), rejected)):

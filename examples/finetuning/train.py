@@ -8,7 +8,9 @@ import copy
 import functools
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import toile
 import toile.numpy as jnp
@@ -111,9 +113,11 @@ def recipe(config, about, params):
     """Return the state, the objective, and the data for training and for evaluation."""
     if config.method not in METHODS:
         raise ValueError(f"config.method: needed one of {METHODS}, got {config.method!r}")
-    model = models.Decoder(models.Config.from_dict(about), remat=config.remat)
+    model: Any = models.Decoder(models.Config.from_dict(about), remat=config.remat)
     key, select = random.key(config.seed + 1), list(config.select)
-    trainable, objective = None, token_objective
+    trainable: Any = None
+    objective: Any = token_objective
+    data: Sequence
     if config.method in ("lora", "qlora", "dpo"):
         if config.method == "qlora":
             params = quantize(params, select, bits=config.bits, group=config.group)

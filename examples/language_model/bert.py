@@ -5,7 +5,7 @@ positions start after the number of its padding token, and its tensors have othe
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import toile.numpy as jnp
 from toile import linen as nn
@@ -165,7 +165,7 @@ def table(config: dict) -> Table:
         "encoder.layer.{i}.output.LayerNorm": "layer_{i}/mlp_norm",
     }
     body |= {"pooler.dense": "pooler"} if c.pooler else {}
-    names = {f"{kind}.{name}": path for name, path in body.items()}
+    names: dict[str, Any] = {f"{kind}.{name}": path for name, path in body.items()}
     ignore = ["*.position_ids", *([] if c.pooler else ["*.pooler.*"])]
     ignore += [] if c.relation else ["cls.seq_relationship.*"]
     word = f"{kind}.embeddings.word_embeddings.weight"

@@ -67,10 +67,14 @@ def _angles(c: dict, version: int, depth: int) -> tuple[tuple[float, ...], tuple
     """Return the rotary angles of layers without and with a window."""
     scaling = c.get("rope_parameters") or {}
     if version < 3:
-        return (layers.frequencies(c, depth),) * 2
+        angles = layers.frequencies(c, depth)
+        return angles, angles
     if "full_attention" in scaling:
-        kinds = [scaling[kind] for kind in ("full_attention", "sliding_attention")]
-        return tuple(layers.frequencies({"rope_parameters": kind}, depth) for kind in kinds)
+        full, sliding = (
+            layers.frequencies({"rope_parameters": scaling[kind]}, depth)
+            for kind in ("full_attention", "sliding_attention")
+        )
+        return full, sliding
     local = {"rope_theta": c.get("rope_local_base_freq", 10_000.0)}
     return layers.frequencies(c, depth, 1_000_000.0), layers.frequencies(local, depth)
 

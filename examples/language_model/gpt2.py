@@ -1,6 +1,7 @@
 """GPT-2: a decoder with learned positions and with a layer norm before each part."""
 
 import dataclasses
+from typing import Any
 
 from toile import linen as nn
 from toile.interop.huggingface import Table
@@ -120,7 +121,7 @@ def model(config: dict) -> GPT2:
 
 def table(config: dict) -> Table:
     """Return the names that the tensors have in files, where weights are (inputs, outputs)."""
-    names = {
+    names: dict[str, Any] = {
         "transformer.wte": "embedding",
         "transformer.wpe": "positions",
         "transformer.h.{i}.ln_1": "layer_{i}/attention_norm",

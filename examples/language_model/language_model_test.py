@@ -16,7 +16,7 @@ DECODER = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6,
 }  # fmt: skip
 ENCODER = {**DECODER, "max_position_embeddings": 40, "type_vocab_size": 2}
-CONFIGS = {
+CONFIGS: dict[str, dict] = {
     "llama": {**DECODER, "attention_bias": True},
     "mistral": {**DECODER, "sliding_window": 3},
     "qwen2": {**DECODER, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},

@@ -6,7 +6,8 @@ call with `decode=True` and no cache creates one with as many slots as there are
 """
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ import toile.numpy as jnp
 from toile import lax
 from toile import linen as nn
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "gelu": functools.partial(nn.gelu, approximate=False),
     "gelu_new": nn.gelu,
     "gelu_pytorch_tanh": nn.gelu,
@@ -58,8 +59,9 @@ def slots(module, tokens, mask=None, positions=None, decode=False) -> Slots:
     Padding may be on either side of a prompt.
     """
     batch, length = tokens.shape
-    packed = mask is not None and positions is not None and not decode
-    segments = jnp.asarray(mask) if packed and jnp.asarray(mask).dtype != bool else None
+    segments = None
+    if mask is not None and positions is not None and not decode:
+        segments = jnp.asarray(mask) if jnp.asarray(mask).dtype != bool else None
     mask = jnp.ones((batch, length), bool) if mask is None else jnp.asarray(mask, bool)
     start = 0
     if decode:
@@ -90,7 +92,8 @@ def remember(module, start, key, value):
 
 
 def attend(
-    query, key, value, mask=None, bias=None, *, scale=None, cap=None, dropout=0.0, rng=None
+    query, key, value, mask=None, bias=None, *, scale=None, cap=None, dropout=0.0,
+    rng: Any = None,
 ):
     """Average values [batch, keys, kv_heads, depth], weighted by attention of queries to keys.
 

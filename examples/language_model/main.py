@@ -30,22 +30,23 @@ def completions(folder, prompts: list[str], steps: int, dtype=None) -> list[str]
     tokens, mask = generate.padded([tokenizer.encode(prompt) for prompt in prompts])
     ids = {**config, **huggingface.load_generation_config(folder)}
     ends = ids.get("eos_token_id") or ()
-    options = {"steps": steps, "ends": tuple(ends) if isinstance(ends, list | tuple) else (ends,)}
-    tokens, mask = toile.numpy.asarray(tokens), toile.numpy.asarray(mask)
+    ends = tuple(ends) if isinstance(ends, list | tuple) else (ends,)
+    given = toile.numpy.asarray(tokens), toile.numpy.asarray(mask)
     if hasattr(model, "encode"):
         start = ids.get("decoder_start_token_id", 0)
-        rows = generate.answer(model, variables, tokens, mask, start=start, **options)
+        rows = generate.answer(model, variables, *given, start=start, steps=steps, ends=ends)
     else:
-        rows = generate.complete(model, variables, tokens, mask, **options)
-    return [tokenizer.decode(generate.until(row, options["ends"])) for row in rows.tolist()]
+        rows = generate.complete(model, variables, *given, steps=steps, ends=ends)
+    return [tokenizer.decode(generate.until(row, ends)) for row in rows.tolist()]
 
 
 def main(argv: list[str]) -> None:
     """Print the prompts with their completions."""
     if len(argv) > 1:
         raise app.UsageError(f"needed flags only, got {argv[1:]}")
-    found = completions(FOLDER.value, PROMPT.value, STEPS.value, DTYPE.value)
-    for prompt, text in zip(PROMPT.value, found, strict=True):
+    prompts = PROMPT.value or []
+    found = completions(FOLDER.value, prompts, STEPS.value, DTYPE.value)
+    for prompt, text in zip(prompts, found, strict=True):
         sys.stdout.write(f"{prompt}|{text}\n")
 
 

@@ -5,13 +5,15 @@ slots as there are tokens in a row.
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import toile
 import toile.numpy as jnp
 from toile import lax
 from toile import linen as nn
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "gelu": functools.partial(nn.gelu, approximate=False),
     "gelu_new": nn.gelu,
     "relu": nn.relu,
@@ -46,7 +48,7 @@ def past(start, length: int, slots: int):
     return (jnp.arange(slots)[None, :] <= start + jnp.arange(length)[:, None])[None, None]
 
 
-def attend(query, key, value, mask=None, *, dropout=0.0, rng=None):
+def attend(query, key, value, mask=None, *, dropout=0.0, rng: Any = None):
     """Mix values [batch, keys, heads, depth] by the similarity of queries and keys.
 
     `dropout` (with a key `rng`) leaves out some of the weights.

@@ -24,8 +24,9 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"needed flags only, got {argv[1:]}")
     options = {"language": LANGUAGE.value, "task": TASK.value, "steps": STEPS.value}
-    found = transcribe.transcriptions(FOLDER.value, AUDIO.value, dtype=DTYPE.value, **options)
-    for file, text in zip(AUDIO.value, found, strict=True):
+    files = AUDIO.value or []
+    found = transcribe.transcriptions(FOLDER.value, files, dtype=DTYPE.value, **options)
+    for file, text in zip(files, found, strict=True):
         sys.stdout.write(f"{file}: {text}\n")
 
 

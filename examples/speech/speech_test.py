@@ -66,7 +66,8 @@ def test_tokens_depend_on_the_past_and_on_the_sound():
 def test_a_transcription_is_what_repeated_calls_without_a_cache_choose():
     model, variables = made()
     prompt = tokens = np.array([[3, 7], [3, 8]])
-    never, not_first = (11, 12), ()
+    never = (11, 12)
+    not_first: tuple[int, ...] = ()
     for _ in range(5):
         logits = np.array(model.apply(variables, SOUNDS, tokens)[:, -1])
         not_first = not_first or (int(logits[0].argmax()),)

@@ -34,7 +34,8 @@ def prompts(model, variables, spectrograms, ids, language, task):
     if languages and ids.get("is_multilingual", True):
         if language is None:
             options = {"start": start, "languages": tuple(languages.values())}
-            columns.append(generate.most_likely_language(model, variables, spectrograms, **options))
+            guessed = generate.most_likely_language(model, variables, spectrograms, **options)
+            columns.append(np.asarray(guessed))
         elif f"<|{language}|>" in languages:
             columns.append(np.full(batch, languages[f"<|{language}|>"]))
         else:

@@ -64,7 +64,8 @@ class Attention(nn.Module):
     heads: int
 
     @nn.compact
-    def __call__(self, x, encoded=None, start=0, decode=False, train=False, cross=False):
+    def __call__(self, x, encoded=None, start: int | None = 0, decode=False, train=False,
+                 cross=False):  # fmt: skip
         c, causal = self.config, start is not None
         shape = (self.heads, c.features // self.heads)
         query = nn.DenseGeneral(shape, name="query")(x)

@@ -1,7 +1,7 @@
 """CLIP: two towers that map images and texts to vectors, whose products are similarities."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import toile.numpy as jnp
 from toile import linen as nn
@@ -177,7 +177,7 @@ def inputs(config: dict) -> tuple:
 
 def table(config: dict) -> Table:
     """Return the names that the tensors have in files."""
-    names = {
+    names: dict[str, Any] = {
         "text_model.embeddings.token_embedding": "text/embedding",
         "text_model.embeddings.position_embedding": "text/positions",
         "text_model.final_layer_norm": "text/norm",

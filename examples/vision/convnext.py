@@ -1,6 +1,7 @@
 """ConvNeXt: depthwise convolutions with large kernels, and an MLP for each pixel."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +98,7 @@ def table(config: dict) -> Table:
     c = Config.from_dict(config)
     stage = "convnext.encoder.stages.{s}"
     layer, ours = f"{stage}.layers.{{i}}", "stage_{s}_layer_{i}"
-    names = {
+    names: dict[str, Any] = {
         "convnext.embeddings.patch_embeddings": "patches",
         "convnext.embeddings.layernorm": "patches_norm",
         f"{layer}.dwconv": f"{ours}/conv",

@@ -1,6 +1,8 @@
 """Parts that the architectures share: attention, a transformer layer, and losses."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +10,7 @@ import toile
 import toile.numpy as jnp
 from toile import linen as nn
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "gelu": functools.partial(nn.gelu, approximate=False),
     "gelu_new": nn.gelu,
     "gelu_pytorch_tanh": nn.gelu,
@@ -18,7 +20,7 @@ ACTIVATIONS = {
 }
 
 
-def attend(query, key, value, mask=None, *, dropout=0.0, rng=None):
+def attend(query, key, value, mask=None, *, dropout=0.0, rng: Any = None):
     """Mix values [batch, keys, heads, depth] by the similarity of queries and keys.
 
     `dropout` (with a key `rng`) leaves out some of the weights.

@@ -22,8 +22,9 @@ def main(argv: list[str]) -> None:
     """Print the labels of the images."""
     if len(argv) > 1:
         raise app.UsageError(f"needed flags only, got {argv[1:]}")
-    found = classify.probabilities(FOLDER.value, IMAGE.value, LABEL.value, DTYPE.value)
-    for file, rows in zip(IMAGE.value, found, strict=True):
+    files = IMAGE.value or []
+    found = classify.probabilities(FOLDER.value, files, LABEL.value, DTYPE.value)
+    for file, rows in zip(files, found, strict=True):
         sys.stdout.write(f"{file}\n")
         for label, probability in rows[: MOST.value]:
             sys.stdout.write(f"  {probability:6.1%}  {label}\n")

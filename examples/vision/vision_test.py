@@ -15,7 +15,7 @@ TOWER = {
     "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
 }  # fmt: skip
 PATCHES = {"image_size": 12, "patch_size": 4}
-CONFIGS = {
+CONFIGS: dict[str, dict] = {
     "vit": {**TOWER, **PATCHES, "num_labels": 5, "hidden_dropout_prob": 0.2},
     "resnet": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 2], "num_labels": 5},
     "clip": {
@@ -182,7 +182,7 @@ def test_images_get_the_size_of_the_settings(settings, shape, size):
     settings = images.settings_of({**settings, "image_mean": [0.5, 0.25, 0.0]})
     x = images.prepare(image, settings)
     assert x.shape == (*size, 3) and x.dtype == np.float32
-    want = (1 - np.float32([0.5, 0.25, 0])) / np.float32(settings["image_std"])
+    want = (1 - np.array([0.5, 0.25, 0], np.float32)) / np.float32(settings["image_std"])
     np.testing.assert_allclose(x, np.broadcast_to(want, x.shape), rtol=1e-5)
 
 

@@ -1,6 +1,7 @@
 """ViT: a transformer that reads an image as a sequence of patches."""
 
 import dataclasses
+from typing import Any
 
 import toile.numpy as jnp
 from toile import linen as nn
@@ -85,7 +86,7 @@ def inputs(config: dict) -> tuple:
 def table(config: dict) -> Table:
     """Return the names that the tensors have in files."""
     block = "vit.encoder.layer.{i}"
-    names = {
+    names: dict[str, Any] = {
         "vit.embeddings.cls_token": Leaf("class_token"),
         "vit.embeddings.position_embeddings": Leaf("positions"),
         "vit.embeddings.patch_embeddings.projection": "patches",

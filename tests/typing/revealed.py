@@ -1,6 +1,7 @@
 """What checkers infer: each line reveals a type, and the comment says which (mypy's | pyright's)."""
 
 import functools
+from typing import Any
 
 import toile
 import toile.linen as nn
@@ -95,6 +96,11 @@ reveal_type(repeated(x, 2))  # Array
 reveal_type(padded(x, 2))  # Any | Array
 reveal_type(clipped(x))  # Array
 reveal_type(Scaler().scaled(x))  # Array
+
+unknown: Any = doubled  # such as a method of a model whose class is not known
+reveal_type(toile.jit(unknown)(x, 2))  # Any
+reveal_type(toile.checkpoint(unknown)(x, 2))  # Any
+reveal_type(toile.debug.step(unknown)(x, 2))  # Any
 
 tx = optim.adam(1e-3)
 reveal_type(tx.init({}))  # Any

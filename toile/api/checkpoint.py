@@ -60,7 +60,6 @@ def checkpoint(
 ) -> Callable[P, R]: ...
 @overload
 def checkpoint(
-    fun: None = None,
     *,
     prevent_cse: bool = True,
     policy: Callable[..., bool] | None = None,

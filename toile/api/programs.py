@@ -47,8 +47,6 @@ def jit(
 ) -> PjitFunction[P, R]: ...
 @overload
 def jit(
-    fun: None = None,
-    /,
     *,
     in_shardings: PyTree = None,
     out_shardings: PyTree = None,

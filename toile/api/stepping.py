@@ -47,7 +47,7 @@ def step(
 ) -> Callable[P, R]: ...
 @overload
 def step(
-    fun: None = None, *, at: str | None = None, line: int | str | None = None, nan: bool = False,
+    *, at: str | None = None, line: int | str | None = None, nan: bool = False,
     when: Callable[[StepInfo], Any] | None = None, forward: bool = True, backward: bool = True,
     start: bool = False, stdin: TextIO | None = None, stdout: TextIO | None = None,
 ) -> Stepper: ...

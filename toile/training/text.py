@@ -11,13 +11,15 @@ import array
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from toile.engine.file_reader import guarded
 from toile.engine.source import here
 from toile.training import datasets
+
+T = TypeVar("T")
 
 __all__ = [
     "END", "PAD", "Bytes", "SentencePiece", "documents_of_file", "documents_of_tfds", "pack",
@@ -202,7 +204,7 @@ def documents_of_tfds(
     return [_Texts(s, feature, 0 if i else count) for i, s in enumerate(sources)]
 
 
-def split_off(documents: Sequence[str], every: int) -> tuple[list[str], list[str]]:
+def split_off(documents: Sequence[T], every: int) -> tuple[list[T], list[T]]:
     """Divide documents into a training part and a held-out part.
 
     Args:
