@@ -466,6 +466,8 @@ def _jax(c: Checked) -> None:
     try:
         c.close(got, "jax", more=8)
     except Differs:
+        if "tanh(" not in source(p):
+            raise
         c.round_tanh_otherwise()
         c.close(got, "jax", more=8)
 

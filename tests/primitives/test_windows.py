@@ -97,7 +97,7 @@ def test_integers():
 
 
 def test_errors():
-    with pytest.raises(TypeError, match="reduce_window_sum: needed a positive window"):
+    with pytest.raises(TypeError, match="reduce_window_sum .*: needed a positive window"):
         windows.ReduceWindowSum((2,), (1,), ((0, 0),), (1,), (1,)).infer(
             as_array(np.ones((2, 2), np.float32)).aval
         )

@@ -23,8 +23,8 @@ _HOMES = {
     "toile.parallel": "varying_values",
     "toile.primitives": "barriers bits choices collectives complexes contractions conv cumulative "
                         "dynamic_slices elementwise families fft gathers linalg linalg_eigen "
-                        "linalg_factor linalg_solve quantized random recurrences reductions shapes "
-                        "sorts special threefry_words transcendental windows",
+                        "linalg_factor linalg_solve low_rank quantized random recurrences "
+                        "reductions shapes sorts special threefry_words transcendental windows",
 }
 # Objects of these classes are not stored as their fields: see `_writing` and `_reading`.
 SPECIAL = ("Captured", "CheckIndex", "CustomJVPCall", "CustomVJPCall", "LinearCall", "ReverseLoop")
