@@ -118,7 +118,8 @@ def static_int(x: Any, what: str) -> int:
     if type(x) is int:
         return x
     try:
-        return operator.index(x if isinstance(x, float) else concrete(x, what)[()])
+        known: Any = x if isinstance(x, float) else concrete(x, what)[()]
+        return operator.index(known)
     except TypeError as error:
         if isinstance(x, Tracer):
             raise
