@@ -14,14 +14,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from toile.engine import dtypes
-from toile.engine.avals import Aval
+from toile.engine.avals import Aval, aval_of
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim
 from toile.engine.records import dataclass
 from toile.engine.traits import Shape
 from toile.primitives import arrays, division
 from toile.primitives.elementwise import convert
-from toile.primitives.families import NUMERIC, Bilinear, inverse, move_axis, reshape
+from toile.primitives.families import NUMERIC, Bilinear, inverse, move_axis, reshape, zeros
 from toile.primitives.rules import frame_rule
 from toile.primitives.shapes import Rev
 from toile.primitives.windows import dilated, transposed_padding
@@ -69,6 +69,13 @@ def _split(x: Any, axis: int, parts: int) -> Any:
     shape = list(x.shape)
     shape[axis : axis + 1] = [parts, shape[axis] // parts if parts else 0]
     return reshape(x, tuple(shape))
+
+
+def _example(x: Any, dim: Dim) -> Aval:
+    """The aval of an operand without its mapped axis."""
+    aval = aval_of(x)
+    shape = aval.shape
+    return aval if dim is None else aval.with_shape(shape[:dim] + shape[dim + 1 :])
 
 
 @dataclass(frozen=True)
@@ -218,6 +225,9 @@ class ConvGeneralDilated(Bilinear):
     # ---- vmap
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         (lhs, rhs), (d, dw) = xs, dims
+        if not axis[1]:  # merged axes would not show the sizes of an example
+            out = self.infer(*map(_example, xs, dims))
+            return zeros(out.with_shape((0, *out.shape))), 0
         if d is not None and dw is not None:
             return self._vmap_both(lhs, rhs, d, dw, axis[1])
         if d is not None:
