@@ -365,9 +365,7 @@ def auto_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     out_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Return a function that just calls `f`; in JAX, the compiler chooses the shardings in `f`.
-
-    This function exists for compatibility with JAX.
+    """Return a function that only calls `f`; it exists for compatibility with JAX.
 
     Args:
         f: the function. If it is None, a decorator is returned.
@@ -392,9 +390,7 @@ def explicit_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     in_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Return a function that just calls `f`; in JAX, types of arrays in `f` include shardings.
-
-    This function exists for compatibility with JAX.
+    """Return a function that only calls `f`; it exists for compatibility with JAX.
 
     Args:
         f: the function. If it is None, a decorator is returned.

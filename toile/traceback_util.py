@@ -79,7 +79,7 @@ def _under_boundary(frame: Any) -> bool:
 def api_boundary(
     fun: F, *, repro_api_name: str | None = None, repro_user_func: bool = False
 ) -> F:
-    """Wrap `fun` so that exceptions that leave it do not show the library's frames.
+    """Wrap `fun` so that the tracebacks of its exceptions do not show the library's frames.
 
     If boundaries are nested, the outermost one removes the frames.
 

@@ -71,8 +71,8 @@ def step(
       pass, and the cotangent of its result. They are not available at a `breakpoint()`.
     - `module`, `turn`: the path of the module, and the iteration of the innermost loop, counted
       from 0.
-    - `__step__`: an object that has all of these as attributes. In the forward pass, `__step__` is
-      the only one of these variables.
+    - `__step__`: an object that has all of these as attributes. In the forward pass, only
+      `__step__` is available.
 
     All commands of pdb work. In the backward pass, `step` goes to the next operation. Under `vmap`,
     values are whole batches. If `sys.breakpointhook` or `PYTHONBREAKPOINT` selects another

@@ -116,7 +116,7 @@ def valid_jaxtype(x: object) -> bool:
     """Tell whether a value can be an argument or a result of a transformed function.
 
     Args:
-        x: any value. Of a tree, only the leaves are such values.
+        x: any value. The result is False for a tree, even if its leaves are arrays.
 
     Returns:
         True for arrays, traced arrays, numbers, and NumPy arrays and scalars of numbers.

@@ -46,7 +46,8 @@ def initialize(
     """Connect the processes that `mpirun` or `srun` has started.
 
     Afterward, `toile.devices()` lists the devices of all processes. A program with a single process
-    may call this function too. The launcher numbers the processes, so no addresses are needed.
+    may call this function too. The arguments are optional, because the launcher knows the processes
+    and their addresses.
 
     Args:
         coordinator_address: not used.

@@ -29,7 +29,7 @@ class Aval:
     Args:
         shape: sizes of the axes.
         dtype: type of the elements.
-        weak_type: whether the dtype yields to the dtypes of other operands, as the dtype of a
+        weak_type: whether the dtype adapts to the dtypes of other operands, as the dtype of a
             Python number does.
     """
 
@@ -183,7 +183,7 @@ _SCALARS = (bool, int, float, complex)
 
 
 def aval_of(x: Leaf) -> Aval:
-    """Return the shape and dtype of a value as an aval.
+    """Return the shape and dtype of a value as an `AbstractValue`.
 
     Args:
         x: array, traced array, NumPy array or scalar, Python number, or another object with `shape`

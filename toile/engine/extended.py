@@ -18,11 +18,11 @@ from toile.engine.source import here
 
 
 class extended(np.generic):
-    """The kind of dtypes that NumPy lacks, such as those of random keys, for `issubdtype`."""
+    """A kind for `issubdtype`: dtypes that NumPy does not have, such as those of random keys."""
 
 
 class prng_key(extended):
-    """The kind of dtypes that random keys have, for `issubdtype`."""
+    """A kind for `issubdtype`: the dtypes of random keys."""
 
 
 class ExtendedDType:

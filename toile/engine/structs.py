@@ -34,7 +34,7 @@ class ShapeDtypeStruct:
         dtype: type of the elements.
         sharding: how the array is divided among devices: a sharding, a partition spec or a format.
             It is None if the sharding is unknown.
-        weak_type: whether the dtype yields to the dtypes of other operands, as the dtype of a
+        weak_type: whether the dtype adapts to the dtypes of other operands, as the dtype of a
             Python number does.
         vma: names of the mesh axes along which the value differs between devices; stored, but not
             used.

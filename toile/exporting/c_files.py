@@ -41,15 +41,14 @@ def to_c(
 ) -> str:
     """Write a function as a shared library with a C header, which runs without Python.
 
-    The library needs the C library only. The weights are in it. The C compiler `cc` (or what the
-    environment variable `CC` names) links it.
-
-    If `path` ends with `.o` instead, an object file, a header and a C file are written, which you
-    compile and link yourself; no C compiler is needed for that.
+    The library contains the weights and needs only the C standard library. It is linked by the C
+    compiler `cc`, or by the compiler that the environment variable `CC` names. If `path` ends with
+    `.o`, no compiler is needed: an object file, a header and a C file are written, which you
+    compile and link yourself.
 
     Args:
-        fun: the function. It must not contain callbacks, and only operations for which toile's
-            own kernels exist.
+        fun: the function. It must contain no callbacks, and only operations for which toile has its
+            own kernels.
         args: example arguments, or `ShapeDtypeStruct` objects with their shapes and dtypes.
         path: the file to write, such as `model.so` (`model.dylib` on macOS). The header `model.h`
             is written beside it. The names of the C functions begin with `model_`.
@@ -58,8 +57,8 @@ def to_c(
         free_batch: whether the batch size is an argument of the C function. The batch axis is the
             first axis of the first argument, and of all arguments whose first axis has the same
             size.
-        processor: the processors that can run the library: `"native"` for those with the
-            instructions of this one, or `"x86-64-v2"`, `"x86-64-v3"`, `"x86-64-v4"` or `"armv8-a"`.
+        processor: the processors that can run the library: `"native"` for processors with the same
+            instructions as this one, or `"x86-64-v2"`, `"x86-64-v3"`, `"x86-64-v4"` or `"armv8-a"`.
             The default is `"x86-64-v3"` on x86-64 and `"armv8-a"` on Arm.
 
     Returns:

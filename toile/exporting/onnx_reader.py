@@ -30,9 +30,9 @@ def from_onnx(
 ) -> tuple[Callable[..., Any], dict[str, DeviceArray]]:
     """Convert an ONNX file to a function and its parameters.
 
-    toile supports the operators that its own exporter and PyTorch's write for convolutional
-    networks, transformers and recurrent networks. The function can be compiled, differentiated and
-    mapped with `vmap`.
+    The operators that toile and PyTorch write when they export convolutional networks, transformers
+    and recurrent networks are supported. The function can be compiled, differentiated and mapped
+    with `vmap`.
 
     Args:
         path: path of the file. Its opset version must be from 7 to 30.

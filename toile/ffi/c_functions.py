@@ -38,14 +38,14 @@ def c_function(
     function: object, prototype: str, result_shape_dtypes: Callable[..., PyTree] | PyTree = None, *,
     thread_safe: bool = False,
 ) -> Callable[..., PyTree]:
-    """Make a function of arrays from a C function.
+    """Turn a C function into a function of arrays.
 
     There are two kinds of C functions:
 
     - A function of numbers, such as `double erf(double x)`, is called for each element. Operands
       are broadcast against each other.
     - A function with pointers, such as `void scale(int64_t n, const float *x, float *y)`, gets
-      whole arrays in row-major order. A `const` pointer is an operand, another pointer is a result,
+      whole arrays in row-major order. `const` pointers are operands, other pointers are results,
       and numbers are keyword arguments.
 
     Dtypes, and the number of arguments, are checked when the function is traced. Compiled programs
@@ -57,9 +57,10 @@ def c_function(
             address of the function.
         prototype: declaration of the function in C.
         result_shape_dtypes: shapes and dtypes of the results, in the order of the pointers: a
-            `ShapeDtypeStruct` for one result, a sequence for several. It may be a function of the
-            operands' shapes and dtypes, and of the numbers. If None, there is one result, which has
-            the shape of the first operand.
+            `ShapeDtypeStruct` for one result, a sequence for several. Instead, it may be a function
+            that returns them; it is called with a `ShapeDtypeStruct` for each operand, and with the
+            numbers as keyword arguments. If it is None, there is one result, which has the shape of
+            the first operand.
         thread_safe: whether several threads may call the function at the same time, for different
             elements or examples.
 
@@ -67,7 +68,7 @@ def c_function(
         A function of arrays, whose keyword arguments are the numbers of the prototype.
 
     Raises:
-        ValueError: the prototype cannot be read, or has a type without a dtype of toile.
+        ValueError: the prototype cannot be parsed, or contains a type for which toile has no dtype.
 
     >>> import ctypes, ctypes.util
     >>> libm = ctypes.CDLL(ctypes.util.find_library("m"))

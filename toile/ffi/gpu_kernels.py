@@ -24,31 +24,32 @@ def cuda_kernel(
     source: str, name: str, result_shape_dtypes: Callable[..., PyTree] | PyTree, *, grid: Size,
     block: Size, shared_memory: int = 0,
 ) -> Callable[..., PyTree]:
-    """Make a function of arrays from a kernel of CUDA C++.
+    """Turn a CUDA C++ kernel into a function of arrays.
 
     The kernel is launched on the stream of the GPU, in the same CUDA graph as the kernels around
     it. Its parameters are pointers to the operands, pointers to the results, and then the keyword
-    arguments of the call in their order: `int` for a Python integer, `float` for a Python float,
-    and the type of its dtype for a NumPy scalar. Arrays are in row-major order. `vmap` launches the
-    kernel once for each example. Functions for the CPU can be given with
+    arguments in the order of the call: `int` for a Python integer, `float` for a Python float, and
+    the type of its dtype for a NumPy scalar. Arrays are in row-major order. `vmap` launches the
+    kernel once for each example. To provide another function for the CPU, use
     `toile.lax.platform_dependent`.
 
     Args:
         source: source that contains `extern "C" __global__ void name(...)`. It is compiled by NVRTC
             when a program that uses it is compiled.
         name: name of the kernel.
-        result_shape_dtypes: a `ShapeDtypeStruct` for one result, a sequence of them for several, or
-            a function of the operands' shapes and dtypes, and of the numbers, that returns them.
+        result_shape_dtypes: a `ShapeDtypeStruct` for one result, a sequence for several, or a
+            function that returns them. The function is called with a `ShapeDtypeStruct` for each
+            operand, and with the numbers as keyword arguments.
         grid: number of blocks along x, y and z: a number, a sequence, or a function like
             `result_shape_dtypes`.
-        block: number of threads of a block along x, y and z, in the same forms.
-        shared_memory: bytes of dynamic shared memory of a block.
+        block: number of threads in a block along x, y and z, in the same forms.
+        shared_memory: bytes of dynamic shared memory for each block.
 
     Returns:
         A function of arrays, whose keyword arguments are numbers.
 
     Raises:
-        ValueError: the source has no kernel of this name, or `grid` or `block` is not possible.
+        ValueError: the source has no kernel of this name, or `grid` or `block` is invalid.
 
     >>> source = '''
     ... extern "C" __global__ void twice(const float* x, float* y, int n) {

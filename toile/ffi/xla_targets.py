@@ -25,13 +25,13 @@ _METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all",
 
 
 def pycapsule(funcptr: object) -> object:
-    """Wrap a C function of ctypes in a PyCapsule.
+    """Wrap a C function from ctypes in a PyCapsule.
 
     Args:
         funcptr: function of a library that `ctypes` has loaded.
 
     Returns:
-        A PyCapsule, which `register_ffi_target` accepts. It also accepts the function itself.
+        A PyCapsule for `register_ffi_target`, which also accepts the function itself.
 
     >>> import ctypes
     >>> f = ctypes.CFUNCTYPE(None)(lambda: None)
@@ -49,12 +49,12 @@ def pycapsule(funcptr: object) -> object:
 def register_ffi_target(
     name: str, fn: object, platform: str = "cpu", api_version: int = 1, **kwargs: object
 ) -> None:
-    """Give a C function a name, by which `ffi_call` calls it.
+    """Register a C function under a name, so that `ffi_call` can call it.
 
     The function has the signature
     `void f(void **arrays, const int64_t *shapes, const int64_t *attributes)`; see `ffi_call`. It
     must stay loaded as long as programs may call it. A name can be registered again; programs that
-    have been traced before keep calling the earlier function.
+    were traced earlier still call the previous function.
 
     Args:
         name: name of the target.
@@ -89,17 +89,18 @@ def ffi_call(
     input_output_aliases: Mapping[int, int] | None = None, custom_call_api_version: int = 4,
     legacy_backend_config: str | None = None, thread_safe: bool = False,
 ) -> Callable[..., PyTree]:
-    """Make a function that calls a registered C function.
+    """Create a function that calls a registered C function.
 
-    The C function `void f(void **arrays, const int64_t *shapes, const int64_t *attributes)` gets
+    The C function `void f(void **arrays, const int64_t *shapes, const int64_t *attributes)`
+    receives
 
     - `arrays`: pointers to the operands and then to the results, all in row-major order,
     - `shapes`: for each of these arrays, the number of its axes and then their sizes,
-    - `attributes`: the keyword arguments of the call in their order, 8 bytes each: an `int64_t`
-      for an integer or a boolean, a `double` for another number.
+    - `attributes`: the keyword arguments in the order of the call, 8 bytes each: an `int64_t` for
+      an integer or a boolean, and a `double` for any other number.
 
-    Compiled programs on the CPU call it without Python. On a GPU, the arrays are copied to the host
-    and back.
+    Compiled programs on the CPU call the C function without Python. On a GPU, the arrays are copied
+    to the host and back.
 
     Args:
         target_name: name that was passed to `register_ffi_target`.
@@ -110,8 +111,9 @@ def ffi_call(
             unmapped operands have size 1 or the batch's size along this axis. With None, `vmap`
             raises an error.
         input_layouts, output_layouts: must be None; arrays are in row-major order.
-        input_output_aliases: numbers of operands, each with the number of a result that begins as a
-            copy of the operand. The function gets the result's pointer for both.
+        input_output_aliases: dict that maps the index of an operand to the index of a result. This
+            result initially contains a copy of the operand, and the C function receives the
+            result's pointer for both.
         custom_call_api_version: accepted for compatibility with JAX.
         legacy_backend_config: must be None.
         thread_safe: whether several threads may call the function at the same time, for different
@@ -239,7 +241,7 @@ def include_dir() -> None:
 
 
 def register_ffi_type(*args: object, **kwargs: object) -> None:
-    """Raise an error: functions have no state that toile manages.
+    """Raise an error: toile does not manage state for C functions.
 
     Args:
         *args, **kwargs: ignored.

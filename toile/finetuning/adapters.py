@@ -30,10 +30,10 @@ def lora(
 ) -> PyTree:
     """Add low-rank adapters to selected parameters in a tree.
 
-    Each selected array `w` is replaced with a `LoRAArray`, which represents the numbers
-    `w + alpha / rank * (a @ b)`. The result can be passed to `apply` instead of `params`, because
-    modules use these arrays like ordinary arrays. Initially, `b` contains zeros, so the results of
-    the module do not change. Then train only `a` and `b`: pass `trainable=adapter_mask` to
+    Each selected array `w` is replaced with a `LoRAArray`, which represents the array `w + alpha /
+    rank * (a @ b)`. The result can be passed to `apply` instead of `params`, because modules use
+    these arrays like ordinary arrays. Initially, `b` contains zeros, so the results of the module
+    do not change. Then train only `a` and `b`: pass `trainable=adapter_mask` to
     `TrainState.create`.
 
     Args:
@@ -44,7 +44,7 @@ def lora(
         key: key for the random values of `a`, which are uniform between -1 / sqrt(n) and
             1 / sqrt(n) for n inputs.
         rank: number of columns of `a` and of rows of `b`.
-        alpha: the product is multiplied by `alpha / rank`; None for `rank`, that is, a factor of 1.
+        alpha: the product is multiplied by `alpha / rank`; if `alpha` is None, this factor is 1.
         inputs: number of input axes of the parameters; the axes after them are output axes. If
             None, the axes are divided so that `a` and `b` are as small as possible.
         stacked: number of leading axes along which parameters are stacked, such as 1 for the
@@ -239,13 +239,13 @@ def _joined(base: Any, a: Any, b: Any, scale: Any = 1.0) -> LoRAArray | None:
 
 
 def without_adapters(params: PyTree) -> PyTree:
-    """Replace each array that has an adapter with the array without it.
+    """Remove the adapters from a tree of parameters.
 
     Args:
         params: tree that contains objects of the class `LoRAArray`.
 
     Returns:
-        The tree that `lora` was given.
+        The tree that was passed to `lora`.
 
     >>> import toile.linen as nn
     >>> from toile.finetuning import lora, without_adapters
@@ -258,17 +258,17 @@ def without_adapters(params: PyTree) -> PyTree:
 
 
 def merge_adapters(params: PyTree) -> PyTree:
-    """Replace each array that has an adapter with an ordinary array of the same numbers.
+    """Replace each array that has an adapter with an ordinary array of the same values.
 
-    The sum is computed in float32, and then converted to the dtype of the parameter. If the
-    parameter is quantized, the result is not: pass it to `toile.quantization.quantize` again to
-    store it in fewer bits.
+    The sum is computed in float32 and then converted to the dtype of the parameter. The result is
+    not quantized, even if the parameter is. To store it in fewer bits again, pass it to
+    `toile.quantization.quantize`.
 
     Args:
         params: tree that contains objects of the class `LoRAArray`.
 
     Returns:
-        A tree without adapters, which needs no additional products.
+        A tree without adapters. Models that use it compute no additional matrix products.
 
     >>> from toile.finetuning import LoRAArray, merge_adapters
     >>> w = LoRAArray(jnp.eye(2), jnp.ones((2, 1)), jnp.array([[0.0, 1.0]]))

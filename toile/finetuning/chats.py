@@ -15,19 +15,19 @@ def encode_chat(
     template: ChatTemplate, tokenizer: Tokenizer | Bytes | SentencePiece, messages: Messages,
     **variables: object,
 ) -> tuple[list[int], list[bool]]:
-    """Convert a chat to tokens, of which those that the assistant writes are trained.
+    """Convert a chat to tokens, and mark those that the assistant writes as trained.
 
     Args:
         template: the chat template. If it contains no `{% generation %}` block, the end of each
-            message of the assistant is trained, too.
+            assistant message is also trained.
         tokenizer: a tokenizer of `toile.interop.huggingface` or `toile.training.text`, or any
             object with a method `encode`.
         messages: the messages of the chat, such as `{"role": "user", "content": "Hello"}`.
         **variables: values of other variables in the template.
 
     Returns:
-        The tokens, and a list of bools that are True for the tokens that are trained. `pack` takes
-        such pairs.
+        The tokens, and a list of bools that are True for the tokens that are trained. `pack`
+        accepts such pairs.
 
     Raises:
         ValueError: the template does not show what the assistant writes; see

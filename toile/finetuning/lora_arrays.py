@@ -26,19 +26,19 @@ __all__ = ["LoRAArray"]
 
 @struct.dataclass
 class LoRAArray:
-    """An array of weights with a low-rank adapter: the numbers `base + scale * (a @ b)`.
+    """An array of weights with a low-rank adapter: `base + scale * (a @ b)`.
 
-    The array can be used instead of an ordinary array. When `apply` of a module reads it, products,
-    convolutions and lookups of rows multiply by `base`, `a` and `b` one after the other, so `a @ b`
-    is never computed. Derivatives treat `base` as a constant: the gradient of `base` is zero, and
-    the backward pass does not compute it.
+    The array can be used instead of an ordinary array. Inside a module's `apply`, matrix products,
+    convolutions and row lookups use `base`, `a` and `b` separately, so `a @ b` is never computed.
+    Derivatives treat `base` as a constant: the gradient of `base` is zero, and the backward pass
+    does not compute it.
 
     The array is a tree with the leaves `base`, `a` and `b`; `base` may be a `QuantizedArray`. In
     globs, a leaf has a path such as `"dense/kernel/a"`. Create these arrays with `lora`.
 
     Args:
-        base: the constant array. It has batch axes, if there are any, then input axes and output
-            axes.
+        base: the constant array, whose axes are batch axes (if any), input axes and output axes, in
+            this order.
         a: array with the batch axes and the input axes of `base`, and one axis for the rank.
         b: array with the batch axes of `base`, one axis for the rank, and the output axes.
         scale: factor of the product.

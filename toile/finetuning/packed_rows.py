@@ -42,7 +42,7 @@ def pack(
         - `positions`: the position of each token in its example.
 
     Raises:
-        ValueError: `length` is less than 1, or an example has not one bool for each token.
+        ValueError: `length` is less than 1, or an example does not have one bool for each token.
 
     >>> from toile.finetuning import pack
     >>> rows = pack([[7, 8, 9], [5, 6], ([3, 4, 2], [False, False, True])], 5)

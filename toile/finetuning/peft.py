@@ -48,8 +48,8 @@ def save_peft(
 ) -> None:
     """Write the adapters of a model to a folder that the library PEFT can read.
 
-    The folder gets the files `adapter_config.json` and `adapter_model.safetensors`. In Python with
-    torch, `peft.PeftModel.from_pretrained(model, folder)` then adds the adapters to a model.
+    The files are named `adapter_config.json` and `adapter_model.safetensors`. In Python with torch,
+    `peft.PeftModel.from_pretrained(model, folder)` then adds the adapters to a model.
 
     Args:
         folder: path of the folder, which is created if it does not exist.
@@ -150,7 +150,7 @@ def _stacked(layer: _Layer, found: Mapping[str, Any]) -> tuple[np.ndarray, np.nd
 
 
 def load_peft(folder: str | os.PathLike[str], params: PyTree, table: Table) -> PyTree:
-    """Add adapters that the library PEFT or `save_peft` has saved to the parameters of a model.
+    """Load adapters that PEFT or `save_peft` has saved, and add them to a model's parameters.
 
     Args:
         folder: path of the folder with `adapter_config.json` and `adapter_model.safetensors`.
@@ -162,7 +162,7 @@ def load_peft(folder: str | os.PathLike[str], params: PyTree, table: Table) -> P
 
     Raises:
         FileNotFoundError: the folder or a file does not exist.
-        ValueError: the adapters are of another kind than LoRA, or do not fit the parameters.
+        ValueError: the adapters are not LoRA adapters, or do not fit the parameters.
         toile.errors.UnreadableFileError: a file is damaged.
     """
     path = files.opened(folder, "load_peft")

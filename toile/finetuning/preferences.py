@@ -28,7 +28,8 @@ def dpo_loss(
         chosen: log-probabilities of the preferred answers.
         rejected: log-probabilities of the other answers.
         reference_chosen: log-probabilities of the preferred answers in the reference model, which
-            is usually the model before training. No gradient must depend on it.
+            is usually the model before training. It must not depend on the parameters that are
+            trained.
         reference_rejected: log-probabilities of the other answers in the reference model.
         beta: how strongly the model is kept close to the reference model: larger values keep it
             closer.

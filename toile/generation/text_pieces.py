@@ -13,8 +13,8 @@ class TextPieces:
 
     Text is returned only when later tokens cannot change it. A character whose bytes are divided
     among several tokens is held back until it is complete. Text that might be the start of a stop
-    string is held back until later tokens decide this. A stop string may begin and end in the
-    middle of a token.
+    string is held back until later tokens show whether it is. A stop string may begin and end in
+    the middle of a token.
 
     The attribute `text` contains all text that was returned, and `stopped` is the stop string that
     was found, or None. If several stop strings overlap, the one that ends first is found.

@@ -65,7 +65,7 @@ class MemoryRow:
 
 
 class MemoryPlan:
-    """The peak memory of a call, which has not run; sizes are in bytes.
+    """The predicted peak memory of a call; sizes are in bytes.
 
     `total` is the peak: the sum of `arguments`, `results`, `constants` and `temporaries`, minus the
     results that overwrite donated arguments (`in_place`). `buffers` lists what is in memory at the

@@ -32,7 +32,8 @@ def install(since: int | None = None) -> None:
     From then on, `import jax` and `import flax` import toile's modules, in your program and in all
     packages that it imports, whether or not jax and flax are installed. Call `install` before
     anything imports jax or flax; `toile run` does this for a program that you do not want to
-    change. A second call does nothing, except that it may offer more old names.
+    change. A second call does nothing, except that its argument `since` can make more old names
+    available.
 
     Unlike `load`, `install` creates no copies of packages: `import optax` imports the installed
     Optax, which then runs on toile.
@@ -84,7 +85,7 @@ _LOADED = """
 
 
 def installed() -> bool:
-    """Whether toile takes the place of jax and flax in this process.
+    """Return whether toile takes the place of jax and flax in this process.
 
     Returns:
         True after `install`.

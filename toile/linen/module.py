@@ -593,7 +593,7 @@ def merge_param(name: str, a: T | None, b: T | None) -> T:
         b: value of the argument; None if the argument is not passed.
 
     Returns:
-        Whichever value is not None.
+        The value that is not None.
 
     Raises:
         ValueError: both values are None, or neither is None.

@@ -800,7 +800,7 @@ def tri(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
         M: number of columns; None for the number of rows.
         k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
             and negative numbers are diagonals below it.
-        dtype: dtype of the result; None for float32, with `jax_enable_x64` too.
+        dtype: dtype of the result; None for float32, even if `jax_enable_x64` is set.
 
     Returns:
         An array of shape (N, M).

@@ -167,7 +167,7 @@ def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
         axis: axis to partition along.
 
     Returns:
-        An array of indices along the axis, in int32 (with `jax_enable_x64` too).
+        An array of indices along the axis, in int32 (even if `jax_enable_x64` is set).
 
     Differences:
         NumPy also accepts several positions, and None for the axis.

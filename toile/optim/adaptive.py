@@ -297,8 +297,8 @@ class ScaleByRpropState(NamedTuple):
         step_sizes: step size of each element, with the structure of the parameters.
         prev_updates: steps computed in the last call to `update`, with the structure of the
             parameters. A step is 0 if the sign of the element's update changed in that call. The
-            next call returns these steps, except that it returns 0 for each element whose update
-            has a different sign in the next call.
+            next call returns these steps, or 0 for each element whose update changes its sign in
+            that call.
 
     >>> from toile import optim
     >>> optim.scale_by_rprop(0.1).init(jnp.zeros(1))

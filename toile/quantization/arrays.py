@@ -20,8 +20,8 @@ __all__ = ["QuantizedArray"]
 class QuantizedArray:
     """An array of small integers or float8 numbers, with scales for groups of elements.
 
-    The array represents the numbers `(values - zeros) * scales * factors`. It can be used instead
-    of an ordinary array: functions of toile, modules and operators use these numbers. Compiled
+    The array represents the numbers `(values - zeros) * scales * factors`. It can be used like an
+    ordinary array of these numbers in modules, in toile's functions and with operators. Compiled
     products with few rows read the stored values directly. Derivatives treat the array as a
     constant.
 

@@ -62,9 +62,9 @@ class _RowSampler(struct.PyTreeNode):
 class BatchEngine:
     """An engine that generates tokens for many prompts at once.
 
-    Prompts enter the batch when a row is free, and leave it when they end. A thread runs until
-    `close` is called. The tokens of a prompt depend on its settings and its seed, but not on the
-    other prompts in the batch.
+    A prompt enters the batch when a row is free, and leaves it when its continuation ends. The
+    engine runs in its own thread until `close` is called. The tokens of a prompt depend on its
+    settings and its seed, but not on the other prompts in the batch.
 
     Args:
         model: a linen module that stores what it has read in the collection `cache`, or a decoder,

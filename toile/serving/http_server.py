@@ -38,12 +38,13 @@ class Limits:
     """Limits for the requests of clients.
 
     Args:
-        body: largest number of bytes of a request's body.
-        connections: largest number of connections at the same time. Others receive the status 503.
+        body: largest number of bytes in the body of a request.
+        connections: largest number of simultaneous connections. Further connections receive the
+            status 503.
         choices: largest number of continuations in one request.
-        reading: number of seconds in which a request must arrive, and in which a client must accept
-            a part of the answer.
-        answering: number of seconds in which an answer must be complete.
+        reading: number of seconds within which a request must arrive, and within which a client
+            must accept each part of the answer.
+        answering: number of seconds within which an answer must be complete.
         idle: number of seconds for which an open connection may wait for its next request.
 
     >>> from toile.serving import Limits
@@ -60,7 +61,7 @@ class Limits:
 
 
 class Server:
-    """A server with the protocol of OpenAI's completions.
+    """An HTTP server with OpenAI's completions API.
 
     The paths are `/v1/completions`, `/v1/chat/completions` (if there is a chat template),
     `/v1/models` and `/health`. With `"stream": true` in a request, the answer is a stream of

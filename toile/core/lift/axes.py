@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class In(Generic[T]):
-    """Marks a collection as input-only; it is sliced along an axis.
+    """Marks a collection that is only read, in slices along an axis.
 
     Use this class as a value in the `variable_axes` argument of `nn.vmap` and `nn.scan`.
 
@@ -34,7 +34,7 @@ class In(Generic[T]):
 
 @dataclass(frozen=True)
 class Out(Generic[T]):
-    """Marks a collection as output-only; it is stacked along an axis.
+    """Marks a collection that is only written; its values are stacked along an axis.
 
     Use this class as a value in the `variable_axes` argument of `nn.vmap` and `nn.scan`.
 

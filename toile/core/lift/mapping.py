@@ -105,9 +105,9 @@ def scan(
     """Call a function of a scope in a loop that passes a carry from step to step.
 
     The function has the form `(scope, carry, *xs) -> (carry, ys)`. Each step gets a slice of `xs`,
-    and the results `ys` are stacked. Variable collections that none of `variable_axes`,
-    `variable_broadcast` and `variable_carry` selects, and the random stream "params" unless it is
-    listed in `split_rngs`, are not visible inside the transform.
+    and the results `ys` are stacked. A variable collection is visible inside the transform only if
+    `variable_axes`, `variable_broadcast` or `variable_carry` selects it. The random stream "params"
+    is visible only if it is listed in `split_rngs`.
 
     Args:
         fn: function `f(scope, carry, *xs)`.

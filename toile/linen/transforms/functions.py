@@ -243,10 +243,10 @@ def scan(
 
     The method of the module must have the form `(carry, *xs) -> (carry, ys)`. The loop slices `xs`
     and the variables along an axis, and stacks the results `ys`. If a deep stack of identical
-    layers is written as such a loop, the layer is traced and compiled only once. Variable
-    collections that none of `variable_axes`, `variable_broadcast` and `variable_carry` selects, and
-    the random stream "params" unless it is listed in `split_rngs`, are not visible inside the
-    transform.
+    layers is written as such a loop, the layer is traced and compiled only once. A variable
+    collection is visible inside the transform only if `variable_axes`, `variable_broadcast` or
+    `variable_carry` selects it. The random stream "params" is visible only if it is listed in
+    `split_rngs`.
 
     Args:
         target: a module class, in which case its `methods` are transformed, or a function whose
