@@ -32,7 +32,7 @@ class Indexable(Protocol):
     """Protocol for objects whose items can be read with `obj[key]`.
 
     Args:
-        *args, **kwargs: arguments of the class that implements the protocol.
+        *args, **kwargs: not used; a protocol has no instances.
     """
 
     def __getitem__(self, key: Any) -> Any: ...

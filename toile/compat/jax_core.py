@@ -100,7 +100,7 @@ def is_concrete(x: object) -> bool:
 
 
 def trace_state_clean() -> bool:
-    """Tell whether no function is being traced in the current thread.
+    """Return whether the current thread is outside all transformations.
 
     Returns:
         True outside all transformations.

@@ -317,8 +317,9 @@ def symbolic_args_specs(
     Args:
         args: tree of arrays or of `ShapeDtypeStruct` objects. Their dtypes are kept, and their
             dimensions replace the placeholders in `shapes_specs`.
-        shapes_specs: tree of texts as for `symbolic_shape`; None means "...". A text may take the
-            place of a whole subtree of `args`; it then applies to all arrays in that subtree.
+        shapes_specs: tree of texts, each in the form that `symbolic_shape` accepts; None means
+            "...". A text may take the place of a whole subtree of `args`; it then applies to all
+            arrays in that subtree.
         constraints, scope: as for `symbolic_shape`.
 
     Returns:

@@ -120,7 +120,8 @@ def ffi_call(
             examples of a batch.
 
     Returns:
-        A function of arrays, and of attributes as keyword arguments.
+        A function whose positional arguments are arrays, and whose keyword arguments are
+        attributes.
 
     Raises:
         NotImplementedError: no function of that name has been registered, or a layout is given.

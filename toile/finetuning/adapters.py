@@ -33,14 +33,13 @@ def lora(
     Each selected array `w` is replaced with a `LoRAArray`, which represents the array `w + alpha /
     rank * (a @ b)`. The result can be passed to `apply` instead of `params`, because modules use
     these arrays like ordinary arrays. Initially, `b` contains zeros, so the results of the module
-    do not change. Then train only `a` and `b`: pass `trainable=adapter_mask` to
-    `TrainState.create`.
+    do not change. To train only `a` and `b`, pass `trainable=adapter_mask` to `TrainState.create`.
 
     Args:
         params: tree of parameters, or of variables. Selected parameters may be quantized arrays.
-        select: one or more globs that match the paths of the parameters. They must have at least
-            two axes. `*` matches any characters within one name, and `**` matches any number of
-            names.
+        select: one or more globs that match the paths of the parameters to select. These parameters
+            must have at least two axes. `*` matches any characters within one name, and `**`
+            matches any number of names.
         key: key for the random values of `a`, which are uniform between -1 / sqrt(n) and
             1 / sqrt(n) for n inputs.
         rank: number of columns of `a` and of rows of `b`.

@@ -150,7 +150,8 @@ class PartitionedVariable(Variable):
         collection: name of the collection.
         name: name of the variable.
         axes: tuple with the logical name of each axis; None for no names.
-        fallback: how to handle a name that no rule matches.
+        fallback: how to handle a name that no rule matches; one of
+            `toile.linen.spmd.RulesFallback`.
 
     >>> from toile.core import Scope
     >>> from toile.linen import partitioning
@@ -210,7 +211,8 @@ def variable_with_axes(
         *init_args, **init_kwargs: arguments of `init_fn`.
         axes: tuple with the logical name of each axis; None for no names.
         module: the module; None for the module whose method is running.
-        fallback: how to handle a name that no rule matches.
+        fallback: how to handle a name that no rule matches; one of
+            `toile.linen.spmd.RulesFallback`.
 
     Returns:
         A handle. Its attribute `value` can be read and assigned.

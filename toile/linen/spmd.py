@@ -229,7 +229,8 @@ def with_logical_constraint(
         rules: (logical name, mesh axes) pairs, where the mesh axes are one name, a tuple of names,
             or None. Earlier pairs take precedence. If `rules` is None, the current rules are used.
         mesh: the mesh; None for the current mesh.
-        fallback: how to handle a name that no rule matches.
+        fallback: how to handle a name that no rule matches; one of
+            `toile.linen.spmd.RulesFallback`.
 
     Returns:
         A tree with the same values as `x`.
