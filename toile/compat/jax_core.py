@@ -103,7 +103,7 @@ def trace_state_clean() -> bool:
     """Return whether the current thread is outside all transformations.
 
     Returns:
-        True outside all transformations.
+        True if no transformation is active.
 
     >>> from toile.core import trace_state_clean
     >>> trace_state_clean(), toile.jit(lambda: jnp.array(trace_state_clean()))()

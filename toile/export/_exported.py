@@ -291,9 +291,10 @@ class Exported:
         """Convert the function to bytes, which `deserialize` can load in any process.
 
         Args:
-            vjp_order: how many times the loaded function can be differentiated in reverse mode
-                if it calls functions with `custom_vjp` rules. Other functions can be differentiated
-                any number of times, whatever `vjp_order` is.
+            vjp_order: how many times the loaded function can be differentiated in reverse mode if
+                it calls functions with `custom_vjp` rules. Functions with `custom_jvp` rules can be
+                differentiated two more times, and functions without custom rules any number of
+                times.
 
         Returns:
             The bytes. They contain data and no code.

@@ -189,7 +189,8 @@ def _refuse_placeholders(path: str, step: Any, state: Any) -> None:
 def convert_pre_linen(params: PyTree) -> PyTree:
     """Rename parameters from Flax's pre-Linen API to the names that Linen uses.
 
-    Linen numbers the modules of each class separately.
+    In the old API, all modules inside a module are numbered together; in Linen, the modules of each
+    class are numbered separately.
 
     Args:
         params: nested dict of parameters.
