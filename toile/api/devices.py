@@ -127,7 +127,8 @@ def default_backend() -> str:
 
 
 def process_index(backend: str | None = None) -> int:
-    """Return the index of this process. `host_id` is an older name for this function.
+    """Return the index of this process. `process_index` is also available under its older name,
+    `host_id`.
 
     Args:
         backend: accepted for compatibility with JAX; the processes are the same for all platforms.
@@ -144,7 +145,7 @@ def process_index(backend: str | None = None) -> int:
 def process_count(backend: str | None = None) -> int:
     """Count the processes of a distributed program.
 
-    `host_count` is an older name for this function.
+    `process_count` is also available under its older name, `host_count`.
 
     Args:
         backend: accepted for compatibility with JAX; the processes are the same for all platforms.
@@ -159,7 +160,8 @@ def process_count(backend: str | None = None) -> int:
 
 
 def process_indices(backend: str | None = None) -> list[int]:
-    """List the indices of all processes. `host_ids` is an older name for this function.
+    """List the indices of all processes. `process_indices` is also available under its older name,
+    `host_ids`.
 
     Args:
         backend: accepted for compatibility with JAX; the processes are the same for all platforms.

@@ -84,7 +84,7 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[ArrayLike], *args: ArrayLike) ->
 
 
 def is_concrete(x: object) -> bool:
-    """Tell whether a value is already known, or becomes known only when a traced program runs.
+    """Return whether a value is already known while a function is being traced.
 
     Args:
         x: any value.
@@ -113,7 +113,7 @@ def trace_state_clean() -> bool:
 
 
 def valid_jaxtype(x: object) -> bool:
-    """Tell whether a value can be an argument or a result of a transformed function.
+    """Return whether a value can be an argument or a result of a transformed function.
 
     Args:
         x: any value. The result is False for a tree, even if its leaves are arrays.

@@ -58,7 +58,7 @@ def register_ffi_target(
 
     Args:
         name: name of the target.
-        fn: a function of ctypes, a PyCapsule or the address of the function.
+        fn: a function from ctypes, a PyCapsule or the address of the function.
         platform: must be "cpu".
         api_version: accepted for compatibility with JAX.
         **kwargs: accepted for compatibility with JAX.

@@ -259,9 +259,9 @@ def without_adapters(params: PyTree) -> PyTree:
 def merge_adapters(params: PyTree) -> PyTree:
     """Replace each array that has an adapter with an ordinary array of the same values.
 
-    The sum is computed in float32 and then converted to the dtype of the parameter. The result is
-    not quantized, even if the parameter is. To store it in fewer bits again, pass it to
-    `toile.quantization.quantize`.
+    The sum of the array and its adapter is computed in float32 and then converted to the dtype of
+    the parameter. The result is not quantized, even if the parameter is. To store it in fewer bits
+    again, pass it to `toile.quantization.quantize`.
 
     Args:
         params: tree that contains objects of the class `LoRAArray`.

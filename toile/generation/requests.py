@@ -51,7 +51,8 @@ class Piece:
         row: index of the prompt.
         tokens: the new tokens, without the stop token.
         text: the new text, which may be empty; None if no `decode` was given.
-        reason: why the continuation ends with this piece, as in `Completion`, or None.
+        reason: why the continuation ends with this piece, as in `Completion`; None if it does not
+            end.
 
     >>> from toile import generation
     >>> generation.Piece(0, [5]).reason is None

@@ -16,8 +16,8 @@ __all__ = ["scale_by_path"]
 def scale_by_path(factors: Mapping[str, ArrayLike]) -> base.GradientTransformation:
     """Multiply updates by factors that depend on the paths of the parameters.
 
-    Put it after an optimizer to give parts of a model different learning rates with one state. To
-    use different optimizers or schedules, use `partition`.
+    Put it after an optimizer to give parts of a model different learning rates, while the optimizer
+    keeps a single state. To use different optimizers or schedules, use `partition`.
 
     Args:
         factors: dict from globs that match parameter paths to factors. The first glob that matches
