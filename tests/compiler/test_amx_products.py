@@ -10,6 +10,7 @@ import pytest
 
 import toile
 import toile.numpy as jnp
+from tests.compiler import test_grouped_products
 from tests.compiler.fake_plan import FakePlan
 from tests.compiler.test_grouped_products import (
     BYTES,
@@ -93,7 +94,10 @@ def _multiply(f, kinds, register):
 
 
 def emulated(text):
-    """The text of a kernel with functions in the place of the instructions it uses."""
+    """The text of a kernel with functions in the place of the instructions it uses.
+
+    Products that are too small for tiles use the instructions of vectors."""
+    text = test_grouped_products.emulated(text)
     if "@llvm.x86.ldtilecfg" not in text:
         return text
     text = text.replace("@llvm.x86.tilerelease()", "@emulated_tilerelease(i64 0)")
