@@ -43,7 +43,7 @@ def backend_mode() -> BackendMode:
     """Return the current implementation of the file functions.
 
     Returns:
-        The mode.
+        `BackendMode.DEFAULT` or `BackendMode.TF`; see `set_mode`.
     """
     return io_mode
 

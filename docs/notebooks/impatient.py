@@ -270,7 +270,7 @@ toile.jit(lambda v: jnp.nonzero(v, size=4, fill_value=-1)[0])(v)
 # **Out-of-range indices cause a warning, not an error**, if they are in an array. As in JAX,
 # reading at an invalid index uses the nearest valid index instead, and writing to an invalid index
 # does nothing. Inside `with toile.checks("index"):`, an out-of-range index raises an error. A
-# Python integer that is out of range always raises an error.
+# Python integer that is out of range raises an error.
 
 # %%
 print(v[jnp.array([0, 99])], v.at[jnp.array([0, 99])].set(1))
