@@ -18,6 +18,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from toile.engine.operation import Operation
 from tools.api_coverage import compare_all, markdown
 from tools.api_docstrings import as_markdown, escape, first_sentence
 from tools.api_sources import WIDTH, location, signature
@@ -46,8 +47,8 @@ def entry(namespace: str, name: str, value: Any, home: tuple[str, str]) -> str:
     if callable(value):
         lines += ["```python", signature(name, value), "```", ""]
     lines += [as_markdown(doc) if doc or not is_alias(value) else alias_of(value), ""]
-    if isinstance(value, type) and ours:
-        lines += methods_table(value)
+    if isinstance(value, type) and ours and not issubclass(value, Operation):
+        lines += methods_table(value)  # the methods of operations are internal
     return "\n".join(lines)
 
 

@@ -27,7 +27,8 @@ TOILE: Table = {
     "Devices and placement": ("toile.engine.devices", "toile.api.devices", "toile.engine.shardings",
                               "toile.targets.llvm.thread_count"),
     "Several devices": ("toile.parallel", "toile.sharding"),
-    "Settings": ("toile.engine.config", "toile.engine.scoped_options", "toile.engine.contexts"),
+    "Settings": ("toile.engine.config", "toile.engine.scoped_options", "toile.engine.contexts",
+                 "toile.engine.check_switch"),
 }  # fmt: skip
 NUMPY: Table = {
     "Creating arrays": ("toile.numpy.creation", "toile.numpy.grids", "toile.numpy.files"),
@@ -62,7 +63,7 @@ LAX: Table = {
     "Convolutions": ("toile.lax.convolution",),
     "Sorting": ("toile.lax.sorts",),
     "Fourier transforms": ("toile.lax.fft",),
-    "Dtypes": ("toile.lax.conversion",),
+    "Dtypes": ("toile.lax.conversion", "toile.lax.bitcasts"),
     "Collectives over named axes": ("toile.lax.collectives",),
     "Random bits": ("toile.lax.raw_bits",),
     "Gradients, barriers and placement": ("toile.lax.miscellany",),
@@ -106,7 +107,7 @@ OPTIM: Table = {
     "Building blocks of Adam and related optimizers": ("toile.optim.moments",),
     "Building blocks of other adaptive optimizers": ("toile.optim.adaptive",
                                                      "toile.optim.factored"),
-    "Scaling": ("toile.optim.scaling",),
+    "Scaling": ("toile.optim.scaling", "toile.optim.path_factors"),
     "Line searches and L-BFGS": ("toile.optim.backtracking", "toile.optim.zoom",
                                  "toile.optim.quasi_newton"),
     "Numerical utilities": ("toile.optim.numerics", "toile.optim.linear_algebra",

@@ -66,7 +66,8 @@ def mnist(permute_train=False):
 def checkout(clone: str, day: str, folder: str, target: Path) -> None:
     """Put a folder of a repository, as it was on a day, into another folder."""
     git = ["git", "-C", clone]
-    commit = subprocess.run([*git, "rev-list", "-1", f"--until={day}", "HEAD"], check=True,
+    until = f"--until={day}T23:59:59Z"  # without a time, git uses the present time of day
+    commit = subprocess.run([*git, "rev-list", "-1", until, "HEAD"], check=True,
                             capture_output=True, text=True).stdout.strip()
     with tempfile.TemporaryFile() as file:
         subprocess.run([*git, "archive", commit, folder], check=True, stdout=file)

@@ -119,10 +119,21 @@ CHECKS = """
 import toile
 toile.interop.install(since=2019)
 import jax, jax.numpy as jnp
+import numpy as np
 from jax.experimental import host_callback as hcb
 from jax.experimental.maps import xmap, mesh
 
 x = jnp.arange(4.0)
+# float64 and float32 match while 64-bit types are off
+from jax.test_util import JaxTestCase
+JaxTestCase().assertAllClose(jnp.ones(2), np.ones(2), True)
+try:
+    JaxTestCase().assertAllClose(jnp.ones(2), np.ones(2, np.int32), check_dtypes=True)
+except AssertionError as error:
+    assert "int32" in str(error), error
+else:
+    raise AssertionError("dtypes differ")
+
 # indexed updates are `x.at`
 for name in ("update", "add", "mul", "min", "max"):
     method = "set" if name == "update" else name

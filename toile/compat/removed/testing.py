@@ -9,6 +9,7 @@ import numpy as np
 
 import toile
 from toile import tree_util
+from toile.dtypes import canonicalize_dtype
 
 _Case: Any
 try:
@@ -60,21 +61,29 @@ def skip_on_flag(flag_name: str, skip_value: Any) -> Any:
 class JaxTestCase(_Case):
     """A test case that compares arrays and trees."""
 
-    def assertAllClose(self, x: Any, y: Any, *, check_dtypes: bool = True,
-                       atol: float | None = None, rtol: float | None = None, **_: Any) -> None:
+    def assertDtypesMatch(self, x: Any, y: Any, *, canonicalize_dtypes: bool = True) -> None:
+        """Assert that two arrays have equal dtypes; without x64, float64 equals float32."""
+        dtypes = [np.result_type(z) for z in (x, y)]
+        if canonicalize_dtypes:
+            dtypes = [canonicalize_dtype(dtype) for dtype in dtypes]
+        self.assertEqual(*dtypes)
+
+    def assertAllClose(self, x: Any, y: Any, check_dtypes: bool = True,
+                       atol: float | None = None, rtol: float | None = None, *,
+                       canonicalize_dtypes: bool = True, **_: Any) -> None:
         """Assert that two trees have nearly equal leaves, of equal dtypes by default."""
         check_close(x, y, atol=atol, rtol=rtol)
         if check_dtypes:
             for a, b in zip(*map(tree_util.tree_leaves, (x, y)), strict=True):
-                self.assertEqual(np.result_type(a), np.result_type(b))
+                self.assertDtypesMatch(a, b, canonicalize_dtypes=canonicalize_dtypes)
 
-    def assertArraysEqual(self, x: Any, y: Any, *, check_dtypes: bool = True) -> None:
+    def assertArraysEqual(self, x: Any, y: Any, check_dtypes: bool = True) -> None:
         """Assert that two arrays are equal."""
         check_eq(x, y)
         if check_dtypes:
-            self.assertEqual(np.result_type(x), np.result_type(y))
+            self.assertDtypesMatch(x, y)
 
-    def assertArraysAllClose(self, x: Any, y: Any, *, check_dtypes: bool = True,
+    def assertArraysAllClose(self, x: Any, y: Any, check_dtypes: bool = True,
                              atol: float | None = None, rtol: float | None = None) -> None:
         """Assert that two arrays are nearly equal."""
         self.assertAllClose(x, y, check_dtypes=check_dtypes, atol=atol, rtol=rtol)
