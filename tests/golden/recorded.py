@@ -59,6 +59,7 @@ FILES = {
     "optax": ["tests/interop/test_optax.py"],
     "zoo": ["tests/test_zoo.py"],
     "sparse": ["tests/test_sparse.py"],
+    "refs": ["tests/test_refs.py"],
     "shard_map_specs": ["tests/parallel/test_shard_map_specs.py"],
 }
 

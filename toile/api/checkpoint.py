@@ -14,8 +14,18 @@ from toile.control.remat import Remat
 from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
-from toile.engine.program import trace_program
+from toile.engine.program import trace_with_refs
 from toile.engine.records import dataclass
+from toile.engine.refs import (
+    RefFunction,
+    Staged,
+    differentiating,
+    must_run_in_python,
+    ref_function,
+    use_of_refs,
+    value_of,
+    values_of,
+)
 from toile.engine.source import describe, here
 from toile.engine.trace import state
 from toile.engine.trees import flatten, tree_map, unflatten
@@ -112,30 +122,52 @@ def checkpoint(
     def remat_f(*args: Any, **kwargs: Any) -> Any:
         if state.stepper is not None:
             return fun(*args, **kwargs)
-        nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-        for n in nums:
-            if not -len(args) <= n < len(args):
-                raise ValueError(
-                    "the `static_argnums` argument to `checkpoint` can only take integer values "
-                    f"within the {len(args)} positional arguments, got {n}{here()}"
-                )
-        fixed = {n % len(args): args[n] for n in nums}
+        fixed = _static_arguments(args, static_argnums)
         given = tuple(None if i in fixed else a for i, a in enumerate(args))
-        names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-        held = {k: kwargs.pop(k) for k in names if k in kwargs}
+        held = {k: kwargs.pop(k) for k in _names(static_argnames) if k in kwargs}
         leaves, in_tree = flatten((given, kwargs))
 
         def called(*xs: Any, **named: Any) -> Any:
             return fun(*[fixed.get(i, x) for i, x in enumerate(xs)], **named, **held)
 
         flat = FlatFunction(called, in_tree)
-        xs = [as_array(x) for x in leaves]
+        of_values = ref_function(flat, leaves, (), name_of(fun), "checkpoint")
+        xs = [as_array(value_of(x)) for x in leaves]
         avals = [aval_of(x) for x in xs]
-        program, consts = trace_program(flat, avals, name_of(fun), kind="checkpoint")
-        op = Remat(program, name_of(fun), policy, prevent_cse)
-        return unflatten(flat.out_tree, op(*consts, *xs))
+        made = trace_with_refs(of_values or flat, avals, name_of(fun), kind="checkpoint")
+        if made.inline and differentiating():
+            return called(*given, **kwargs)
+        op = Remat(made.program, name_of(fun), policy, prevent_cse)
+        return unflatten(flat.out_tree, _run(op, made, of_values, leaves, xs))
 
     return dress(remat_f, fun)
+
+
+def _static_arguments(args: Sequence[Any], static_argnums: int | Sequence[int]) -> dict[int, Any]:
+    """The arguments that are not traced, by position."""
+    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    for n in nums:
+        if not -len(args) <= n < len(args):
+            raise ValueError(
+                "the `static_argnums` argument to `checkpoint` can only take integer values "
+                f"within the {len(args)} positional arguments, got {n}{here()}"
+            )
+    return {n % len(args): args[n] for n in nums}
+
+
+def _names(names: str | Iterable[str]) -> tuple[str, ...]:
+    """One name or several as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _run(op: Remat, made: Staged, of_values: RefFunction | None, leaves: Sequence[Any],
+         xs: Sequence[Any]) -> Sequence[Any]:
+    """The results of a checkpointed function, which may use Refs."""
+    outs = op(*values_of(made.consts), *xs)
+    if made.inline:
+        must_run_in_python()
+    uses = use_of_refs(made, of_values)
+    return outs if uses is None else uses.finished(leaves, outs)
 
 
 def _check_policy(policy: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from toile.api.programs import closed_partial
+from toile.api.rule_results import RuleResults
 from toile.control.custom import CustomJVP, CustomVJP
 from toile.control.linear import LinearCall
 from toile.engine import dtypes
@@ -26,6 +27,14 @@ from toile.engine.conversion import as_array
 from toile.engine.errors import UnexpectedTracerError, called
 from toile.engine.keypaths import keystr
 from toile.engine.program import Program, trace_program
+from toile.engine.refs import (
+    Ref,
+    check_aliases,
+    mentions_ref,
+    refuse_returned,
+    value_avals,
+    value_of,
+)
 from toile.engine.source import describe, here, message
 from toile.engine.trace import Tracer, state
 from toile.engine.tracebacks import expect_error
@@ -34,12 +43,13 @@ from toile.engine.trees import flatten, flatten_with_path, structure, tree_map, 
 from toile.primitives.barriers import stop_gradient
 from toile.primitives.elementwise import convert
 from toile.primitives.families import instantiate
-from toile.staging.flat_functions import FlatFunction, dress, name_of
+from toile.staging.flat_functions import FlatFunction, argument_labels, dress, name_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _SCALARS = (bool, int, float, complex)
+_KEPT = (*_SCALARS, Ref)  # residuals that the backward rule receives as they are
 _MOVING = object()  # takes the place of a residual that is an array
 
 
@@ -222,62 +232,6 @@ def forwarded(wrapper: Any, name: str) -> Any:
     raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}")
 
 
-class _Results:
-    """The structure of a function's result, and its avals once the function itself has run."""
-
-    __slots__ = ("tree", "avals")
-
-    def __init__(self) -> None:
-        self.tree: Any = None
-        self.avals: list[Aval] | None = None
-
-    def leaves(self, out: Any) -> list[Any]:
-        """The leaves of the function's result; records their structure and avals."""
-        leaves, self.tree = flatten(out)
-        found = [as_array(o) for o in leaves]
-        self.avals = [aval_of(o) for o in found]
-        return found
-
-    def check(self, kind: str, rule: Any, fun: Any, tree: Any, outs: Sequence[Any]) -> None:
-        """Raise an error if a rule's primal output differs from the function's known output."""
-        got = [aval_of(o) for o in outs]
-        if self.tree is not None and tree != self.tree:
-            alike, what = "of the same container/pytree structure", "container/pytree structure"
-            needed = f"{_typed(self.tree, self.avals)}."
-        elif self.avals is not None and _types(got) != _types(self.avals):
-            alike, what = "with leaves of the same shape/dtype", "shapes/dtypes of"
-            needed = _typed(tree, self.avals)
-        else:
-            self.tree = tree
-            return
-        part = "JVP rule" if kind == "custom_jvp" else "VJP fwd rule"
-        decorated = f"{kind}-decorated function {name_of(fun)}"
-        raise TypeError(
-            f"Custom {part} {name_of(rule)} for function {name_of(fun)} must produce a pair (list "
-            f"or tuple of length two) whose first element is what {name_of(fun)} returns, {alike}: "
-            f"the first element had {what}:\n    {_typed(tree, got)}\nwhile the {decorated} had "
-            f"output {what}:\n    {needed}{here()}"
-        )
-
-
-def _typed(tree: Any, avals: Sequence[Aval] | None) -> str:
-    """A tree with types in place of its leaves; only the structure if types are unknown."""
-    if avals is None:
-        return str(tree)
-    return str(unflatten(tree, [_Typed(a.str_short()) for a in avals]))
-
-
-class _Typed(str):
-    """A type in the printed form of a tree."""
-
-    __repr__ = str.__str__
-
-
-def _types(avals: Sequence[Aval]) -> list[Any]:
-    """Shapes and dtypes, without the weak bit."""
-    return [(a.shape, a.dtype) for a in avals]
-
-
 def _to_symbolic(t: Any) -> Any:
     return SymbolicZero(t.aval) if t.__class__ is Zero else t
 
@@ -344,7 +298,8 @@ class _Call:
 
     `fixed` are the arguments that are not differentiated; `leaves` are the leaves of the others."""
 
-    __slots__ = ("fun", "count", "numbers", "fixed", "leaves", "tree", "results")
+    __slots__ = ("fun", "count", "numbers", "fixed", "leaves", "tree", "results", "refs", "inner",
+                 "avals")
 
     def __init__(self, of: _Custom, kind: str, args: Any, kwargs: Any):
         self.fun = of.fun
@@ -354,17 +309,36 @@ class _Call:
         self.fixed = [args[n] for n in sorted(self.numbers)]
         moving = tuple([a for i, a in enumerate(args) if i not in self.numbers])
         leaves, self.tree = flatten(moving)
-        self.leaves = [as_array(x) for x in leaves]
-        self.results = _Results()
+        # Refs are passed to the rules as they are, unless their values are differentiated.
+        self.refs = {i: x for i, x in enumerate(leaves) if x.__class__ is Ref}
+        self.inner = {i for i, x in self.refs.items() if x._trace is not None and not
+                      x._trace.keeps_refs}
+        if self.refs:
+            check_aliases(leaves, argument_labels(self.fun, args, {}), name_of(self.fun), kind)
+        self.leaves = [as_array(value_of(x)) for i, x in enumerate(leaves) if self.is_operand(i)]
+        self.avals = value_avals(leaves)
+        self.results = RuleResults()
+
+    def is_operand(self, i: int) -> bool:
+        """Whether a leaf of the arguments is an operand of the operation."""
+        return i not in self.refs or i in self.inner
 
     def arguments(self, leaves: Sequence[Any]) -> list[Any]:
         """All arguments, with these leaves for the differentiated ones."""
+        if self.refs:
+            rest = iter(leaves)
+            leaves = [(Ref(next(rest)) if i in self.inner else next(rest)) if self.is_operand(i)
+                      else self.refs[i] for i in range(self.tree.num_leaves)]
         fixed, moving = iter(self.fixed), iter(unflatten(self.tree, leaves))
         return [next(fixed) if i in self.numbers else next(moving) for i in range(self.count)]
 
     def flat(self, *leaves: Any) -> list[Any]:
         """The function as a function of the leaves."""
-        return self.results.leaves(self.fun(*self.arguments(leaves)))
+        out = self.fun(*self.arguments(leaves))
+        returned = next((x for x in flatten(out)[0] if x.__class__ is Ref), None)
+        if returned is not None:
+            raise refuse_returned(returned, name_of(self.fun), "custom_vjp")
+        return self.results.leaves(out)
 
     def run(self, op: Any) -> Any:
         """The results of an operation on the leaves, in the structure of the function's result.
@@ -468,7 +442,7 @@ class custom_jvp(_Custom[P, R]):
 
         return call.run(CustomJVP(call.flat, rule, self.symbolic_zeros, name_of(self.fun)))
 
-    def _checked(self, pair: Any, results: _Results) -> tuple[list[Any], list[Any]]:
+    def _checked(self, pair: Any, results: RuleResults) -> tuple[list[Any], list[Any]]:
         name = name_of(self.fun)
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             raise TypeError(
@@ -577,15 +551,16 @@ class custom_vjp(_Custom[P, R]):
                 f"are not traced for {name_of(self.fun)} (make it an argument with a cotangent, "
                 f"which may be None){here()}"
             )
-        avals = [aval_of(x) for x in call.leaves]
+        avals = call.avals
         kept: list[Any] = []  # the residuals' tree, and the residuals that are not arrays
 
         def fwd(mask: Sequence[bool], *xs: Any) -> tuple[list[Any], list[Any]]:
             outs, residuals = self._forward(call, mask, xs)
             leaves, tree = flatten(residuals)
             # Python scalars are kept, so that the backward rule can branch on them.
-            kept[:] = [tree, [r if type(r) in _SCALARS else _MOVING for r in leaves]]
-            return outs, [as_array(r) for r in leaves if type(r) not in _SCALARS]
+            kept[:] = [tree, [r if type(r) in _KEPT else _MOVING for r in leaves]]
+            self._check_refs(call, leaves)
+            return outs, [as_array(r) for r in leaves if type(r) not in _KEPT]
 
         def bwd(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
             given = [_to_symbolic(c) for c in cts] if self.symbolic_zeros else cts
@@ -594,9 +569,24 @@ class custom_vjp(_Custom[P, R]):
             leaves = [next(rest) if x is _MOVING else x for x in places]
             assert self.bwd is not None
             found = called(self.bwd, (*call.fixed, unflatten(tree, leaves), ct))
-            return self._checked(found, call.tree, avals)
+            cts = self._checked(found, call.tree, avals)
+            return [ct for i, ct in enumerate(cts) if call.is_operand(i)]
 
-        return call.run(CustomVJP(call.flat, fwd, bwd, name_of(self.fun), self.symbolic_zeros))
+        made = CustomVJP(call.flat, fwd, bwd, name_of(self.fun), self.symbolic_zeros)
+        made.passes_refs = bool(call.refs) or mentions_ref(self.bwd)
+        return call.run(made)
+
+    def _check_refs(self, call: _Call, residuals: Sequence[Any]) -> None:
+        """Raise an error for a Ref that the forward rule has created for the backward rule."""
+        for r in residuals:
+            if r.__class__ is Ref and r._trace is state.trace is not None and not any(
+                r is known for known in call.refs.values()
+            ):
+                raise ValueError(
+                    f"the custom_vjp fwd function {name_of(self.fwd)} for {name_of(self.fun)} "
+                    f"returned a mutable array reference of type {r._aval_text()} as a residual, "
+                    "but needed a Ref among its arguments (return the value, ref[...])"
+                    f"{here()}")
 
     def _forward(
         self, call: _Call, mask: Sequence[bool], xs: Sequence[Any]
@@ -635,7 +625,7 @@ class custom_vjp(_Custom[P, R]):
             got = flatten(cts)[1]
             raise _other_structure(name_of(self.bwd), name, got, tree, f" {message(e)}") from e
         for ct, below in zip(given, places, strict=True):  # a None may stand for a whole argument
-            for i in flatten(below)[0] if ct is not None else ():
+            for i in flatten(below)[0] if ct is not None and ct.__class__ is not Ref else ():
                 found[i] = self._cotangent(ct, i, avals[i], dummy)
         return found
 

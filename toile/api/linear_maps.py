@@ -17,6 +17,7 @@ from toile.engine.annotations import PyTree
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.program import evaluate, trace_program
+from toile.engine.refs import is_ref, value_avals
 from toile.engine.source import here
 from toile.engine.trees import (
     Partial,
@@ -297,9 +298,10 @@ def vjp(
     check_callable("vjp", fun)
     leaves, in_tree = flatten(primals)
     flat = _FlatWithAux(fun, in_tree, has_aux)
-    avals = [aval_of(x) for x in leaves]
-    moving = [dtypes.is_inexact(a.dtype) for a in avals]
-    leaves = [as_array(x) for x in leaves]
+    avals = value_avals(leaves)
+    moving = [dtypes.is_inexact(a.dtype) and not is_ref(x)
+              for x, a in zip(leaves, avals, strict=True)]
+    leaves = [x if is_ref(x) else as_array(x) for x in leaves]
     outs, tape = linearize_flat(shared(flat, leaves), leaves, moving)
     n = flat.count
     results = [as_array(o) for o in outs[:n]]

@@ -12,15 +12,16 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from toile.engine import dtypes
 from toile.engine.annotations import PyTree
-from toile.engine.avals import Aval, aval_of
+from toile.engine.avals import aval_of
 from toile.engine.devices import Device
-from toile.engine.program import ClosedProgram, evaluate, trace_program
+from toile.engine.program import ClosedProgram, evaluate, trace_program, trace_with_refs
+from toile.engine.refs import ref_function, value_avals, values_of
 from toile.engine.source import describe, here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import Array, Trace, Tracer, current, state
 from toile.engine.trees import Partial, flatten, structure, unflatten
 from toile.primitives.bounds import unchecked
-from toile.staging.flat_functions import FlatFunction, dress, name_of
+from toile.staging.flat_functions import FlatFunction, argument_labels, dress, name_of
 from toile.staging.jit import PjitFunction
 
 P = ParamSpec("P")
@@ -174,7 +175,9 @@ def eval_shape(fun: Callable[..., Any], *args: PyTree, **kwargs: PyTree) -> PyTr
         return fun.eval_shape(*args, **kwargs)
     leaves, in_tree = flatten((args, kwargs))
     flat = FlatFunction(fun, in_tree)
-    avals = _out_avals(flat, [aval_of(x) for x in leaves])
+    given = ref_function(flat, leaves, (), name_of(fun), "eval_shape") or flat
+    made = trace_with_refs(given, value_avals(leaves), name_of(fun), kind="eval_shape")
+    avals = made.program.out_avals[: flat.out_tree.num_leaves]
     structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     return unflatten(flat.out_tree, structs)
 
@@ -219,15 +222,17 @@ def make_jaxpr(
             return fun(*[fixed.get(i, x) for i, x in enumerate(xs)], **kw)
 
         flat = FlatFunction(called, in_tree)
+        labels = argument_labels(fun, args, kwargs)
+        of_values = ref_function(flat, leaves, labels, name_of(fun), "make_jaxpr") or flat
         with _axes(axis_env):
-            program, consts = trace_program(
-                flat, [aval_of(x) for x in leaves], name_of(fun), kind="make_jaxpr"
+            program, consts, *_ = trace_with_refs(
+                of_values, value_avals(leaves), name_of(fun), kind="make_jaxpr"
             )
-        made = ClosedProgram(unchecked(program), consts)
+        made = ClosedProgram(unchecked(program), values_of(consts))
         if not return_shape:
             return made
         structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)
-                   for a in program.out_avals]
+                   for a in program.out_avals[: flat.out_tree.num_leaves]]
         return made, unflatten(flat.out_tree, structs)
 
     dress(jaxpr_of, fun)
@@ -318,14 +323,11 @@ class _Replay:
         return unflatten(self.out_tree, evaluate(self.program, [*consts, *xs]))
 
 
-def _out_avals(flat: FlatFunction, avals: Sequence[Aval]) -> list[Aval]:
-    return trace_program(flat, avals, name_of(flat.fun), kind="eval_shape")[0].out_avals
-
-
 class _EvaluatingTrace(Trace):
     """Runs operations on known values immediately; the enclosing trace processes all others."""
 
     __slots__ = ()
+    owns_refs = False
 
     def process(self, op: Any, args: Sequence[Any]) -> Any:
         state.trace = self.parent if any(isinstance(a, Tracer) for a in args) else None
@@ -341,9 +343,10 @@ class ensure_compile_time_eval:
     """Execute operations on known values immediately, even while a function is traced.
 
     Inside `jit`, all operations are recorded instead of executed, even if their operands are known.
-    In this context, operations on known values are executed immediately, and Python code can use
-    their results, as in `int(y)` or `if y > 0`. Operations on traced values are recorded as usual.
-    Use `ensure_compile_time_eval` as a context manager, or as a decorator for a whole function.
+    Inside `ensure_compile_time_eval`, operations on known values are executed immediately, and
+    Python code can use their results, as in `int(y)` or `if y > 0`. Operations on traced values are
+    recorded as usual. Use `ensure_compile_time_eval` as a context manager, or as a decorator for a
+    whole function.
 
     >>> @toile.jit
     ... def f(x):

@@ -19,6 +19,7 @@ from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array, leaving
 from toile.engine.errors import axis_error
+from toile.engine.refs import Ref, check_aliases, store, value_of
 from toile.engine.source import describe, here
 from toile.engine.trees import (
     broadcast_prefix,
@@ -155,22 +156,72 @@ def vmap(
                 f"{here()}"
             )
         dims = _input_axes(in_axes, args, kwargs)
-        # Unmapped arguments are passed unchanged: they may be numbers used as shapes, or functions.
-        leaves = [x if d is None else as_array(x) for x, d in zip(leaves, dims, strict=True)]
-        dims = [_canonical(d, x, fun) for d, x in zip(dims, leaves, strict=True)]
+        refs = mapped_refs(fun, args, kwargs, leaves, dims)
+        leaves, dims = _mapped_arrays(leaves, dims, fun)
         size = _mapped_size(fun, args, kwargs, leaves, dims, axis_size)
         run = _of_example(fun, in_axes, out_axes, size) if _shaped_nodes else fun
         flat = FlatFunction(run, in_tree)
-        outs, found = vmap_flat(
-            lambda *xs: list(map(as_array, flat(*xs))), (axis_name, size), leaves, dims)
-        wanted = _output_axes(out_axes, flat.out_tree, outs)
+        of_values = OfValues(flat, refs)
+        outs, found = vmap_flat(of_values, (axis_name, size), leaves, dims)
+        n = flat.out_tree.num_leaves
+        wanted = [*_output_axes(out_axes, flat.out_tree, outs[:n]),
+                  *[dims[i] for i in of_values.changed]]
         placed = [
             leaving(_place(o, d, w, (axis_name, size), fun))
             for o, d, w in zip(outs, found, wanted, strict=True)
         ]
-        return unflatten(flat.out_tree, placed)
+        return unflatten(flat.out_tree, of_values.finished(placed))
 
     return vmap_f
+
+
+def _mapped_arrays(
+    leaves: Sequence[Any], dims: Sequence[Any], fun: Any
+) -> tuple[list[Any], list[int | None]]:
+    """The mapped arguments as arrays, and their axes as numbers from 0.
+
+    Unmapped arguments are unchanged: they may be numbers used as shapes, or functions."""
+    given = [x if d is None else as_array(value_of(x)) for x, d in zip(leaves, dims, strict=True)]
+    return given, [_canonical(d, x, fun) for d, x in zip(dims, given, strict=True)]
+
+
+def mapped_refs(
+    fun: Any, args: Any, kwargs: Any, leaves: Sequence[Any], dims: Sequence[Any]
+) -> dict[int, Ref]:
+    """The Refs among the mapped leaves of the arguments, by position."""
+    if not any(x.__class__ is Ref for x in leaves):
+        return {}
+    check_aliases(leaves, argument_labels(fun, args, kwargs), name_of(fun), "vmap")
+    return {i: x for i, x in enumerate(leaves) if x.__class__ is Ref and dims[i] is not None}
+
+
+class OfValues:
+    """A flat function of which some mapped arguments are Refs, as a function of their values.
+
+    The new values of the Refs that have `changed` follow the results. The results whose positions
+    are in `made` are Refs that the function has created."""
+
+    __slots__ = ("flat", "refs", "changed", "made")
+
+    def __init__(self, flat: FlatFunction, refs: dict[int, Ref]):
+        self.flat, self.refs = flat, refs
+        self.changed: list[int] = []
+        self.made: set[int] = set()
+
+    def __call__(self, *xs: Any) -> list[Any]:
+        given = list(xs)
+        for i in self.refs:
+            given[i] = Ref(xs[i])
+        outs = self.flat(*given)
+        self.changed = [i for i in self.refs if given[i]._value is not xs[i]]
+        self.made = {i for i, o in enumerate(outs) if o.__class__ is Ref}
+        return [*[as_array(value_of(o)) for o in outs], *[given[i]._read() for i in self.changed]]
+
+    def finished(self, outs: Sequence[Any]) -> list[Any]:
+        """Store the new values of Refs; returns the results, with new Refs where there were any."""
+        n = len(outs) - len(self.changed)
+        store([self.refs[i] for i in self.changed], outs[n:])
+        return [Ref(x) if i in self.made else x for i, x in enumerate(outs[:n])]
 
 
 def _is_none(x: Any) -> bool:

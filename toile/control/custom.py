@@ -21,8 +21,9 @@ from toile.engine.program import (
     ProgramTrace,
     evaluate,
     execute,
-    trace_program,
+    trace_with_refs,
 )
+from toile.engine.refs import must_run_in_python, store, values_of
 from toile.engine.source import here
 from toile.engine.trace import state
 from toile.primitives.families import bdim_at, instantiate, move_axis, reduce_sum
@@ -36,10 +37,11 @@ Flat = Callable[..., Sequence[Any]]
 class _CustomFunction:
     """Base of calls to functions that have derivative rules."""
 
-    __slots__ = ("fun", "label", "symbolic_zeros")
+    __slots__ = ("fun", "label", "symbolic_zeros", "passes_refs")
 
     def __init__(self, fun: Flat, label: str, symbolic_zeros: bool):
         self.fun, self.label, self.symbolic_zeros = fun, label, symbolic_zeros
+        self.passes_refs = False  # whether the function and its rules receive Refs
 
     def __call__(self, *args: Any) -> list[Any]:
         trace = state.trace
@@ -59,8 +61,15 @@ class _CustomFunction:
 
     def stage(self, trace: Any, args: Sequence[Any]) -> list[Any]:
         """Record the call in a Program, with the rule beside it."""
-        program, consts = trace_program(self.fun, [aval_of(a) for a in args], self.label)
-        return trace.process(self.staged(program, len(consts)), [*consts, *args])
+        made = trace_with_refs(self.fun, [aval_of(a) for a in args], self.label)
+        if not made.uses_refs and not self.passes_refs:
+            return trace.process(self.staged(made.program, len(made.consts)), [*made.consts, *args])
+        must_run_in_python()
+        op = WithRefs(made.program, len(made.consts), self)
+        outs = trace.process(op, [*values_of(made.consts), *args])
+        n = len(outs) - len(made.written)
+        store(made.written, outs[n:])
+        return outs[:n]
 
 
 class CustomJVP(_CustomFunction):
@@ -214,6 +223,33 @@ class CustomJVPCall(CustomCall):
 
         fun = lambda *xs: evaluate(self.program, xs)
         return CustomJVP(fun, rule, self.symbolic_zeros, self.label)
+
+
+class WithRefs(CustomCall):
+    """A staged call to a function that uses Refs, or that passes them to its rules.
+
+    It can be run and vectorized, but its derivative needs the Python function: the rules change
+    Refs, which a Program does not contain."""
+
+    name = "custom_call_with_refs"
+
+    def __init__(self, program: Program, consts: int, original: _CustomFunction):
+        self.program, self.consts, self.original = program, consts, original
+        self.label = original.label
+
+    def call(self) -> _CustomFunction:
+        return self.original
+
+    def __call__(self, *args: Any) -> Any:
+        trace = state.trace
+        if trace is None or trace.keeps_refs:
+            return super().__call__(*args)
+        if trace.differentiates:
+            raise NotImplementedError(
+                f"{self.label}: needed a call that is differentiated while its function runs, "
+                "because a rule uses a Ref; got a Program (differentiate the Python function, or "
+                f"pass the value of the Ref){here()}")
+        return evaluate(self.program, args)
 
 
 class CustomVJP(_CustomFunction):

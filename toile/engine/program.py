@@ -22,6 +22,7 @@ from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Operation, infer_list
 from toile.engine.platform_registry import run_program
+from toile.engine.refs import Ref, RefState, Staged, refuse_changed, refuse_returned, values_of
 from toile.engine.source import Source, describe, here, in_backward, variable_name
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import (
@@ -394,10 +395,14 @@ def _origins(
 class ProgramTrace(Trace):
     """Records operations as equations."""
 
-    __slots__ = ("inputs", "equations", "consts", "by_id", "held", "name", "labels", "kind")
+    __slots__ = ("inputs", "equations", "consts", "by_id", "held", "name", "labels", "kind", "refs",
+                 "inline")
+    keeps_refs = True
 
     def __init__(self, name: str = "program", kind: str = ""):
         super().__init__(None)
+        self.refs: dict[Ref, RefState] = {}  # Refs from outside that the function uses
+        self.inline = False  # only the Python function can be differentiated
         self.kind = kind
         self.staging = self.locates = True
         self.inputs: list[Var] = []
@@ -438,6 +443,15 @@ class ProgramTrace(Trace):
         self.held.append(key)  # keeps ids unique while the trace lives
         return var
 
+    def state_of(self, ref: Ref) -> RefState:
+        """The value of a Ref from outside, at first a hidden input."""
+        found = self.refs.get(ref)
+        if found is None:
+            var = Var(ref._aval)
+            self.consts.append((var, ref))
+            found = self.refs[ref] = RefState(ProgramTracer(self, var))
+        return found
+
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
         atom = self.atom
         ins = [atom(x) for x in args]
@@ -465,7 +479,21 @@ def trace_program(
     names the caller (`make_jaxpr`, a loop).
 
     Returns a Program whose leading inputs are the values that `fun` closed over, and those
-    values."""
+    values. A function that changes Refs from outside is refused (`trace_with_refs`)."""
+    made = trace_with_refs(fun, avals, name, labels, kind)
+    if made.written:
+        raise refuse_changed(made.written[0], name)
+    return made.program, values_of(made.consts) if made.reads_refs else made.consts
+
+
+def trace_with_refs(
+    fun: Callable[..., Sequence[Any]],
+    avals: Sequence[Aval],
+    name: str = "program",
+    labels: Sequence[str] = (),
+    kind: str = "",
+) -> Staged:
+    """`trace_program` for a caller that can store the new values of Refs."""
     trace = ProgramTrace(name, kind)
     names = list(labels) or [""] * len(avals)
     tracers = [trace.new_input(a, n) for a, n in zip(avals, names, strict=True)]
@@ -475,12 +503,14 @@ def trace_program(
         with opened(trace):
             outs = fun(*tracers)
             outputs = _output_atoms(trace, outs)
+            changed = {r: s._value for r, s in trace.refs.items() if s._value is not s.first}
+            outputs += [trace.atom(value) for value in changed.values()]
     finally:
         state.scope, state.deriving = previous
     if flags.check_tracer_leaks:
         del tracers, outs
         check_leaks(trace)
-    return finish(trace, outputs)
+    return Staged(*finish(trace, outputs), list(changed), trace.inline)
 
 
 def _output_atoms(trace: ProgramTrace, outs: Sequence[Any]) -> list[Atom]:
@@ -488,6 +518,9 @@ def _output_atoms(trace: ProgramTrace, outs: Sequence[Any]) -> list[Atom]:
         return [_placeholder(trace, o) if o.__class__ is ShapeDtypeStruct else trace.atom(o)
                 for o in outs]
     except TypeError as error:
+        returned = next((o for o in outs if o.__class__ is Ref), None)
+        if returned is not None:
+            raise refuse_returned(returned, trace.name, trace.kind) from None
         wrong = [o for o in outs if not is_array_like(o)]
         if not wrong:
             raise

@@ -80,6 +80,11 @@ class Trace:
     staging: bool
     locates: bool  # the lines that operations come from are needed
     at_once: ClassVar[bool] = False  # operations run immediately, as without a trace
+    owns_refs: ClassVar[bool] = True  # a new Ref belongs to this trace, not to its parent
+    keeps_refs: ClassVar[bool] = False  # it keeps the values of Refs from outside (`state_of`)
+    differentiates: ClassVar[bool] = False
+    # For the error about a value of this trace that is stored in a Ref from outside.
+    stored: ClassVar[tuple[str, str]] = ("a traced value on an untraced", "to the traced function")
 
     def __init__(self, parent: Trace | None):
         self.parent = parent
@@ -102,6 +107,10 @@ class Trace:
 
     def process_custom_vjp(self, call: Any, args: Sequence[Any], /) -> list[Any]:
         """Interpret a call to a function with a `custom_vjp` rule."""
+        raise NotImplementedError
+
+    def state_of(self, ref: Any, /) -> Any:
+        """The value of a Ref from outside, in a trace that `keeps_refs`."""
         raise NotImplementedError
 
     def close(self) -> None:

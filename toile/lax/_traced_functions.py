@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from toile.engine import config, dtypes
 from toile.engine.arrays import Array, ConcreteArray
@@ -18,7 +18,8 @@ from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.errors import TreeStructureError
 from toile.engine.keypaths import keystr
-from toile.engine.program import Program, derive, evaluate, trace_program
+from toile.engine.program import Program, derive, evaluate, trace_with_refs
+from toile.engine.refs import Ref, refuse_changed, values_of
 from toile.engine.source import here
 from toile.engine.trace import Tracer, state
 from toile.engine.treeerrors import equality_errors
@@ -53,11 +54,30 @@ def stage(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval], values: 
 
     `values` are the initial values of the inputs; inside shard_map they determine which inputs
     vary."""
+    found = stage_with_refs(fun, in_tree, avals, values, kind)
+    if found.written or found.inline:
+        raise refuse_changed((*found.written, *found.consts)[0], name_of(fun))
+    return found.program, values_of(found.consts), found.out_tree
+
+
+class StagedFunction(NamedTuple):
+    """A traced function (`program.Staged`) with the structure of its result."""
+
+    program: Program
+    consts: list[Any]
+    out_tree: Any
+    written: list[Ref]
+    inline: bool
+
+
+def stage_with_refs(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval],
+                    values: Sequence[Any] = (), kind: str = "") -> StagedFunction:
+    """`stage` for a caller that can store the new values of Refs."""
     if state.inlines:
         flat = FlatFunction(fun, _call_tree(in_tree))
         with beginning_as(values):
-            program, consts = trace_program(flat, avals, name_of(fun), kind=kind)
-        return program, consts, flat.out_tree
+            made = trace_with_refs(flat, avals, name_of(fun), kind=kind)
+        return StagedFunction(made.program, made.consts, flat.out_tree, made.written, made.inline)
     key = (in_tree, tuple(avals), config.trace_context(), state.axes)
     try:
         known = _cache.setdefault(fun, {})
@@ -66,11 +86,16 @@ def stage(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval], values: 
     found = known.get(key)
     if found is None:
         flat = FlatFunction(fun, _call_tree(in_tree))
-        program, consts = trace_program(flat, avals, name_of(fun), kind=kind)
-        found = program, consts, flat.out_tree
-        if not any(isinstance(c, Tracer) for c in consts):
+        made = trace_with_refs(flat, avals, name_of(fun), kind=kind)
+        found = StagedFunction(made.program, made.consts, flat.out_tree, made.written, made.inline)
+        if not any(_is_traced(c) for c in (*made.consts, *made.written)):
             known[key] = found
     return found
+
+
+def _is_traced(x: Any) -> bool:
+    """Whether a value is a tracer, or a Ref that was created in a traced function."""
+    return isinstance(x, Tracer) or (isinstance(x, Ref) and x._trace is not None)
 
 
 def _call_tree(args_tree: Any) -> Any:

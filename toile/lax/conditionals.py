@@ -18,16 +18,25 @@ from toile.engine.avals import aval_of
 from toile.engine.platform_registry import first_or_default
 from toile.engine.program import Program, Var
 from toile.engine.program_keys import inherit_uses
+from toile.engine.refs import store, values_of
 from toile.engine.source import describe, here
 from toile.engine.trace import state
 from toile.engine.trees import structure, tree_map, unflatten
+from toile.lax._refs import (
+    Branch,
+    branch_program,
+    changed_refs,
+    differentiates_in_python,
+    refs_in,
+    with_ref_values,
+)
 from toile.lax._traced_functions import (
     check_same_structure,
     check_same_types,
     flat_arrays,
     is_concrete,
     leaf,
-    stage,
+    stage_with_refs,
     strengthened,
 )
 from toile.primitives.bits import ne
@@ -197,32 +206,58 @@ def _in_python(branch: Callable[..., Any], operands: Sequence[Any]) -> Any:
 def _branched(what: str, index: Any, branches: Sequence[Any], operands: Sequence[Any],
               names: Sequence[str]) -> Any:
     """Stage all branches on the same operands and their own closed-over values."""
+    if refs_in(*operands):
+        pairs = [with_ref_values(b, tuple(operands), what) for b in branches]
+        out, values = _branched(what, index, [p[0] for p in pairs], pairs[0][1], names)
+        store(pairs[0][2], values)
+        return out
     xs, _ = flat_arrays(tuple(operands))
     in_tree = structure(tuple(operands))
     avals = [aval_of(x) for x in xs]
     order = (1, 0) if what == "cond" else tuple(range(len(branches)))  # of cond: the one for True
-    found = {i: stage(branches[i], in_tree, avals, xs, what) for i in order}
-    staged = [found[i] for i in range(len(branches))]
+    found = {i: stage_with_refs(branches[i], in_tree, avals, xs, what) for i in order}
+    changed = changed_refs(*[found[i] for i in order])
+    if differentiates_in_python(found.values()):
+        return _one_in_python(what, index, branches, operands)
+    staged = [branch_program(found[i], changed) for i in range(len(branches))]
     first = staged[0]
-    lead = staged[order[0]]
-    for i in order[1:]:
-        one, other = names[order[0]], names[i]
-        check_same_structure(f"{what} branch outputs", lead[2], staged[i][2],
-                             (lead[0].out_avals, staged[i][0].out_avals),
-                             (f"{one} output{{at}}", f"{other} output{{at}}"),
-                             f"Return the same from {one} and {other}.")
-        check_same_types(f"{what} branches must have equal output types but they differ.", lead[2],
-                         lead[0].out_avals, staged[i][0].out_avals,
-                         (f"the output of {one}{{at}}", f"the corresponding output of {other}"),
-                         f"The shapes and dtypes that {one} and {other} return must agree.")
+    _check_alike(what, staged, order, names)
     outs = first[0].out_avals  # weak where the first branch is (of cond: the one for False)
     programs = tuple(
         _with_all_consts(strengthened(p, outs), [len(c) for _, c, _ in staged], i, staged)
         for i, (p, _, _) in enumerate(staged)
     )
     consts = [c for _, cs, _ in staged for c in cs]
-    results = Cond(programs)(index, *consts, *xs)
-    return unflatten(first[2], results)
+    results = Cond(programs)(index, *consts, *xs, *values_of(changed))
+    n = first[2].num_leaves
+    store(changed, results[n:])
+    return unflatten(first[2], results[:n])
+
+
+def _check_alike(what: str, staged: Sequence[Branch], order: Sequence[int],
+                 names: Sequence[str]) -> None:
+    """Raise an error unless all branches return the same structure, shapes and dtypes."""
+    lead = staged[order[0]]
+    for i in order[1:]:
+        one, other = names[order[0]], names[i]
+        check_same_structure(f"{what} branch outputs", lead[2], staged[i][2],
+                             (lead.out_avals, staged[i].out_avals),
+                             (f"{one} output{{at}}", f"{other} output{{at}}"),
+                             f"Return the same from {one} and {other}.")
+        check_same_types(f"{what} branches must have equal output types but they differ.", lead[2],
+                         lead.out_avals, staged[i].out_avals,
+                         (f"the output of {one}{{at}}", f"the corresponding output of {other}"),
+                         f"The shapes and dtypes that {one} and {other} return must agree.")
+
+
+def _one_in_python(what: str, index: Any, branches: Sequence[Any], operands: Sequence[Any]) -> Any:
+    """Differentiate a conditional that must run in Python, because a rule in it changes a Ref."""
+    if not is_concrete(index):
+        raise NotImplementedError(
+            f"{what}: needed an index with a value to differentiate branches in which a rule of "
+            f"custom_vjp changes a Ref, got {describe(index)} (differentiate outside jit, or change"
+            f" the Ref outside the conditional){here()}")
+    return _in_python(branches[min(max(int(index), 0), len(branches) - 1)], operands)
 
 
 def _with_all_consts(program: Program, counts: Sequence[int], mine: int, staged: Any) -> Program:

@@ -20,18 +20,27 @@ from toile.engine import config, dtypes
 from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.avals import Aval, aval_of
 from toile.engine.errors import ConcretizationTypeError, call_error, called, conversion_error
+from toile.engine.refs import store, values_of
 from toile.engine.source import describe, here
 from toile.engine.trace import Tracer, state, turns
 from toile.engine.trees import flatten, structure, tree_map, unflatten
 from toile.lax._computations import coefficient_of_recurrence
 from toile.lax._operands import axis_of
+from toile.lax._refs import (
+    changed_refs,
+    differentiates_in_python,
+    refs_in,
+    scan_program,
+    while_programs,
+    with_ref_values,
+)
 from toile.lax._traced_functions import (
     agree_on_weak,
     check_carry,
     flat_arrays,
     is_concrete,
     leaf,
-    stage,
+    stage_with_refs,
     with_avals,
 )
 from toile.lax.loop_progress import reporting
@@ -114,6 +123,9 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     if not callable(f):
         raise TypeError(f"lax.scan: f argument should be a callable, got {describe(f)} (pass the "
                         f"function itself){here()}")
+    refs = refs_in(init, xs)
+    if refs:
+        return _scan_with_refs(f, init, xs, length, reverse, unroll, progress)
     carry, init_tree = flat_arrays(init)
     rows, xs_tree = flat_arrays(xs)
     n = _scan_length(rows, xs_tree, length)
@@ -129,18 +141,39 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     x_avals = [_row_aval(x) for x in rows]
     in_tree = structure((unflatten(init_tree, carry), unflatten(xs_tree, rows)))
     avals = [aval_of(c) for c in carry]
-    program, consts, out_tree = stage(f, in_tree, avals + x_avals, carry + rows, "scan")
-    _check_pair(out_tree, program.out_avals, f)
+    staged = stage_with_refs(f, in_tree, avals + x_avals, carry + rows, "scan")
+    out_avals = staged.program.out_avals
+    _check_pair(staged.out_tree, out_avals[: staged.out_tree.num_leaves], f)
     k = init_tree.num_leaves
-    promoted = agree_on_weak(avals, program.out_avals[:k]) if _fits(out_tree, init_tree) else None
+    promoted = agree_on_weak(avals, out_avals[:k]) if _fits(staged.out_tree, init_tree) else None
     if promoted is not None:
         avals = promoted
-        program, consts, out_tree = stage(f, in_tree, avals + x_avals, carry + rows, "scan")
-    carry_tree, ys_tree = out_tree.children()
-    check_carry("scan", f, init_tree, avals, carry_tree, program.out_avals[:carry_tree.num_leaves])
-    op = Scan(program, len(consts), k, n, reverse, steps)
-    outs = op(*consts, *with_avals(carry, avals), *rows)
-    return unflatten(init_tree, outs[:k]), unflatten(ys_tree, outs[k:])
+        staged = stage_with_refs(f, in_tree, avals + x_avals, carry + rows, "scan")
+    carry_tree, ys_tree = staged.out_tree.children()
+    check_carry("scan", f, init_tree, avals, carry_tree,
+                staged.program.out_avals[:carry_tree.num_leaves])
+    if differentiates_in_python([staged]):
+        return _scan_in_python(f, init, rows, xs_tree, n, reverse)
+    changed = changed_refs(staged)
+    program, consts, c = scan_program(staged, changed, k)
+    op = Scan(program, len(consts), c, n, reverse, steps)
+    outs = op(*consts, *with_avals(carry, avals), *values_of(changed), *rows)
+    store(changed, outs[k:c])
+    return unflatten(init_tree, outs[:k]), unflatten(ys_tree, outs[c:])
+
+
+def _scan_with_refs(f: Any, init: Any, xs: Any, length: Any, reverse: bool, unroll: Any,
+                    progress: Any) -> Any:
+    """A scan over slices of Refs, which the body may change."""
+    body, (init, xs), refs = with_ref_values(f, (init, xs), "scan")
+
+    def step(carry: Any, x: Any) -> Any:
+        pair, new = body(carry, x)
+        return pair[0], (pair[1], new)
+
+    carry, (ys, values) = scan(step, init, xs, length, reverse, unroll, progress=progress)
+    store(refs, values)
+    return carry, ys
 
 
 def _fits(out_tree: Any, init_tree: Any) -> bool:
@@ -305,6 +338,11 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
     if not (callable(cond_fun) and callable(body_fun)):
         raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be "
                         "callable." + here())
+    if refs_in(init_val):
+        raise ValueError(
+            "function body_fun traced for while_loop returned a mutable array reference: needed a "
+            f"value of arrays, got {describe(init_val)} (use the Ref as a variable of the body, or "
+            f"loop over its value){here()}")
     if config.flags.disable_jit:
         try:
             return _while_in_python(cond_fun, body_fun, init_val)
@@ -313,19 +351,25 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
     carry, tree = flat_arrays(init_val)
     in_tree = structure((init_val,))
     avals = [aval_of(c) for c in carry]
-    cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals, carry, "while_cond")
-    body, body_consts, out_tree = stage(body_fun, in_tree, avals, carry, "while_body")
-    if out_tree == tree:
-        promoted = agree_on_weak(avals, body.out_avals)
+    both = lambda: (stage_with_refs(cond_fun, in_tree, avals, carry, "while_cond"),
+                    stage_with_refs(body_fun, in_tree, avals, carry, "while_body"))
+    cond, body = both()
+    if body.out_tree == tree:
+        promoted = agree_on_weak(avals, body.program.out_avals[: len(avals)])
         if promoted is not None:
             avals = promoted
-            cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals, carry, "while_cond")
-            body, body_consts, out_tree = stage(body_fun, in_tree, avals, carry, "while_body")
-    _check_condition(cond, cond_tree, cond_fun)
-    check_carry("while_loop", body_fun, tree, avals, out_tree, body.out_avals)
-    op = While(cond, body, len(cond_consts), len(body_consts), _checkpoints(checkpoints))
-    outs = op(*cond_consts, *body_consts, *with_avals(carry, avals))
-    return unflatten(tree, outs)
+            cond, body = both()
+    _check_condition(cond.program.out_avals[: cond.out_tree.num_leaves], cond.out_tree, cond_fun)
+    check_carry("while_loop", body_fun, tree, avals, body.out_tree,
+                body.program.out_avals[: body.out_tree.num_leaves])
+    if differentiates_in_python([body]):
+        return _while_in_python(cond_fun, body_fun, init_val)
+    changed = changed_refs(body)
+    programs, consts = while_programs(cond, body, changed, name_of(cond_fun))
+    op = While(*programs, len(consts[0]), len(consts[1]), _checkpoints(checkpoints))
+    outs = op(*consts[0], *consts[1], *with_avals(carry, avals), *values_of(changed))
+    store(changed, outs[len(carry):])
+    return unflatten(tree, outs[: len(carry)])
 
 
 def _checkpoints(count: Any) -> int | None:
@@ -347,8 +391,7 @@ def _while_in_python(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
     return value
 
 
-def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
-    avals = cond.out_avals
+def _check_condition(avals: Any, tree: Any, fun: Any) -> None:
     if len(avals) != 1 or tree.num_leaves != 1 or tree.children():
         raise TypeError(f"cond_fun must return a boolean scalar, but got pytree {tree}. (from "
                         f"{name_of(fun)}){here()}")

@@ -26,7 +26,8 @@ from toile.engine.exchange import slot
 from toile.engine.garbage import paused
 from toile.engine.locks import shared_lock
 from toile.engine.platform_registry import array_platforms, platform_of_device, registry
-from toile.engine.program import trace_program, wrap_outputs
+from toile.engine.program import trace_with_refs, wrap_outputs
+from toile.engine.refs import differentiating, is_ref, ref_function, use_of_refs, value_avals
 from toile.engine.sharded import Sharded, device_of_call, placing, run_call
 from toile.engine.source import describe, here
 from toile.engine.trace import state
@@ -167,7 +168,7 @@ def _signature(leaf: Any) -> Any:
         data = leaf._data
         return data.shape, data.dtype, leaf.weak_type
     aval = aval_of(leaf)
-    return aval.shape, aval.dtype, aval.weak_type
+    return aval.shape, aval.dtype, "ref" if is_ref(leaf) else aval.weak_type
 
 
 class _Signature:
@@ -237,6 +238,8 @@ class PjitFunction(Generic[P, R]):
             traced = self._trace(key, args_in, kwargs_in, leaves)
         else:
             self._used_again(key)
+        if traced.refs is not None:
+            return self._call_with_refs(traced, leaves, args, kwargs)
         if state.trace is None:
             if config.flags.no_execution:
                 raise RuntimeError(
@@ -245,6 +248,15 @@ class PjitFunction(Generic[P, R]):
                 )
             return self._run(traced, key, leaves, args, kwargs)
         return traced.finished(leaves, self._as_operation(traced, leaves))
+
+    def _call_with_refs(
+        self, traced: Traced, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call to a function that uses Refs."""
+        assert traced.refs is not None
+        if traced.refs.inline and differentiating():
+            return run_in_python(self, args, kwargs)
+        return traced.run_with_refs(leaves, name_of(self.fun))
 
     def _key(
         self, statics: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -449,17 +461,19 @@ class PjitFunction(Generic[P, R]):
             labels = argument_labels(self.fun, args, kwargs)
             cause, closest = self._cause(key, labels)
             self._check_traceable(cause)
+            name = name_of(self.fun)
             flat = FlatFunction(self._restored(statics), in_tree)
-            avals = [aval_of(x) for x in leaves]
+            avals, with_refs = value_avals(leaves), ref_function(flat, leaves, labels, name)
             started = time.perf_counter()
             named = labels if len(labels) == len(avals) else ()
             with paused():
-                program, consts = trace_program(flat, avals, name_of(self.fun), named, "jit")
+                made = trace_with_refs(with_refs or flat, avals, name, named, "jit")
+            program, consts, *_ = made
             if config.flags.log_compiles:
                 log_compile(name_of(self.fun), time.perf_counter() - started, cause, avals)
             if config.flags.explain_cache_misses:
                 explain_miss(self.fun, closest, key, labels)
-            traced = Traced(program, consts, flat.out_tree, avals)
+            traced = Traced(program, consts, flat.out_tree, avals, use_of_refs(made, with_refs))
             traced.given_up = given_up(donated, program, self.keep_unused)
             self.cache.add(key, traced)
             self.cache.history.append((key, labels))

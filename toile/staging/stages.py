@@ -16,9 +16,10 @@ from toile.engine.conversion import as_array, leaving, raw_operand
 from toile.engine.dtypes import float0
 from toile.engine.keypaths import keystr
 from toile.engine.platform_registry import first_or_default, registry
-from toile.engine.program import ClosedProgram, Program, evaluate
+from toile.engine.program import LABELS, ClosedProgram, Program, evaluate, wrap_outputs
 from toile.engine.records import dataclass
-from toile.engine.sharded import placing
+from toile.engine.refs import Ref, RefUse, check_aliases, must_run_in_python, values_of
+from toile.engine.sharded import device_of_call, placing, run_call
 from toile.engine.shardings import Format, Layout, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
@@ -58,12 +59,13 @@ class Traced:
 
     __slots__ = (
         "program", "consts", "raw_consts", "out_tree", "in_avals", "equations", "calls", "exits",
-        "given_up", "has_float0",
+        "given_up", "has_float0", "refs",
     )
 
-    def __init__(self, program: Program, consts: list[Any], out_tree: Any, in_avals: list[Aval]):
+    def __init__(self, program: Program, consts: list[Any], out_tree: Any, in_avals: list[Aval],
+                 refs: RefUse | None = None):
         self.program, self.consts, self.out_tree = program, consts, out_tree
-        self.in_avals = in_avals
+        self.in_avals, self.refs = in_avals, refs
         self.equations = _size(program)
         self.calls = 0
         self.given_up: tuple[int, ...] = ()  # donated arguments that a call deletes
@@ -71,6 +73,25 @@ class Traced:
         self.has_float0 = any(a.dtype == float0 for a in program.out_avals)
         concrete = all(isinstance(c, ConcreteArray) for c in consts)
         self.raw_consts = [c._data for c in consts] if concrete else None
+
+    @property
+    def out_avals(self) -> list[Aval]:
+        """The shapes and dtypes of the results, without the new values of Refs."""
+        avals = self.program.out_avals
+        return avals if self.refs is None else avals[: self.refs.count]
+
+    def run_with_refs(self, leaves: Sequence[Any], name: str) -> Any:
+        """Run the Program on the values of Refs, and store the new values."""
+        assert self.refs is not None
+        self.check_values()
+        closed_over = [*self.consts, *self.refs.written]
+        labels = self.program.memo.get(LABELS, ())
+        check_aliases(leaves, labels, name, "jit", closed_over)
+        if self.refs.inline:
+            must_run_in_python()
+        given = [*values_of(self.consts), *map(operand, values_of(leaves))]
+        outs = Call(self.program, name)(*given) if state.trace else run_whole(self.program, given)
+        return self.finished(leaves, self.refs.finished(leaves, outs))
 
     def check_values(self) -> None:
         """Raise if the function returned a shape and dtype, which has no value to run with."""
@@ -85,7 +106,8 @@ class Traced:
     def stale(self) -> bool:
         """Whether the function closed over a tracer whose trace has ended."""
         return self.raw_consts is None and any(
-            isinstance(c, Tracer) and not c._trace.alive for c in self.consts
+            isinstance(c, (Tracer, Ref)) and not (c._trace is None or c._trace.alive)
+            for c in self.consts
         )
 
     def raws(self, leaves: Sequence[Any]) -> list[Any]:
@@ -103,6 +125,17 @@ class Traced:
         """The tree of results of a call that has ended."""
         delete_donated(leaves, self.given_up)
         return unflatten(self.out_tree, [*map(leaving, outs)] if self.has_float0 else outs)
+
+
+def run_whole(program: Program, given: Sequence[Any]) -> Sequence[Any]:
+    """The results of a Program on arrays, where the arrays are."""
+    outs = placing.divide(program, given)
+    if outs is not None:
+        return outs
+    wrap = placing.place(program, given)
+    raws = [x._data if x.__class__ is DeviceArray else raw_operand(x) for x in given]
+    results = run_call(program, device_of_call(given, raws), raws)
+    return wrap(results) if wrap else wrap_outputs(program, results)
 
 
 def operand(x: Any) -> Any:
@@ -249,7 +282,7 @@ class TracedStage:
     @property
     def out_avals(self) -> PyTree:
         """Shapes and dtypes of the results, in the structure of the result."""
-        return unflatten(self.out_tree, self.traced.program.out_avals)
+        return unflatten(self.out_tree, self.traced.out_avals)
 
     @property
     def args_info(self) -> PyTree:
@@ -277,7 +310,7 @@ class TracedStage:
             A `ShapeDtypeStruct` for each array, with the sharding that `out_shardings` specifies,
             in the structure of the result.
         """
-        avals = self.traced.program.out_avals
+        avals = self.traced.out_avals
         wanted = self.owner._wanted(self.traced) or [None] * len(avals)
         infos = [ShapeDtypeStruct(a.shape, a.dtype, sharding=s, weak_type=weak and a.weak_type)
                  for a, s in zip(avals, wanted, strict=True)]
@@ -301,6 +334,8 @@ class TracedStage:
         leaves, tree = flatten((args, kwargs))
         if tree != self.in_tree:
             raise self.other_structure("traced", args, kwargs)
+        if self.traced.refs is not None:
+            return self.traced.run_with_refs(leaves, self.fun_name)
         given = [*self.traced.consts, *map(operand, leaves)]
         return unflatten(self.out_tree, [*map(leaving, evaluate(self.traced.program, given))])
 
@@ -452,7 +487,7 @@ class Compiled(_FromTrace):
 
     def _out_shardings(self) -> list[Any]:
         traced = self.stage.traced
-        wanted = self.stage.owner._wanted(traced) or [None] * len(traced.program.outputs)
+        wanted = self.stage.owner._wanted(traced) or [None] * len(traced.out_avals)
         return [s or SingleDeviceSharding(first_or_default()) for s in wanted]
 
     @property
@@ -468,7 +503,7 @@ class Compiled(_FromTrace):
     @property
     def out_info(self) -> PyTree:
         """A `ShapeDtypeStruct` for each array in the result, with its sharding."""
-        pairs = zip(self.stage.traced.program.out_avals, self._out_shardings(), strict=True)
+        pairs = zip(self.stage.traced.out_avals, self._out_shardings(), strict=True)
         infos = [ShapeDtypeStruct(a.shape, a.dtype, sharding=s) for a, s in pairs]
         return unflatten(self.out_tree, infos)
 
@@ -480,7 +515,7 @@ class Compiled(_FromTrace):
     @property
     def output_formats(self) -> PyTree:
         """Layouts and shardings of the results, in the structure of the result."""
-        avals = self.stage.traced.program.out_avals
+        avals = self.stage.traced.out_avals
         return unflatten(self.out_tree, _formats(avals, self._out_shardings()))
 
     def as_text(self) -> str:
@@ -543,6 +578,8 @@ class Compiled(_FromTrace):
         if tree != stage.full_tree:
             raise stage.other_structure("compiled", args, kwargs)
         self._check_types(leaves)
+        if traced.refs is not None:
+            return owner._placed(traced.run_with_refs(leaves, stage.fun_name))
         operands = [*traced.consts, *map(operand, leaves)]
         outs = None
         if runs_at_once():

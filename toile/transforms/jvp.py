@@ -66,6 +66,8 @@ class JVPTrace(Trace):
     """Runs the jvp rules in the parent trace."""
 
     __slots__ = ()
+    differentiates = True
+    stored = ("a differentiated value on a non-differentiated", "of the differentiated function")
 
     def split(self, args: Sequence[Any]) -> tuple[list[Any], list[Any], bool]:
         """Primals, tangents, and whether any tangent is not zero."""

@@ -48,6 +48,8 @@ class LinearTrace(Trace):
     """Records the operations that depend on linear inputs, and runs the others in the parent."""
 
     __slots__ = ("entries", "slots")
+    differentiates = True
+    stored = JVPTrace.stored
 
     def __init__(self, parent: Trace | None):
         super().__init__(parent)

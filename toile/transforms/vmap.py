@@ -64,6 +64,7 @@ class BatchTrace(Trace):
     may close over values that the enclosing trace has mapped."""
 
     __slots__ = ("axis", "level")
+    stored = ("vmapped value on an unbatched", "to the vmapped function")
 
     def __init__(self, parent: Trace | None, axis: Axis, level: Any = None):
         super().__init__(parent)
