@@ -116,10 +116,32 @@ if ON_GPU:
         toile.config.update("jax_default_matmul_precision", before)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Import and collect the tests without the garbage collector, which would find nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Keep the collector away from what collecting the tests made: it all stays until the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None):
+    """Keep the collector away from what the tests of a file left behind, such as compiled programs.
+
+    Objects of a gigabyte take it seconds, and tests collect on purpose, many of them repeatedly."""
+    done = yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+    return done
 
 
 @pytest.hookimpl(specname="pytest_sessionfinish")
@@ -129,6 +151,7 @@ def pytest_keep_answers(exitstatus: int) -> None:
         recorded.save()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what this run or this machine is not meant to do."""
     sampling.sample(config, items)

@@ -38,6 +38,17 @@ def test_a_week_runs_everything(start, request):
     assert set(each) - seen == set()
 
 
+def test_every_file_runs_every_day(request):
+    """Some tests of each file that was collected run on every day."""
+    if any("::" in arg for arg in request.config.args):
+        pytest.skip("only some tests of a file were collected")
+    found = sampling.collected(request.config)
+    for seed in week("20261116"):
+        runs = {place.partition("::")[0] for place, name in found
+                if not sampling.is_left_out(place, name, seed)}
+        assert {place.partition("::")[0] for place, _ in found} - runs == set()
+
+
 def test_days_are_even():
     """No day runs much more of a table than another."""
     for n in set(sampling.SAMPLED.values()):

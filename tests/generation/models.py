@@ -138,7 +138,7 @@ def _full(model):
 
 def next_logits(model, variables, tokens):
     """The logits after some tokens, from a full forward pass without a cache."""
-    padded = np.zeros(LONGEST, np.int32)
+    padded = np.zeros(-(-len(tokens) // 64) * 64, np.int32)  # few lengths, as each is compiled
     padded[: len(tokens)] = tokens
     return _full(model)(variables, padded, len(tokens))
 
