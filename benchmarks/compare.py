@@ -172,6 +172,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     if not (KNOWN or args.any_load):
         parser.error("the load of the machine can be told from /proc only (use --any-load)")
     args.platform, args.fill, args.filled = args.rows.partition("-")[0], False, ""
+    args.lock = None
     return args
 
 

@@ -22,11 +22,13 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from importlib import metadata, util
+from pathlib import Path
 from typing import Any
 
 from benchmarks.children import KNOWN, ROOT, Child, Load, without_files
 from benchmarks.cpu_report import judge, line, summarize
 from benchmarks.cpu_rows import FRAMEWORKS, Row, column, rows
+from benchmarks.timing import part_of, turn
 
 MOST_SHARE = 0.05  # of the CPU that other processes may use in a round
 Round = dict[str, Any]
@@ -77,13 +79,14 @@ def live(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> I
             facts[name].update(child.ask(more=1))
         if not children:
             return
-        if not row.arguments:
-            measure(row, children, 0, args.window)  # determines the number of calls in a window
-        for number in range(len(row.arguments) or 10_000):
-            found = measure(row, children, number, args.window)
-            for name, child in children.items():
-                facts[name].update(child.ask(memory=1))
-            yield found
+        with turn(args.lock):
+            if not row.arguments:
+                measure(row, children, 0, args.window)  # determines the number of calls in a window
+            for number in range(len(row.arguments) or 10_000):
+                found = measure(row, children, number, args.window)
+                for name, child in children.items():
+                    facts[name].update(child.ask(memory=1))
+                yield found
 
 
 def start(row: Row, framework: str, args: Any, folder: str | None, found: Round) -> dict[str, Any]:
@@ -179,7 +182,8 @@ def arguments(description: str | None = __doc__, platform: str = "cpu") -> argpa
     else:
         parser.add_argument("--platform", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--rounds", type=int, default=10, help="number of quiet rounds of each row")
-    parser.add_argument("--only", default="", help="rows whose titles contain one of these: a,b,c")
+    parser.add_argument("--only", default="",
+                        help="rows whose titles contain one of these: a,b,c; !a: and not a")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--window", type=float, default=0.5, help="seconds of each timing")
     parser.add_argument("--limit", type=float, default=300, help="seconds for a row's rounds")
@@ -189,6 +193,11 @@ def arguments(description: str | None = __doc__, platform: str = "cpu") -> argpa
     parser.add_argument("--keep", action="store_true", help="keep the other rows of that file")
     parser.add_argument("--fill", action="store_true",
                         help="let cold starts fill the caches for warm starts (slower for jax)")
+    parser.add_argument("--part", default="0/1", help="k/n: the k-th of every n rows")
+    parser.add_argument("--lock", type=Path,
+                        help="a file whose lock is held while measuring: parts that run at the "
+                             "same time compile together, measure in turn, and share one file of "
+                             "results (with --any-load: the others compile)")
     parser.add_argument("--list", action="store_true", help="show the titles of the rows")
     args = parser.parse_args()
     packages = {"jax": ("jax", "flax"), "torch": ("torch",), "toile": ("toile",)}
@@ -205,9 +214,18 @@ def main() -> None:
     measure_rows(rows(), arguments(), machine(), "benchmarks.cpu")
 
 
+def selected(all_rows: Iterable[Row], only: str) -> list[Row]:
+    """The rows that `--only` selects."""
+    parts = only.split(",")
+    without = [part[1:] for part in parts if part.startswith("!")]
+    having = [part for part in parts if not part.startswith("!")] or [""]
+    return [row for row in all_rows if any(part in row.title for part in having)
+            and not any(part in row.title for part in without)]
+
+
 def measure_rows(all_rows: Iterable[Row], args: Any, name: str, command: str) -> None:
     """Measure the requested rows."""
-    wanted = [r for r in all_rows if any(part in r.title for part in args.only.split(","))]
+    wanted = part_of(selected(all_rows, args.only), args.part)
     if args.list:
         print("\n".join(r.title for r in wanted))
         return
@@ -216,9 +234,8 @@ def measure_rows(all_rows: Iterable[Row], args: Any, name: str, command: str) ->
         "system": platform.platform(), "versions": versions(), "rows": {},
         "command": shlex.join(["python", "-m", command, *sys.argv[1:]]),
     }  # fmt: skip
-    if args.json and args.keep and os.path.exists(args.json):
-        with open(args.json) as file:
-            about["rows"] = json.load(file)["rows"]
+    if args.keep:
+        about["rows"] = _written(args.json)
     print(f"{about['machine']}, {args.threads} threads, medians in ms, ratios toile / peer")
     with tempfile.TemporaryDirectory(prefix="toile-bench-") as args.filled:
         _measure_each(wanted, args, about)
@@ -229,12 +246,23 @@ def _measure_each(wanted: Iterable[Row], args: Any, about: dict[str, Any]) -> No
     """Measure rows one by one, and write the file after each."""
     for row in wanted:
         result = {"when": time.strftime("%Y-%m-%d %H:%M"), **run(row, args)}
-        about["rows"][row.title] = result
         print("\n".join(line(row, result, args.any_load)), flush=True)
-        about["summary"] = summarize(about["rows"])
-        if args.json:
-            with open(args.json, "w") as file:
-                json.dump(without_files(about), file, indent=1)
+        with turn(args.lock):
+            if args.lock:  # another part may have written more rows
+                about["rows"] |= _written(args.json)
+            about["rows"][row.title] = result
+            about["summary"] = summarize(about["rows"])
+            if args.json:
+                with open(args.json, "w") as file:
+                    json.dump(without_files(about), file, indent=1)
+
+
+def _written(path: str | None) -> dict[str, Any]:
+    """The rows in a file of results."""
+    if not (path and os.path.exists(path)):
+        return {}
+    with open(path) as file:
+        return json.load(file)["rows"]
 
 
 if __name__ == "__main__":

@@ -16,8 +16,6 @@ at a time. `--table map.jsonl` prints the distribution of the ratios and the slo
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import json
 import os
 import platform
@@ -32,7 +30,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.cpu import versions
 from benchmarks.operation_cells import DTYPES, GROUPS, library, made
-from benchmarks.timing import cpu_name
+from benchmarks.timing import cpu_name, part_of, turn
 
 BATCH = 8  # batch size for gradients per example
 SIZES = {"cpu": {"small": 1 << 12, "large": 1 << 20}, "gpu": {"small": 1 << 12, "large": 1 << 24}}
@@ -164,18 +162,6 @@ class Peers:
             self.libraries[name].jax.block_until_ready(out)
         elif self.device == "gpu":
             self.torch.cuda.synchronize()
-
-
-@contextlib.contextmanager
-def turn(lock: Path | None) -> Iterator[None]:
-    """Hold the lock of a file, so that processes that compile at the same time do not measure at
-    the same time."""
-    if lock is None:
-        yield
-        return
-    with lock.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def measured(peers: Peers, m: Measurement, lock: Path | None = None) -> dict[str, Any]:
@@ -345,8 +331,7 @@ def main() -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     peers = Peers(given.device)
     known = read(given.out, given.child if given.only else 0)
-    first, step = map(int, given.part.split("/"))
-    wanted = [m for m in list(measurements())[first::step]
+    wanted = [m for m in part_of(measurements(), given.part)
               if m.key not in known and re.search(given.only or "", m.key)]
     ends = time.monotonic() + 60 * given.minutes
     done = 0

@@ -7,13 +7,17 @@ hardly changes their ratio. The result is the median of the rounds' ratios.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import json
 import platform
 import statistics
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 Cases = dict[str, Callable[[], Any]]
 Goals = dict[str, list[tuple[str, str, float]]]  # by title: (a, b, maximum of a/b)
 
@@ -36,6 +40,24 @@ def measure(cases: Cases, rounds: int, target: float) -> dict[str, list]:
                 fun()
             found[name].append((time.perf_counter() - started) / n)
     return found
+
+
+def part_of(things: Iterable[T], part: str) -> list[T]:
+    """The `k`-th of every `n` things, for the part "k/n"."""
+    first, step = map(int, part.split("/"))
+    return list(things)[first::step]
+
+
+@contextlib.contextmanager
+def turn(lock: Path | None) -> Iterator[None]:
+    """Hold the lock of a file, so that processes that compile at the same time do not measure at
+    the same time."""
+    if lock is None:
+        yield
+        return
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _report(title: str, found: dict[str, list], goals: list[tuple[str, str, float]]) -> Any:
