@@ -72,11 +72,16 @@ def straight(x, w):
     return joined, y.sum(0), jnp.cumsum(y) @ jnp.ones(N * N)
 
 
+def copied(x, w):
+    """Inputs are results, too: they are copied, and read after some of the copies."""
+    return x, x @ w, w, w @ x, x, jnp.broadcast_to(x, (3, *x.shape))
+
+
 PROGRAMS = {f.__name__: f for f in (scanned, gradient, exchanged, repeated, branched, straight)}
 
 
 def program_of(name):
-    return toile.make_jaxpr(PROGRAMS[name])(X, W).program
+    return toile.make_jaxpr(PROGRAMS.get(name, copied))(X, W).program
 
 
 def planned(name):
@@ -107,7 +112,7 @@ def found(executable):
     return False
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [*PROGRAMS, "copied"])
 def test_plans_are_right(name):
     verifying.verify(planned(name))
     plan = plan_of(optimize(program_of(name), choose=TARGET.choose), TARGET)
