@@ -27,6 +27,7 @@ from toile.engine.devices import Device
 from toile.engine.platform_registry import default_devices, registry, wanted_platform
 from toile.engine.source import Source, here, user_source
 from toile.platforms.gpu import late
+from toile.platforms.gpu.byte_arrays import BYTES, has_dtype, new_array, viewed
 from toile.platforms.gpu.index_words import report
 from toile.targets.cuda.presence import (
     SYNC_HINT,
@@ -214,7 +215,7 @@ class GpuDevice(Device):
         cuda = cupy().cuda
         with cuda.Device(home.ordinal), cuda.Stream.null:
             if not data.flags.c_contiguous:
-                data = cupy().ascontiguousarray(as_bits(data)).view(data.dtype)
+                data = viewed(cupy().ascontiguousarray(as_bits(data)), data.dtype)
                 home = home.primary
             if home is self:
                 return data
@@ -247,7 +248,7 @@ class GpuDevice(Device):
 def as_bits(data: Any) -> Any:
     """The elements of a CuPy array as integers, which CuPy copies whatever they mean."""
     size = data.dtype.itemsize
-    return data.view(np.dtype(f"u{size}")) if size in (1, 2, 4, 8) else data
+    return viewed(data, np.dtype(f"u{size}")) if size in (1, 2, 4, 8) else data
 
 
 class _Entered(threading.local):
@@ -304,7 +305,7 @@ class DeviceMemory:
         """A CuPy array on these bytes, from `offset` on."""
         cuda = cupy().cuda
         seen = cuda.UnownedMemory(self.pointer.ptr, max(self.nbytes, 1), self, self.device.ordinal)
-        return cupy().ndarray(shape, dtype, cuda.MemoryPointer(seen, offset))
+        return new_array(shape, dtype, cuda.MemoryPointer(seen, offset))
 
 
 # Objects that keep memory for later calls, and free it (`give_up()`) when memory runs out.
@@ -339,6 +340,8 @@ def uploaded(data: Any) -> Any:
 
     An array without axes is copied with one. Otherwise, CuPy would fill the new array with its
     number, and with zeros if it equals 0, so that -0.0 would lose its sign."""
+    if not has_dtype(data.dtype):
+        return viewed(uploaded(data.view(BYTES)), data.dtype)
     return cupy().asarray(np.ascontiguousarray(data).reshape(-1)).reshape(np.shape(data))
 
 
