@@ -13,7 +13,7 @@ import numpy as np
 from tests.gpu import emulator, fibers
 from toile.compiler.ir.operands import Operand, Ref, Scratch
 from toile.compiler.ir.views import row_major
-from toile.targets.cuda import cublas
+from toile.targets.cuda import cublas, libraries
 
 DTYPES = {code: np.dtype(getattr(ml_dtypes, name, name))
           for name, code in cublas.DATA_TYPES.items()}  # fmt: skip
@@ -190,6 +190,10 @@ class FakeCublas:
 
     def _cublasGemmStridedBatchedEx(self, h, ta, tb, m, n, k, alpha, a, at, lda, sa, b, bt, ldb, sb,
                                     beta, c, ct, ldc, sc, count, compute, algorithm):
+        if compute == 72 and count > 1 and not (ta and not tb):  # seen on an H200
+            error = libraries.LibraryError("not supported")
+            error.status = cublas.NOT_SUPPORTED
+            raise error
         for i in range(count):
             self._product(ta, tb, m, n, k, alpha, a + i * sa * DTYPES[at].itemsize, at, lda,
                           b + i * sb * DTYPES[bt].itemsize, bt, ldb, beta,

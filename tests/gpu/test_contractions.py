@@ -108,6 +108,16 @@ def test_batches(pattern, sizes, function, calls):
     assert names == [function] * calls and plan.copies == 0
 
 
+def test_batches_of_bytes_that_cublas_does_not_support():
+    """Each product is a call of its own."""
+    rng = np.random.default_rng(5)
+    x = rng.integers(-128, 128, (4, 8, 16), dtype="int8")
+    y = rng.integers(-128, 128, (4, 16, 8), dtype="int8")
+    plan = check("bik,bkj->bij", x, y, "int32")
+    names = [n for n in plan.handle.functions.names if n.startswith("cublasGemm")]
+    assert names == ["cublasGemmStridedBatchedEx"] + ["cublasGemmEx"] * 4
+
+
 def test_addresses_that_are_not_aligned_are_given_one_by_one():
     rng = np.random.default_rng(4)
     x = sample(rng, (8 * 8 * 4 * 16 + 1,), "f4")[1:].reshape(8, 8, 4, 16)

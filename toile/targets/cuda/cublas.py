@@ -26,6 +26,7 @@ ALIGNED = 16  # bytes: alignment of matrices that are given by addresses
 N, T = 0, 1  # cublasOperation_t
 _DEFAULT_ALGORITHM = -1
 _HOST_POINTERS = 0
+NOT_SUPPORTED = 15
 _NO_ATOMICS = 0  # results must not depend on timing
 _DEFAULT_MATH, _NO_REDUCED_SUMS = 0, 16
 
@@ -34,6 +35,12 @@ DATA_TYPES = {
     "float32": 0, "float64": 1, "float16": 2, "int8": 3, "complex64": 4, "complex128": 5,
     "uint8": 8, "int32": 10, "bfloat16": 14, "float8_e4m3fn": 28, "float8_e5m2": 29,
 }  # fmt: skip
+
+
+def item_size(kind: str) -> int:
+    """The bytes of an element, which the name of a dtype states in bits."""
+    return int("".join(c for c in kind.partition("_")[0] if c.isdigit())) // 8
+
 
 # cublasComputeType_t, with the type of alpha and beta.
 COMPUTE_TYPES = {
@@ -102,7 +109,7 @@ class Blas:
 def _status(code: int) -> str:
     names = {1: "not initialized", 3: "out of resources", 7: "an invalid value",
              8: "not supported on this GPU", 11: "a mapping error", 13: "execution failed",
-             14: "an internal error", 15: "not supported"}  # fmt: skip
+             14: "an internal error", NOT_SUPPORTED: "not supported"}  # fmt: skip
     return f"{names.get(code, 'unknown')} ({code})"
 
 
@@ -306,12 +313,24 @@ class Gemm(Call):
                 *head, at_a, ta, a.leading, at_b, tb, b.leading, beta_at, at_c, tc, c.leading,
                 count, *tail)
             return
+
+
+        def one_by_one(i: int, j: int, l: int) -> None:
+            bytes_a, bytes_b, bytes_c = (x.step * item_size(x.type) for x in (a, b, c))
+            for n in range(self.count):
+                getattr(calls, f"cublasGemmEx{suffix}")(
+                    *head, at_a + i + n * bytes_a, ta, a.leading, at_b + j + n * bytes_b, tb,
+                    b.leading, beta_at, at_c + l + n * bytes_c, tc, c.leading, *tail)
+
         for i, j, l in self.loop:
             if self.count == 1:
-                getattr(calls, f"cublasGemmEx{suffix}")(
-                    *head, at_a + i, ta, a.leading, at_b + j, tb, b.leading, beta_at,
-                    at_c + l, tc, c.leading, *tail)
-            else:
+                one_by_one(i, j, l)
+                continue
+            try:
                 getattr(calls, f"cublasGemmStridedBatchedEx{suffix}")(
                     *head, at_a + i, ta, a.leading, a.step, at_b + j, tb, b.leading, b.step,
                     beta_at, at_c + l, tc, c.leading, c.step, self.count, *tail)
+            except libraries.LibraryError as error:  # batches of int8 matrices in some layouts
+                if error.status != NOT_SUPPORTED:
+                    raise
+                one_by_one(i, j, l)

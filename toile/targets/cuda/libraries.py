@@ -25,7 +25,11 @@ Version = tuple[int, ...]
 
 
 class LibraryError(ToileError, RuntimeError):
-    """A required NVIDIA library is not installed, is too old, or failed in a call."""
+    """A required NVIDIA library is not installed, is too old, or failed in a call.
+
+    `status` is what the call returned."""
+
+    status = 0
 
 
 class Library(NamedTuple):
@@ -259,7 +263,9 @@ class Functions:
 
     def _failed(self, name: str, status: int) -> LibraryError:
         what = self.describe(status) if self.describe else f"status {status}"
-        return LibraryError(f"toile: {name} failed: {what}")
+        error = LibraryError(f"toile: {name} failed: {what}")
+        error.status = status
+        return error
 
     def ready(self, name: str, args: Sequence[Any]) -> tuple[Callable[[], None], list[Any]]:
         """A call with these arguments, and their C values, which are read in each call: changing
