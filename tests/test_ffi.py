@@ -191,6 +191,7 @@ def test_effects_keep_a_call(library):
         assert calls.value - before == more
 
 
+@pytest.mark.cpu
 def test_no_python_runs_between_steps(axpy):
     f = toile.jit(lambda x: lax.fori_loop(0, 9, lambda i, v: axpy(v, Y, n=5, a=0.5), x) * 2)
     assert "0 steps in Python" in str(toile.explain(f)(X))

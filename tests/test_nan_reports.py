@@ -19,6 +19,7 @@ import toile.numpy as jnp
 from toile import lax, optim
 from toile.engine import nan_notices, value_ranges
 from toile.engine.value_origins import infinities
+from toile.platforms.gpu import late
 from toile.platforms.gpu.gpus import GpuPlatform
 from toile.training.progress import progress
 from toile.training.train_state import TrainState
@@ -420,17 +421,20 @@ class Buffer(np.ndarray):
 
 
 def test_a_gpu_copies_only_results_that_are_not_finite(monkeypatch):
-    def stack(xs):
-        return np.stack(xs).view(Buffer)
+    def not_finite(device, arrays, xp):
+        return [not np.isfinite(x).all() for x in arrays]
 
+    tests = types.SimpleNamespace(can_read=lambda x: x.size != 4, not_finite=not_finite)
+    devices = types.SimpleNamespace(device_of=lambda x: x.device, cupy=lambda: None)
     monkeypatch.setattr(Buffer, "copied", 0)
-    library = types.SimpleNamespace(isfinite=np.isfinite, stack=stack)
+    monkeypatch.setattr(late, "finite_tests", lambda: tests)
     gpus = GpuPlatform()
-    monkeypatch.setattr(gpus, "load", lambda: types.SimpleNamespace(cupy=lambda: library))
-    rows = [[1, 2] * 50, [1, np.nan], [np.inf, 1, 2]]
+    monkeypatch.setattr(gpus, "load", lambda: devices)
+    rows = [[1, 2] * 50, [1, np.nan], [np.inf, 1, 2], [1, 2, 3, 4]]
     buffers = [np.array(row, np.float32).view(Buffer) for row in rows]
-    assert gpus.non_finite(buffers) == [(False, False), (True, False), (False, True)]
-    assert Buffer.copied == 3 + 2 + 3  # a flag for each result, and the two bad ones
+    assert gpus.non_finite(buffers) == [(False, False), (True, False), (False, True),
+                                        (False, False)]
+    assert Buffer.copied == 2 + 3 + 4  # the bad ones, and one that the kernel cannot read
 
 
 def test_large_numbers_are_finite():

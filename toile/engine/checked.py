@@ -8,7 +8,7 @@ is bad, the Program is replayed operation by operation to find where the bad val
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine import config
@@ -35,6 +35,7 @@ class CheckedTrace(Trace):
 
     __slots__ = ()
     at_once = True
+    checks_calls = True
 
     def __init__(self, parent: Trace | None):
         super().__init__(parent)
@@ -52,6 +53,13 @@ class CheckedTrace(Trace):
             result = run_eager(op, args)
         _check(op, args, result if op.multiple else [result], derivative)
         return result
+
+    def call(
+        self, op: Operation, args: Sequence[Any], how: Callable[..., list[Any]]
+    ) -> list[Any]:
+        outs = run_noting_keys(op, args, how) if keys_checked() else how(op, args)
+        _check(op, args, outs, computes_derivative(op))
+        return outs
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
         return call.run(*args)
@@ -117,6 +125,12 @@ def _advice(found: Origin) -> str:
     if any("suspicious" in text for text in found.operands):
         return "keep its operands finite, for example with a lower learning rate or with jnp.clip"
     return "guard its operands with jnp.where"
+
+
+def keeps_arguments() -> bool:
+    """Whether the checks of a call need its arguments after it has run."""
+    flags = config.flags
+    return flags.debug_nans or flags.debug_infs or "nan" in flags.checks or keys_checked()
 
 
 def _follow_configuration(_: str) -> None:

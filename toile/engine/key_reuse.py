@@ -5,7 +5,7 @@ This module may import the modules of the engine below it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,17 @@ from toile.engine.raw_keys import first_use, is_raw, note_use
 from toile.engine.source import user_source
 
 
-def run(op: Operation, args: Sequence[Any]) -> Any:
-    """Run an operation now, and record the keys it consumes."""
+def run(
+    op: Operation, args: Sequence[Any], how: Callable[[Operation, Sequence[Any]], Any] = run_eager
+) -> Any:
+    """Run an operation now, and record the keys it consumes; `how` runs it."""
     if not op.carries_programs and not any(map(_is_key, args)):
-        return run_eager(op, args)
+        return how(op, args)
     found = op.key_use([aval_of(a) for a in args])
     keys = [(i, args[i], m) for i, m in found.sinks.items() if _is_key(args[i]) and args[i].size]
     for i, key, mask in keys:
         _check_unused(op, i, key, mask)
-    result = run_eager(op, args)
+    result = how(op, args)
     for _, key, mask in keys:
         _note(key, mask)
     for j, out in enumerate(result if op.multiple else [result]):

@@ -85,6 +85,7 @@ class Trace:
     differentiates: ClassVar[bool] = False
     # For the error about a value of this trace that is stored in a Ref from outside.
     stored: ClassVar[tuple[str, str]] = ("a traced value on an untraced", "to the traced function")
+    checks_calls: ClassVar[bool] = False  # `call` checks a call that runs as without a trace
 
     def __init__(self, parent: Trace | None):
         self.parent = parent
@@ -99,6 +100,12 @@ class Trace:
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
         """Interpret one operation; this method is called while the trace is the current trace."""
+        raise NotImplementedError
+
+    def call(
+        self, op: Operation, args: Sequence[Any], how: Callable[..., list[Any]], /
+    ) -> list[Any]:
+        """Run a call of a compiled function by `how`, and check what it reads and returns."""
         raise NotImplementedError
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any], /) -> list[Any]:

@@ -59,7 +59,7 @@ class Traced:
 
     __slots__ = (
         "program", "consts", "raw_consts", "out_tree", "in_avals", "equations", "calls", "exits",
-        "given_up", "has_float0", "refs",
+        "given_up", "given_up_later", "has_float0", "refs",
     )
 
     def __init__(self, program: Program, consts: list[Any], out_tree: Any, in_avals: list[Aval],
@@ -69,6 +69,7 @@ class Traced:
         self.equations = _size(program)
         self.calls = 0
         self.given_up: tuple[int, ...] = ()  # donated arguments that a call deletes
+        self.given_up_later: tuple[int, ...] = ()  # those that are deleted after checks
         self.exits: dict[Any, Any] = {}  # made when calls repeat, by device
         self.has_float0 = any(a.dtype == float0 for a in program.out_avals)
         concrete = all(isinstance(c, ConcreteArray) for c in consts)

@@ -87,18 +87,18 @@ class GpuPlatform(Platform):
             return data.get()
 
     def non_finite(self, buffers: Sequence[Any]) -> list[tuple[bool, bool]]:
-        """Buffers are reduced on their device, and only those that are not finite are copied."""
-        xp = self.load().cupy()
+        """Buffers are tested on their device, and only those that are not finite are copied."""
+        devices, tests = self.load(), late.finite_tests()
         clean = [False] * len(buffers)
         by_device: dict[int, list[int]] = {}
         for i, data in enumerate(buffers):
-            if data.dtype.char in "efdFD":
+            if tests.can_read(data):
                 by_device.setdefault(data.device.id, []).append(i)
         for places in by_device.values():
-            with buffers[places[0]].device:
-                answers = xp.stack([xp.isfinite(buffers[i]).all() for i in places]).get()
-            for i, answer in zip(places, answers, strict=True):
-                clean[i] = bool(answer)
+            here = [buffers[i] for i in places]
+            found = tests.not_finite(devices.device_of(here[0]), here, devices.cupy())
+            for i, bad in zip(places, found, strict=True):
+                clean[i] = not bad
         rest = iter(super().non_finite([x for x, c in zip(buffers, clean, strict=True) if not c]))
         return [(False, False) if c else next(rest) for c in clean]
 
@@ -107,6 +107,8 @@ class GpuPlatform(Platform):
         return self.array(data, weak_type)
 
     def converted(self, data: Any, dtype: Any, copy: bool) -> Any:
+        if not self.load().has_dtype(dtype):
+            return self.wrap(data, False).astype(dtype)._data
         return data.astype(dtype, copy=copy)
 
     def address(self, data: Any) -> tuple[Any, int]:
@@ -126,7 +128,7 @@ class GpuPlatform(Platform):
         dtype = parts[0].dtype
         with home.current():
             bits = [devices.as_bits(home.moved(p, d)) for p, d in zip(parts, owners, strict=True)]
-            return filled(bits, aval, sharding, devices.cupy().empty).view(dtype)
+            return devices.viewed(filled(bits, aval, sharding, devices.cupy().empty), dtype)
 
     def placed_by_default(self, x: Any) -> Any:
         return late.arrays().placed_by_default(x) if self.may_be_there() else x

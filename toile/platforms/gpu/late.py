@@ -39,6 +39,11 @@ def exits() -> Any:
     return _loaded("toile.platforms.gpu.exits", "way_of")
 
 
+def finite_tests() -> Any:
+    """Looks for NaNs and infinities in arrays on GPUs."""
+    return _loaded("toile.platforms.gpu.finite_tests", "not_finite")
+
+
 def memory() -> Any:
     """Frees memory when it runs out, and reports what uses it."""
     return _loaded("toile.platforms.gpu.memory", "allocated")
