@@ -91,6 +91,19 @@ def reported(run):
     return [str(w.message) for w in found]
 
 
+@pytest.mark.parametrize("way", ["eager", "jit"])
+def test_reported_once_also_when_python_has_specialized_the_line(way):
+    """CPython replaces instructions that run often, and enters `__getitem__` in another way."""
+    def f(x, i):
+        return x[i, 0], x[i, 1]
+
+    def often(i, count):
+        for _ in range(count):
+            WAYS[way](f, X, i)
+
+    assert len(reported(lambda: (often(BAD, 1), often(GOOD, 100), often(BAD, 100)))) == 2
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_reported_once_unless_chosen(name, way):

@@ -83,7 +83,7 @@ def _add(found: Suspect) -> None:
         _recent.suspects.append(found)
     if len(_staged) >= _MOST:
         _staged.clear()
-    _staged[_place(source)] = found
+    _staged[source.place] = found
 
 
 def suspect_at(source: Source | None, shape: Shape) -> Suspect | None:
@@ -91,7 +91,7 @@ def suspect_at(source: Source | None, shape: Shape) -> Suspect | None:
     if source is None:
         found = [s for s in _recent.suspects or () if s.result == shape]
         return found[0] if found else None
-    there = _staged.get(_place(source))
+    there = _staged.get(source.place)
     return there if there is not None and there.result == shape else None
 
 
@@ -107,10 +107,6 @@ def end_loss(before: list[Suspect] | None) -> None:
 
 def any_suspects() -> bool:
     return bool(_staged)
-
-
-def _place(source: Source) -> tuple[str, int, int]:
-    return source.file, source.code.co_firstlineno, source.offset
 
 
 # ---------------------------------------------------------------------------------------- reports

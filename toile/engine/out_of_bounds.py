@@ -44,10 +44,8 @@ class Bounds:
         if enabled("index"):
             raise IndexError(self._text(index, True))
         source = self.source
-        file, line, offset = ("<unknown>", 0, 0)
-        if source is not None:  # the offset tells apart two operations on one line
-            file, line, offset = source.file, source.line, source.offset
-        place = self.name, file, line, offset
+        file, line = ("<unknown>", 0) if source is None else (source.file, source.line)
+        place = self.name, source and source.place
         if place in _warned:
             return
         _warned.add(place)

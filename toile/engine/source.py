@@ -12,6 +12,7 @@ import linecache
 import sys
 import threading
 from collections.abc import Callable
+from opcode import opmap
 from types import CodeType, FrameType
 from typing import Any
 
@@ -21,6 +22,9 @@ from toile.engine.tracebacks import is_internal, register_exclusion
 __all__ = ["Source", "describe", "here", "is_internal", "message", "module_path", "modules",
            "name_call", "name_module", "in_backward", "register_exclusion", "user_source",
            "variable_name"]
+
+
+_CACHE = opmap["CACHE"]
 
 
 class Source:
@@ -63,6 +67,17 @@ class Source:
     @property
     def function(self) -> str:
         return self.code.co_name
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """What tells this call apart from all others, also from others on its line.
+
+        The offset may point into the instruction's caches, which follow it: CPython enters Python
+        functions from there once it has specialized the instruction."""
+        names, start = self.code.co_code, self.offset
+        while start > 0 and names[start] == _CACHE:
+            start -= 2
+        return self.file, self.code.co_firstlineno, start
 
     def text(self) -> str:
         """The source line itself, stripped; empty when the file cannot be read."""
