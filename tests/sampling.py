@@ -231,6 +231,8 @@ SAMPLED = {
     "test_toy_platform.py::test_new_arrays_are_on_the_default_device": 3,
     "quantization/test_benchmark.py::test_quality": 5,
     "test_benchmarks.py::test_checkouts_are_compared": 4,
+    "compiler/test_programs.py::test_programs": 2,
+    "engine/test_dtypes.py::test_pairs_of_operands": 2,
 }
 DAYS = 7  # in which everything has run
 OTHER_DAYS = (f"they run on other days, each at least once in {DAYS} days in a row (make test-all: "

@@ -13,7 +13,7 @@ import toile
 import toile.numpy as jnp
 from benchmarks import zoo
 from benchmarks.operation_cells import library
-from tests import programs
+from tests import programs, seeds
 from tests.test_operations import ROWS
 from toile import export
 
@@ -83,7 +83,7 @@ def test_training_step(name):
     same(loaded(f, leaves).call(leaves), f(leaves))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=100 if seeds.EVERYTHING else 10, deadline=None)
 @given(programs.programs())
 @pytest.mark.filterwarnings("ignore")
 def test_random_program(program):
