@@ -18,11 +18,11 @@ from toile.engine.source import here
 
 
 class extended(np.generic):
-    """A kind for `issubdtype`: dtypes that NumPy does not have, such as those of random keys."""
+    """The group of dtypes that NumPy does not have, as an argument of `issubdtype`."""
 
 
 class prng_key(extended):
-    """A kind for `issubdtype`: the dtypes of random keys."""
+    """The group of the dtypes of random keys, as an argument of `issubdtype`."""
 
 
 class ExtendedDType:

@@ -225,7 +225,7 @@ def load_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def load_generation_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the settings for the generation of text, `generation_config.json`.
+    """Read `generation_config.json`, which contains the settings for generating text.
 
     Args:
         folder: path of the folder.

@@ -222,7 +222,7 @@ register(Token, lambda token: ((), None), lambda _, children: Token())
 
 
 def create_token(_: Any = None) -> Token:
-    """Create a token that does not follow any other token.
+    """Create a token (see `Token`) that does not follow any other token.
 
     Returns:
         A new token.
