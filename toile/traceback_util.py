@@ -49,12 +49,12 @@ def register_exclusion(path: str) -> None:
 
 
 def hide_flax_in_tracebacks() -> None:
-    """Hide the code of modules in tracebacks."""
+    """Leave the frames of `toile.linen` and `toile.core` out of tracebacks."""
     tracebacks.shown_folders.clear()
 
 
 def show_flax_in_tracebacks() -> None:
-    """Show the code of modules in tracebacks."""
+    """Show the frames of `toile.linen` and `toile.core` in tracebacks."""
     tracebacks.shown_folders.update(_module_folders)
 
 

@@ -190,8 +190,8 @@ def aval_of(x: Leaf) -> Aval:
             and `dtype`.
 
     Returns:
-        The aval. 64-bit dtypes are narrowed to 32 bits unless `enable_x64` is on. Python numbers
-        other than booleans are weakly typed.
+        The `AbstractValue`. 64-bit dtypes are narrowed to 32 bits unless `enable_x64` is on. Python
+        numbers other than booleans are weakly typed.
 
     Raises:
         TypeError: `x` is neither an array nor a number, or its elements are not numbers.

@@ -317,8 +317,8 @@ def symbolic_args_specs(
     Args:
         args: tree of arrays or of `ShapeDtypeStruct` objects. Their dtypes are kept, and their
             dimensions replace the placeholders in `shapes_specs`.
-        shapes_specs: tree of texts, each in the form that `symbolic_shape` accepts; None means
-            "...". A text may take the place of a whole subtree of `args`; it then applies to all
+        shapes_specs: tree of strings, each in the form that `symbolic_shape` accepts; None means
+            "...". A string may take the place of a whole subtree of `args`; it then applies to all
             arrays in that subtree.
         constraints, scope: as for `symbolic_shape`.
 
@@ -326,7 +326,7 @@ def symbolic_args_specs(
         A tree like `args`, with a `ShapeDtypeStruct` instead of each array.
 
     Raises:
-        ValueError: a text has a syntax error, or the structure of `shapes_specs` does not match
+        ValueError: a string has a syntax error, or the structure of `shapes_specs` does not match
             that of `args`.
 
     >>> toile.export.symbolic_args_specs((jnp.ones((4, 3)), jnp.ones(3)), ("b, ...", None))

@@ -118,7 +118,7 @@ def projection_simplex(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l1_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree onto all vectors whose elements' absolute values sum to `scale`.
+    """Project a tree onto the L1 sphere: the set of vectors whose L1 norm is `scale`.
 
     Args:
         tree: tree of arrays, treated as one vector.
@@ -136,7 +136,7 @@ def projection_l1_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l1_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree onto all vectors whose elements' absolute values sum to at most `scale`.
+    """Project a tree onto the L1 ball: the set of vectors whose L1 norm is at most `scale`.
 
     Args:
         tree: tree of arrays, treated as one vector.
@@ -156,7 +156,7 @@ def projection_l1_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l2_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree onto all vectors whose Euclidean norm is `scale`.
+    """Project a tree onto the set of vectors whose Euclidean norm is `scale`.
 
     For a tree of zeros, the result is NaN.
 
@@ -175,7 +175,7 @@ def projection_l2_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l2_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree onto all vectors whose Euclidean norm is at most `scale`.
+    """Project a tree onto the set of vectors whose Euclidean norm is at most `scale`.
 
     Args:
         tree: tree of arrays, treated as one vector.

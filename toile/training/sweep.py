@@ -79,9 +79,9 @@ def run(
             numbers in the mapping that the function returns and, if the function wrote
             `metrics.jsonl` in its folder, the last values in that file. If the folder contains a
             checkpoint, the function should continue from the checkpoint.
-        config: the configuration that points change: a dict, a dataclass or a ConfigDict.
-        points: dicts from dotted names to values, such as those that `grid` and `random_points`
-            return.
+        config: the base configuration: a dict, a dataclass or a ConfigDict.
+        points: the changes to `config` in each run: dicts from dotted names to values, such as
+            those that `grid` and `random_points` return.
         folder: folder for the results and for the runs' folders.
         workers: number of runs that are executed at the same time.
         retry_failed: whether to rerun points that failed before.
