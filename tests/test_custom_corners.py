@@ -625,3 +625,38 @@ def test_live_tracer_in_the_eager_evaluator():
 
     with pytest.raises(toile.errors.UnexpectedTracerError, match="live tracer"):
         toile.jit(f)(1.0)
+
+
+def _watched(lib, decorator):
+    """A function with rules that notes the types of its arguments, and what it has noted."""
+    seen = []
+
+    def product(x, y):
+        seen.append(isinstance(x, float))
+        return x * y
+
+    f = getattr(lib, decorator)(product)
+    f.defjvp(None) if decorator == "custom_jvp" else f.defvjp(None, None)
+    f.jvp = f.fwd = f.bwd = lambda *_: None
+    return f, seen
+
+
+@pytest.mark.parametrize("decorator", ["custom_jvp", "custom_vjp"])
+def test_functions_that_run_at_once_receive_numbers_as_they_are(decorator):
+    told = []
+    for lib in (toile, jax):
+        f, seen = _watched(lib, decorator)
+        outs = [f(2.0, 3.0), f(2.5, y=3), f(y=lib.numpy.ones(2), x=2.0)]
+        with lib.numpy_rank_promotion("raise"):
+            outs.append(f(2.0, 3.0))
+        told.append((seen, [isinstance(out, float) for out in outs],
+                     [np.asarray(out).tolist() for out in outs]))
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("options", [{}, {"nondiff_argnums": 0}])
+def test_results_that_are_no_arrays_are_refused_at_once(options):
+    f = toile.custom_jvp(lambda x: "text", **options)
+    f.defjvp(lambda *_: None)
+    with pytest.raises(TypeError, match="not a valid JAX type"):
+        f(1.0)

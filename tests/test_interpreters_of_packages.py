@@ -180,6 +180,29 @@ def test_primitives_run_under_checks(option):
         assert float(interpreted(closed, [jnp.array(X)])[0]) == 30
 
 
+def kinds_seen(call):
+    """The classes of avals that the type rule of a primitive receives in `call(bind)`."""
+    seen = []
+    primitive = face.Primitive("watched")
+    primitive.def_impl(lambda x: x)
+    primitive.def_abstract_eval(
+        lambda x: seen.append(type(x)) or face.unmapped_aval(2, 0, face.mapped_aval(2, 0, x)))
+    call(primitive.bind)
+    return set(seen)
+
+
+@pytest.mark.parametrize("call", [
+    lambda bind: toile.jit(bind)(jnp.ones(2)),
+    lambda bind: toile.eval_shape(bind, jnp.ones(2)),
+    lambda bind: toile.make_jaxpr(lambda x: bind(bind(x) + 1))(jnp.ones(2)),
+    lambda bind: toile.lax.scan(lambda c, _: (bind(c), None), jnp.ones(2), length=2),
+])
+def test_type_rules_receive_shaped_arrays(call):
+    assert kinds_seen(call) == {toile.core.ShapedArray}
+    made = toile.core.ShapedArray((2,), "float32").update(shape=(3,))
+    assert type(made) is toile.core.ShapedArray and made == toile.typeof(jnp.ones(3))
+
+
 def donated(x):
     """Whether a donated argument is deleted."""
     toile.jit(lambda y: y + 1, donate_argnums=0)(x)

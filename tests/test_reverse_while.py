@@ -433,3 +433,18 @@ def test_finite_differences(name):
     with toile.enable_x64(True):
         x, w = jnp.asarray(X), jnp.asarray(W)
         toile.test_util.check_grads(loss_of(name, lax.while_loop), (x, w), 1, ["rev"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_examples_stop_on_their_own(size):
+    """A batch of one example needs no selection between the old and the new values."""
+    def f(n, x):
+        return toile.lax.while_loop(
+            lambda c: c[0] < n, lambda c: (c[0] + 1, c[1].at[c[0]].set(2 * c[1][c[0]])), (0, x))
+
+    counts, xs = jnp.arange(2, 2 + size), jnp.ones((size, 6))
+    steps, found = toile.jit(toile.vmap(f))(counts, xs)
+    assert steps.tolist() == counts.tolist()
+    assert found.tolist() == [[2.0] * n + [1.0] * (6 - n) for n in range(2, 2 + size)]
+    grads = toile.vmap(toile.grad(lambda x, n: f(n, x)[1].sum()))(xs, counts)
+    assert grads.tolist() == found.tolist()

@@ -12,7 +12,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.api.custom import forwarded, positional, signature_of
+from toile.api.custom import forwarded
+from toile.api.custom_calls import positional, signature_of
 from toile.api.linear_maps import jvp
 from toile.control.call import Call, move_mapped, nonzero_mask, pick, spread
 from toile.control.scan import Scan

@@ -14,8 +14,14 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from toile.api.custom_calls import (
+    SCALARS,
+    CustomCall,
+    RuleResults,
+    number_or_array,
+    signature_of,
+)
 from toile.api.programs import closed_partial
-from toile.api.rule_results import RuleResults
 from toile.control.custom import CustomJVP, CustomVJP
 from toile.control.linear import LinearCall
 from toile.engine import dtypes
@@ -24,17 +30,10 @@ from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.cached import cached_property
 from toile.engine.conversion import as_array
-from toile.engine.errors import UnexpectedTracerError, called
+from toile.engine.errors import called
 from toile.engine.keypaths import keystr
 from toile.engine.program import Program, trace_program
-from toile.engine.refs import (
-    Ref,
-    check_aliases,
-    mentions_ref,
-    refuse_returned,
-    value_avals,
-    value_of,
-)
+from toile.engine.refs import Ref, mentions_ref
 from toile.engine.source import describe, here, message
 from toile.engine.trace import Tracer, state
 from toile.engine.tracebacks import expect_error
@@ -43,13 +42,12 @@ from toile.engine.trees import flatten, flatten_with_path, structure, tree_map, 
 from toile.primitives.barriers import stop_gradient
 from toile.primitives.elementwise import convert
 from toile.primitives.families import instantiate
-from toile.staging.flat_functions import FlatFunction, argument_labels, dress, name_of
+from toile.staging.flat_functions import FlatFunction, dress, name_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SCALARS = (bool, int, float, complex)
-_KEPT = (*_SCALARS, Ref)  # residuals that the backward rule receives as they are
+_KEPT = (*SCALARS, Ref)  # residuals that the backward rule receives as they are
 _MOVING = object()  # takes the place of a residual that is an array
 
 
@@ -174,51 +172,6 @@ def zero_from_primal(val: PyTree, symbolic_zeros: bool = False) -> PyTree:
     return tree_map(lambda x: instantiate(Zero(x)), val)
 
 
-def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature for binding arguments; None for a `functools.partial`, as in JAX."""
-    if isinstance(fun, functools.partial):
-        return None
-    try:
-        return inspect.signature(fun)
-    except (TypeError, ValueError):
-        return None
-
-
-def positional(
-    kind: str, fun: Callable[..., Any], signature: inspect.Signature | None, args: Any, kwargs: Any
-) -> tuple[Any, ...]:
-    """Positional arguments, with defaults and keywords resolved by the signature.
-
-    `kind` is the decorator of the function, for errors. Keyword-only parameters keep their
-    defaults; an error is raised only if one of them is passed."""
-    if signature is None:
-        if kwargs:
-            raise TypeError(
-                f"{name_of(fun)}: needed positional arguments, got keywords {sorted(kwargs)} and "
-                "no signature to resolve them with" + here()
-            )
-        return tuple(args)
-    if not kwargs and len(args) == len(signature.parameters):
-        return tuple(args)
-    try:
-        bound = signature.bind(*args, **kwargs)
-    except TypeError as e:
-        raise _unresolved(kind, fun, str(e)) from e
-    bound.apply_defaults()
-    given = sorted(name for name in bound.kwargs if name in kwargs)
-    if given:
-        raise _unresolved(kind, fun, "The following keyword arguments could not be resolved to "
-                          f"positions: {', '.join(given)}")
-    return bound.args
-
-
-def _unresolved(kind: str, fun: Callable[..., Any], why: str) -> TypeError:
-    return TypeError(
-        f"The input arguments to the {kind}-decorated function {name_of(fun)} could not be "
-        f"resolved to positional-only arguments. Binding failed with the error:\n{why}{here()}"
-    )
-
-
 def forwarded(wrapper: Any, name: str) -> Any:
     """An attribute such as `def_vmap` of the wrapped function, which may be a wrapper itself."""
     if name.startswith("def"):
@@ -284,71 +237,13 @@ class _Custom(Generic[P, R]):
                 f"{error}: needed arrays, got no arguments (pass the function itself, without "
                 f"calling it, or call it with an array){here()}"
             ) from None
-        return out if out.__class__ is DeviceArray else tree_map(as_array, out)
+        return out if out.__class__ is DeviceArray else tree_map(number_or_array, out)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         raise NotImplementedError
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
-
-
-class _Call:
-    """One call to such a function: its flattened arguments, and the types of its results.
-
-    `fixed` are the arguments that are not differentiated; `leaves` are the leaves of the others."""
-
-    __slots__ = ("fun", "count", "numbers", "fixed", "leaves", "tree", "results", "refs", "inner",
-                 "avals")
-
-    def __init__(self, of: _Custom, kind: str, args: Any, kwargs: Any):
-        self.fun = of.fun
-        args = positional(kind, of.fun, of._signature, args, kwargs)
-        self.count = len(args)
-        self.numbers = {n % self.count for n in of.nondiff_argnums} if args else set()
-        self.fixed = [args[n] for n in sorted(self.numbers)]
-        moving = tuple([a for i, a in enumerate(args) if i not in self.numbers])
-        leaves, self.tree = flatten(moving)
-        # Refs are passed to the rules as they are, unless their values are differentiated.
-        self.refs = {i: x for i, x in enumerate(leaves) if x.__class__ is Ref}
-        self.inner = {i for i, x in self.refs.items() if x._trace is not None and not
-                      x._trace.keeps_refs}
-        if self.refs:
-            check_aliases(leaves, argument_labels(self.fun, args, {}), name_of(self.fun), kind)
-        self.leaves = [as_array(value_of(x)) for i, x in enumerate(leaves) if self.is_operand(i)]
-        self.avals = value_avals(leaves)
-        self.results = RuleResults()
-
-    def is_operand(self, i: int) -> bool:
-        """Whether a leaf of the arguments is an operand of the operation."""
-        return i not in self.refs or i in self.inner
-
-    def arguments(self, leaves: Sequence[Any]) -> list[Any]:
-        """All arguments, with these leaves for the differentiated ones."""
-        if self.refs:
-            rest = iter(leaves)
-            leaves = [(Ref(next(rest)) if i in self.inner else next(rest)) if self.is_operand(i)
-                      else self.refs[i] for i in range(self.tree.num_leaves)]
-        fixed, moving = iter(self.fixed), iter(unflatten(self.tree, leaves))
-        return [next(fixed) if i in self.numbers else next(moving) for i in range(self.count)]
-
-    def flat(self, *leaves: Any) -> list[Any]:
-        """The function as a function of the leaves."""
-        out = self.fun(*self.arguments(leaves))
-        returned = next((x for x in flatten(out)[0] if x.__class__ is Ref), None)
-        if returned is not None:
-            raise refuse_returned(returned, name_of(self.fun), "custom_vjp")
-        return self.results.leaves(out)
-
-    def run(self, op: Any) -> Any:
-        """The results of an operation on the leaves, in the structure of the function's result.
-
-        The leaves are dropped to avoid a reference cycle, because the operation refers to this
-        call, and tracers refer to the operation.
-        """
-        leaves, self.leaves = self.leaves, []
-        outs = op(*leaves)
-        return unflatten(self.results.tree, outs)
 
 
 class custom_jvp(_Custom[P, R]):
@@ -429,7 +324,9 @@ class custom_jvp(_Custom[P, R]):
             )
         if self._is_quick(args, kwargs):
             return self._quick_result(args)
-        call = _Call(self, "custom_jvp", args, kwargs)
+        call = CustomCall(self, "custom_jvp", args, kwargs)
+        if call.is_direct():
+            return call.direct()
         call.fixed = tree_map(_unmoved, call.fixed)
 
         def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -543,14 +440,10 @@ class custom_vjp(_Custom[P, R]):
             )
         if self._is_quick(args, kwargs):
             return self._quick_result(args)
-        call = _Call(self, "custom_vjp", args, kwargs)
-        if any(isinstance(x, Tracer) for x in flatten(call.fixed)[0]):
-            raise UnexpectedTracerError(
-                "Found a JAX Tracer object passed as an argument to a custom_vjp function in a "
-                "position indicated by nondiff_argnums as non-differentiable: needed values that "
-                f"are not traced for {name_of(self.fun)} (make it an argument with a cotangent, "
-                f"which may be None){here()}"
-            )
+        call = CustomCall(self, "custom_vjp", args, kwargs)
+        if call.is_direct():
+            return call.direct()
+        call.check_fixed()
         avals = call.avals
         kept: list[Any] = []  # the residuals' tree, and the residuals that are not arrays
 
@@ -576,7 +469,7 @@ class custom_vjp(_Custom[P, R]):
         made.passes_refs = bool(call.refs) or mentions_ref(self.bwd)
         return call.run(made)
 
-    def _check_refs(self, call: _Call, residuals: Sequence[Any]) -> None:
+    def _check_refs(self, call: CustomCall, residuals: Sequence[Any]) -> None:
         """Raise an error for a Ref that the forward rule has created for the backward rule."""
         for r in residuals:
             if r.__class__ is Ref and r._trace is state.trace is not None and not any(
@@ -589,7 +482,7 @@ class custom_vjp(_Custom[P, R]):
                     f"{here()}")
 
     def _forward(
-        self, call: _Call, mask: Sequence[bool], xs: Sequence[Any]
+        self, call: CustomCall, mask: Sequence[bool], xs: Sequence[Any]
     ) -> tuple[list[Any], Any]:
         """The results and residuals of the forward rule; `mask` marks differentiated arguments."""
         given: Any = xs

@@ -27,11 +27,11 @@ AbstractValue = Aval
 
 
 class _AsAval(type):
-    """Makes an aval from a shape and a dtype; `isinstance` is true for every aval."""
+    """`isinstance` is true for every aval; a call converts names of dtypes."""
 
     def __call__(cls, shape: Any, dtype: Any, weak_type: bool = False, **_: Any) -> Aval:
         named = dtype if hasattr(dtype, "kind") else np.dtype(dtype)
-        return Aval(tuple(shape), named, weak_type)
+        return ShapedArray.of(Aval(tuple(shape), named, weak_type))
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Aval)
@@ -57,6 +57,38 @@ class ShapedArray(Aval, metaclass=_AsAval):
     """
 
     __slots__ = ()
+
+    @classmethod
+    def of(cls, aval: Any) -> Any:
+        """Return an aval as an instance of this class itself, for type rules of primitives.
+
+        Args:
+            aval: an aval; other objects are returned unchanged.
+
+        Returns:
+            The instance.
+        """
+        if type(aval) is not Aval:
+            return aval
+        made = object.__new__(cls)
+        made.shape, made.dtype, made.weak_type = aval.shape, aval.dtype, aval.weak_type
+        return made
+
+    def update(self, **changes: Any) -> Aval:
+        """Return a copy with a different `shape`, `dtype` or `weak_type`."""
+        return self.of(Aval.update(self, **changes))
+
+
+def plain_aval(x: Any) -> Any:
+    """Return what a type rule of a primitive returned as toile's own aval.
+
+    Args:
+        x: an aval; other objects are returned unchanged.
+
+    Returns:
+        The aval.
+    """
+    return Aval(x.shape, x.dtype, x.weak_type) if type(x) is ShapedArray else x
 
 
 Atom = Var | Literal

@@ -158,6 +158,7 @@ class While(LoopCarrier):
     def _with_mapped_condition(self, cond: Program, body: Program) -> While:
         """Loop while any example continues; finished examples keep their carry."""
         k = self.cond_consts
+        alone = cond.out_avals[0].shape == (1,)  # the only example: it continues, or the loop ends
 
         def any_cond(*xs: Any) -> list[Any]:
             (pred,) = evaluate(cond, xs)
@@ -165,6 +166,8 @@ class While(LoopCarrier):
 
         def masked(*xs: Any) -> list[Any]:
             c_consts, b_consts, carry = self._parts(xs)
+            if alone:
+                return evaluate(body, [*b_consts, *carry])
             (pred,) = evaluate(cond, [*c_consts, *map(again, carry)])
             outs = evaluate(unchecked(body), [*b_consts, *carry])  # also in finished examples
             return [

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from toile.compat.faces.jax.interpreters import ad, batching
-from toile.compat.jax_core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, eval_jaxpr
+from toile.compat.jax_core import (
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    ShapedArray,
+    Var,
+    eval_jaxpr,
+    plain_aval,
+)
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Axis, Dim, Operation, OperationType
@@ -111,7 +120,8 @@ class Foreign(Operation):
         return dict(self.params)
 
     def infer(self, *avals: Aval) -> Any:
-        return self.primitive.abstract_eval(*avals, **self.params)
+        out = self.primitive.abstract_eval(*map(ShapedArray.of, avals), **self.params)
+        return [*map(plain_aval, out)] if self.multiple else plain_aval(out)
 
     def eager(self, xp: Any, *xs: Any) -> Any:
         out = self.primitive.impl(*[as_array(x) for x in xs], **self.params)
@@ -228,14 +238,14 @@ def mapped_aval(size: int, axis: int | None, aval: Aval) -> Aval:
         raise ValueError(
             f"mapped_aval: needed {size} examples along axis {axis}, got shape {aval.shape}"
         )
-    return Aval(aval.shape[:axis] + aval.shape[axis + 1 :], aval.dtype, aval.weak_type)
+    return ShapedArray(aval.shape[:axis] + aval.shape[axis + 1 :], aval.dtype, aval.weak_type)
 
 
 def unmapped_aval(size: int, axis: int | None, aval: Aval) -> Aval:
     """The aval of a batch of values."""
     if axis is None:
         return aval
-    return Aval((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype, aval.weak_type)
+    return ShapedArray((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype, aval.weak_type)
 
 
 from toile.compat.faces.jax.extend.core import primitives  # noqa: E402  it needs Primitive
