@@ -338,3 +338,9 @@ with warnings.catch_warnings(record=True) as found:
 def test_printed_programs_have_no_checks():
     found = str(toile.make_jaxpr(lambda x, i: x[i])(X, GOOD))
     assert "gather" in found and "check" not in found
+
+
+def test_a_profile_includes_the_tests():
+    """They have a result of their own, which callers do not see."""
+    found = toile.profile(toile.jit(lambda x, i: (x[i] * 2).sum(0)), rounds=1)(X, GOOD)
+    assert "gather" in str(found)

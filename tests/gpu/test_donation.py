@@ -5,9 +5,11 @@ import weakref
 import numpy as np
 import pytest
 
+import toile
 import toile.numpy as jnp
 from tests.gpu import fibers, host_driver
 from tests.gpu.test_programs import normal, program_of
+from toile import lax
 from toile.engine.buffers import signature
 from toile.platforms.gpu import exits
 from toile.platforms.gpu.exits import PATIENCE, GpuExit, oldest
@@ -51,6 +53,20 @@ CASES = {
         [normal(9), normal(5)], [0], {}),
     "a part in place, the rest from elsewhere": (
         lambda x, u: jnp.concatenate([jnp.sin(x[:5]), u]), [normal(9), normal(4)], [0], {0: 0}),
+    "rows that are set": (
+        lambda p, u: p.at[jnp.array([3, 1])].set(u), [normal(40, 5), normal(2, 5)], [0], {0: 0}),
+    "rows that are added": (
+        lambda p, u: p.at[jnp.array([3, 1, 3])].add(u), [normal(40, 5), normal(3, 5)], [0],
+        {0: 0}),
+    "a block that is set": (
+        lambda p, u: lax.dynamic_update_slice(p, u, (u[0, 0].astype(int), 1)),
+        [normal(40, 5), normal(2, 3)], [0], {0: 0}),
+    "rows that are set after others are read": (
+        lambda p, u: p.at[jnp.array([3, 1])].set(u + p[jnp.array([1, 2])]),
+        [normal(40, 5), normal(2, 5)], [0], {0: 0}),
+    "rows that are set before others are read": (
+        lambda p, u: (p.at[jnp.array([3, 1])].set(u), jnp.sort(p, 0)),
+        [normal(40, 5), normal(2, 5)], [0], {}),
     "parts of rows in place": (
         lambda x, u: jnp.concatenate([jnp.sin(x[:, :5]), u], 1),
         [normal(3, 9), normal(3, 4)], [0], {0: 0}),
@@ -73,6 +89,31 @@ def test_overwritten(name, monkeypatch):
         for i, a in enumerate(apart):
             got = held[found[i]] if i in found else memory[i][0].array(a.shape, a.dtype, 0)
             np.testing.assert_array_equal(got, a)
+
+
+def test_only_rows_of_a_table_are_touched(monkeypatch):
+    """A step with SGD and donated tables copies none of them: it launches nothing of their size."""
+    table, ids = normal(5000, 4), np.array([5, 7, 5, 4999])
+
+    def step(p, ids):
+        return p - 0.1 * toile.grad(lambda p: jnp.sum(p[ids] ** 2))(p)
+
+    program, leaves = program_of(step, [table, ids])
+    with host_driver.host_gpu(monkeypatch) as (driver, device):
+        executable = host_driver.compiled(program, device)
+        assert executable.overwritten([0]) == {0: 0}
+        held = [np.array(x._data) for x in leaves]
+        launched = []
+        launch = driver.launch
+        monkeypatch.setattr(driver, "launch", lambda *x: (launched.append(x[0]), launch(*x)))
+        executable.run([x.ctypes.data for x in (*held, held[0])])
+        beside = len(launched)
+        other = np.empty_like(held[0])
+        executable.run([*(x.ctypes.data for x in held), other.ctypes.data])
+    assert len(launched) - beside == beside + 1  # the copy
+    wanted = np.asarray(step(table, ids))
+    np.testing.assert_allclose(held[0], wanted, rtol=1e-6)
+    np.testing.assert_allclose(other, np.asarray(step(wanted, ids)), rtol=1e-6)
 
 
 def test_leaves_stay(monkeypatch):

@@ -49,7 +49,7 @@ def serve_until(server: Any, stop: threading.Event, host: str) -> None:
     """Answer requests until the event is set, and then finish those that are running."""
     server.start()
     print(f"serving {server.model} at http://{host}:{server.port}", flush=True)
-    # A signal can reach a thread of a library. Python runs its handler when the main thread wakes up.
+    # A signal can reach another thread. Python runs its handler when the main thread wakes up.
     while not stop.wait(0.5):
         pass
     print("finishing running answers", flush=True)

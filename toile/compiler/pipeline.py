@@ -25,6 +25,7 @@ from toile.compiler.passes.row_numbers import batch_by_row_numbers
 from toile.compiler.passes.row_picks import pick_by_counting
 from toile.compiler.passes.scans import hoist_from_scans
 from toile.compiler.passes.slices import cut_elementwise
+from toile.compiler.passes.sparse_updates import update_used_rows
 from toile.compiler.passes.subexpressions import merge_common
 from toile.engine.program import Program, without_dead_code
 
@@ -55,6 +56,7 @@ PASSES: tuple[Pass, ...] = (
     hoist_from_loops,
     batch_by_row_numbers,
     pick_by_counting,
+    update_used_rows,
     flatten_indices,
     cancel_moves,
     compute_once,

@@ -256,6 +256,11 @@ class Operation(Traits, metaclass=OperationType):
         """The operands that the operation may overwrite with its results."""
         return slice(1 if self.updates else 0)
 
+    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
+        """The operand that the result equals if those marked are zero and the others finite; None
+        if that is not known."""
+        return None
+
     def flops(self, *avals: Aval) -> int:
         """Floating-point operations of one call, for cost analysis."""
         return 0

@@ -91,7 +91,8 @@ class Bench:
     def _results(self) -> runner.Table:
         """Return commands that set the pointers of results which share a block with others."""
         table, exe = runner.Table(), self.executable
-        for out, (block, offset) in zip(exe.plan.outputs, exe.places, strict=True):
+        results = exe.plan.outputs[: len(exe.places)]  # without those of tests of indices
+        for out, (block, offset) in zip(results, exe.places, strict=True):
             slot = exe.slots[out.buffer]
             if slot != exe.inputs + block:
                 table.place(exe.inputs + block, [(slot, offset)])

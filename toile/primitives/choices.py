@@ -79,6 +79,9 @@ class SelectN(Operation):
             return "select with boolean `which` cannot have > 2 cases"
         return "select `which` must be boolean or integer type"
 
+    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
+        return 1 if all(zeros[1:]) else None
+
     def flops(self, *avals: Aval) -> int:
         return avals[1].size
 

@@ -61,6 +61,9 @@ class Div(Elementwise):
     checked = frame_rule("division")
     is_quotient = passes_errors = keeps_relative_errors = True
 
+    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
+        return 0 if zeros[0] else None
+
     def simplified(self, new: Any, e: Any) -> Any:
         """x / 1 = x, x / 2**n = x * 2**-n."""
         found = simplification.without_neutral(1.0)(self, new, e)

@@ -172,6 +172,9 @@ class Add(Elementwise):
 
     lower = kernel_function("add")
 
+    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
+        return zeros.index(True) ^ 1 if any(zeros) else None
+
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return 1, 1
 
@@ -197,6 +200,9 @@ class Sub(Elementwise):
 
     lower = kernel_function("sub")
 
+    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
+        return 0 if zeros[1] else None
+
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return 1, -1
 
@@ -221,6 +227,9 @@ class Neg(Elementwise):
 
     lower = kernel_function("neg")
 
+    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
+        return 0 if zeros[0] else None
+
     def partials(self, out: Any, x: Any) -> Sequence[Any]:
         return (-1,)
 
@@ -241,6 +250,9 @@ class Mul(Elementwise):
         return xp.multiply(x, y)
 
     lower = kernel_function("mul")
+
+    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
+        return zeros.index(True) if any(zeros) else None
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return y, x

@@ -55,6 +55,23 @@ class Plan(MadePlan, lower.Plan):
             view = self.fused.view(o)
             if view.base in self.program.inputs and lower.is_whole(view):
                 self.in_place.add((launch, self.ref(view.base).buffer, self.outputs[i].buffer))
+        self._note_updates()
+
+    def _note_updates(self) -> None:
+        """Record the copies of arguments that are updated: they do nothing if the argument is
+        donated and the result takes its place."""
+        inputs = set(self.program.inputs)
+        for origin, made in self.staged.items():
+            for member in [] if origin is None else origin.members:
+                e = member.equation
+                if not (e.op.updates and e.ins[0] in inputs):
+                    continue
+                pair = {self.ref(e.ins[0]).buffer, self.ref(e.outs[0]).buffer}
+                for x in made:
+                    if isinstance(x, Launch) and x.note == COPY and pair == {
+                            a.buffer for a in x.args if isinstance(a, Ref)}:
+                        self.in_place.add((x, self.ref(e.ins[0]).buffer,
+                                           self.ref(e.outs[0]).buffer))
 
     @functools.cached_property
     def without_libraries(self) -> bool:
