@@ -287,3 +287,63 @@ def test_integers_out_of_bounds_are_errors_in_programs_for_toile():
 def test_sets_of_a_given_size_read_no_index_out_of_bounds():
     with toile.checks("index"):
         assert jnp.setxor1d(jnp.array([1, 2]), jnp.array([2]), size=3).tolist() == [1, 1, 1]
+
+
+def _root_of_factors(lib):
+    """A root whose tangent solver uses factors that depend on the differentiated matrix."""
+    def root(a, b):
+        factors = lib.scipy.linalg.cho_factor(a @ a.T)
+        solve = lambda f, y: lib.scipy.linalg.cho_solve(factors, y)
+        linear = lambda g, y: lib.lax.custom_linear_solve(g, y, solve, symmetric=True)
+        return lib.lax.custom_root(lambda x: a @ a.T @ x - b, b, solve, linear)
+
+    a, b = np.float32([[2, 1], [0, 1]]), np.float32([1, 2])
+    found = root(a, b), *lib.grad(lambda a, b: root(a, b).sum(), (0, 1))(a, b)
+    return *found, lib.jvp(root, (a, b), (a, b))[1], lib.jit(lib.jacrev(root))(a, b)
+
+
+def _root_of_closure(lib):
+    def root(a, b):
+        dense = lambda g, y: lib.numpy.linalg.solve(lib.jacobian(g)(y), y)
+        solution = lib.numpy.linalg.solve(a, b)
+        return lib.lax.custom_root(lambda x: a @ x - b, b, lambda f, x: solution, dense)
+
+    a, b = np.float32([[2, 1], [0, 1]]), np.float32([1, 2])
+    return lib.grad(lambda a: root(a, b).sum())(a), lib.hessian(lambda b: root(a, b).sum())(b)
+
+
+ROOTS = {"factors": _root_of_factors, "closure": _root_of_closure}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_derivatives_of_roots(name):
+    want = CORNERS.in_test(lambda: [np.asarray(x) for x in ROOTS[name](jax)])
+    for a, b in zip(ROOTS[name](toile), want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+CHECKED = {
+    "text": (lambda x: 1.0, ("hi",), None), "flag": (lambda x: 1 if x else 2, (True,), None),
+    "keyword": (lambda x, n: jnp.log(x) * (n if n > 1 else 0), (-1.0, 2), "nan generated"),
+    "index": (lambda x, i: x[i], (np.ones((2, 3)), ((0, 1), (1, 5))), "out-of-bounds indexing"),
+    "traced_index": (lambda x, i: toile.jit(lambda x, i: x.at[i].get())(x, i),
+                     (np.ones((2, 3)), (((1, 1), (1, 9)), 2)), "out-of-bounds indexing"),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_arguments_of_checked_functions(name):
+    f, args, told = CHECKED[name]
+    error, _ = checkify.checkify(f, errors=checkify.all_checks)(*args)
+    assert (error.get() or "").startswith(told or "") and bool(error.get()) == (told is not None)
+
+
+def test_static_arguments_of_checked_functions():
+    f = checkify.checkify(lambda x, n: x if n else -x)
+    assert toile.jit(f, static_argnums=1)(2.0, False)[1] == -2
+
+
+def test_checks_name_the_function_that_was_called():
+    for check in (checkify.check, checkify.debug_check):
+        with pytest.raises(TypeError, match=f"^{check.__name__} takes a scalar pred"):
+            check(np.ones(2, bool), "no")

@@ -205,6 +205,6 @@ class CustomCall:
         The leaves are dropped to avoid a reference cycle, because the operation refers to this
         call, and tracers refer to the operation.
         """
-        leaves, self.leaves = self.leaves, []
+        leaves, self.leaves, self.given = self.leaves, [], ()
         outs = op(*leaves)
         return unflatten(self.results.tree, outs)

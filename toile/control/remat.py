@@ -86,7 +86,7 @@ class Remat(Call):
     def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
         if "io" in self.effects:
             raise NotImplementedError(
-                "Effects not supported in AD of `checkpoint`/`remat`: needed a function "
+                "Effects not supported in partial-eval of `checkpoint`/`remat`: needed a function "
                 f"without io_callback, which must not run twice, got {self.label}{here()}"
             )
         parts = split_program(self.program, linear)

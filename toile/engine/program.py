@@ -223,6 +223,14 @@ class Program:
             self.memo[key] = _ITSELF if found is self else found
         return self if found is _ITSELF else found
 
+    def pretty_print(self, **options: Any) -> str:
+        """Return the text that `print` shows.
+
+        Args:
+            **options: accepted for compatibility with JAX, and ignored.
+        """
+        return str(self)
+
     def __str__(self) -> str:
         return hooks.show(self)
 
@@ -290,6 +298,14 @@ class ClosedProgram:
     def out_avals(self) -> list[Aval]:
         """The shapes and dtypes of the results."""
         return self.program.out_avals
+
+    def pretty_print(self, **options: Any) -> str:
+        """Return the text that `print` shows.
+
+        Args:
+            **options: accepted for compatibility with JAX, and ignored.
+        """
+        return str(self)
 
     @property
     def effects(self) -> frozenset[str]:

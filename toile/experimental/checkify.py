@@ -16,11 +16,10 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.arrays import Array
-from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.program import trace_program
 from toile.engine.source import here
-from toile.engine.trees import flatten, register, unflatten
+from toile.engine.trees import flatten, register, structure, tree_map, unflatten
 from toile.experimental._checks import (
     Check,
     DivisionByZeroError,
@@ -179,17 +178,30 @@ def checkify(
 
     @functools.wraps(f)
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
-        leaves, in_tree = flatten((args, kwargs))
-        flat = FlatFunction(f, in_tree)
-        leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
-        program, consts = trace_program(flat, [aval_of(x) for x in leaves], name_of(f))
+        # The arguments are variables of the traced function, which receives them as they are, but
+        # NumPy arrays become arrays, whose operations are checked.
+        args, kwargs = tree_map(_checkable, (args, kwargs))
+        flat = FlatFunction(lambda: f(*args, **kwargs), structure(((), {})))
+        program, consts = trace_program(flat, [], name_of(f))
         ledger = Ledger()
-        outs = evaluate_checked(program, [*consts, *leaves], ledger, enabled)
+        outs = evaluate_checked(program, consts, ledger, enabled)
         groups = list(ledger.groups.values())
         error = Error(ledger.sites, [g.code for g in groups], [g.payload for g in groups])
         return error, unflatten(flat.out_tree, outs)
 
     return checked
+
+
+def _checkable(x: Any) -> Any:
+    return as_array(x) if isinstance(x, np.ndarray) else x
+
+
+def _check_scalar(name: str, pred: Any) -> None:
+    """Raise an error unless a condition is one boolean."""
+    shape, dtype = np.shape(pred), getattr(pred, "dtype", np.asarray(pred).dtype
+                                           if not isinstance(pred, Array) else None)
+    if shape != () or dtype != np.bool_:
+        raise TypeError(f"{name} takes a scalar pred as argument, got {pred}{here()}")
 
 
 def check(
@@ -215,10 +227,7 @@ def check(
         Unlike toile, JAX raises an error if a function with checks is jitted without being
         transformed by `checkify`.
     """
-    shape, dtype = np.shape(pred), getattr(pred, "dtype", np.asarray(pred).dtype
-                                           if not isinstance(pred, Array) else None)
-    if shape != () or dtype != np.bool_:
-        raise TypeError(f"check takes a scalar pred as argument, got {pred}{here()}")
+    _check_scalar("check", pred)
     leaves, tree = flatten((fmt_args, fmt_kwargs))
     payload = []
     for x in leaves:
@@ -244,6 +253,7 @@ def debug_check(pred: ArrayLike, msg: str, *fmt_args: PyTree, **fmt_kwargs: PyTr
         *fmt_args: trees of arrays for the unnamed fields.
         **fmt_kwargs: trees of arrays for the named fields.
     """
+    _check_scalar("debug_check", pred)
     check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
 
 

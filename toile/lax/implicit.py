@@ -67,26 +67,32 @@ def custom_root(f: Callable[[Any], Any], initial_guess: PyTree, solve: Callable[
     s_program, s_consts, s_tree = stage(lambda x: solve(f, x), in_tree, avals)
     _check_tree("solve", _without_aux(s_tree, has_aux), "initial_guess", tree)
 
+    # Staged, because the functions may use values that the caller is differentiating: these become
+    # operands, of which the rule below receives the primal values.
+    t_program, t_consts, t_tree = stage(
+        lambda x, y: tangent_solve(lambda v: jvp(f, (x,), (v,))[1], y),
+        structure((initial_guess, initial_guess)), avals * 2)
+    _check_tree("tangent_solve", t_tree, "x", tree)
+
     def g(consts: Any, x: Any) -> Any:
         return unflatten(f_tree, evaluate(f_program, [*consts, *flatten(x)[0]]))
 
     @custom_jvp
-    def root(consts: Any, solver_consts: Any, start: Any) -> Any:
+    def root(consts: Any, solver_consts: Any, tangent_consts: Any, start: Any) -> Any:
         outs = evaluate(s_program, [*solver_consts, *flatten(start)[0]])
         return unflatten(s_tree, outs)
 
     @root.defjvp
     def root_jvp(primals: Any, tangents: Any) -> Any:
-        (consts, solver_consts, start), (d_consts, _, _) = primals, tangents
-        result = root(consts, solver_consts, start)
+        consts, solver_consts, tangent_consts, start = primals
+        result = root(consts, solver_consts, tangent_consts, start)
         x, aux = result if has_aux else (result, None)
-        _, df = jvp(lambda c: g(c, x), (consts,), (d_consts,))
-        dx = tangent_solve(lambda v: jvp(lambda y: g(consts, y), (x,), (v,))[1], df)
-        _check_tree("tangent_solve", structure(dx), "x", structure(x))
-        dx = tree_map(neg, dx)
+        _, df = jvp(lambda c: g(c, x), (consts,), (tangents[0],))
+        operands = [*tangent_consts, *flatten((x, df))[0]]
+        dx = unflatten(t_tree, [neg(d) for d in evaluate(t_program, operands)])
         return result, (dx, tree_map(_zero_tangent, aux)) if has_aux else dx
 
-    return root(f_consts, s_consts, unflatten(tree, guess))
+    return root(f_consts, s_consts, t_consts, unflatten(tree, guess))
 
 
 def _check_tree(name: str, found: Any, like: str, needed: Any) -> None:
@@ -155,14 +161,15 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable
     in_tree = structure((b,))
     transposed = linear_transpose(matvec, unflatten(tree, leaves))
     vecmat = matvec if symmetric else (lambda v: transposed(v)[0])
-    functions = [matvec, None, lambda v: solve(matvec, v), None]
-    if transpose_solve is not None:
-        functions[1] = vecmat
-        functions[3] = lambda v: transpose_solve(vecmat, v)
-    staged = [None if fn is None else stage(fn, in_tree, avals) for fn in functions]
-    first, solver = staged[0], staged[2]
-    assert first is not None and solver is not None
+    first = stage(matvec, in_tree, avals)
     _check_like_b("matvec", first[2], first[0].out_avals, tree, avals)
+    functions = [None, lambda v: solve(matvec, v), None]
+    if transpose_solve is not None:
+        functions[0] = vecmat
+        functions[2] = lambda v: transpose_solve(vecmat, v)
+    staged = [first, *[None if fn is None else stage(fn, in_tree, avals) for fn in functions]]
+    solver = staged[2]
+    assert solver is not None
     for name, found in (("solve", solver), ("transpose_solve", staged[3])):
         if found is not None:
             x_tree = _without_aux(found[2], has_aux)

@@ -47,6 +47,7 @@ from toile.primitives import shapes
 if TYPE_CHECKING:
     from toile.engine.devices import Device
     from toile.engine.shardings import Sharding
+    from toile.parallel.specs import ShardingLike
 
 
 class HasShape(HasDType, Protocol):
@@ -63,10 +64,15 @@ _KeyDType = dtypes.KeyDType
 # From data.
 
 
+def _target(device: Any, out_sharding: Any) -> Any:
+    """Where a result is put: both arguments say it, and `out_sharding` has precedence."""
+    return device if out_sharding is None else out_sharding
+
+
 def asarray(a: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = None,
             order: Literal["K"] | None = None, *,
             copy: bool | None = None, device: Device | Sharding | None = None,
-            out_sharding: object = None) -> Array:
+            out_sharding: ShardingLike | None = None) -> Array:
     """Convert a value to an array; an array that needs no conversion is returned unchanged.
 
     Args:
@@ -76,7 +82,7 @@ def asarray(a: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = N
         copy: True to copy an array even if it needs no conversion.
         device: device or sharding to place the result on; if None, an array stays where it is, and
             other values are put on the default device.
-        out_sharding: accepted for compatibility with JAX, and ignored.
+        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
 
     Returns:
         The array.
@@ -89,6 +95,7 @@ def asarray(a: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = N
     >>> jnp.asarray([1, 2.5])
     Array([1. , 2.5], dtype=float32)
     """
+    device = _target(device, out_sharding)
     if type(a) is DeviceArray and dtype is None and device is None and not copy:
         return a
     return _build(a, dtype, bool(copy), order, 0, device)
@@ -96,7 +103,8 @@ def asarray(a: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = N
 
 def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = None,
           copy: bool = True, order: Literal["K"] | None = "K", ndmin: int = 0, *,
-          device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
+          device: Device | Sharding | None = None,
+          out_sharding: ShardingLike | None = None) -> Array:
     """Create an array from a number, nested sequences or another array.
 
     Args:
@@ -110,7 +118,7 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
         ndmin: minimum number of axes; leading axes of length 1 are added to reach it.
         device: device or sharding to place the result on; if None, an array stays where it is, and
             other values are put on the default device.
-        out_sharding: accepted for compatibility with JAX, and ignored.
+        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
 
     Returns:
         The array. If `object` is a Python number and `dtype` is None, the array is weakly typed: if
@@ -126,6 +134,7 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
+    device = _target(device, out_sharding)
     return _build(object, dtype, copy, order, ndmin, device)
 
 
@@ -329,7 +338,8 @@ def copy(a: ArrayLike, order: Literal["K"] | None = None) -> Array:
 
 
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None, *,
-         device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
+         device: Device | Sharding | None = None,
+         out_sharding: ShardingLike | None = None) -> Array:
     """Create an array filled with one value.
 
     Args:
@@ -337,7 +347,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
         fill_value: number, or array that is broadcast to `shape`.
         dtype: dtype of the result; None for the dtype of `fill_value`.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: accepted for compatibility with JAX, and ignored.
+        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
 
     Returns:
         An array of the given shape.
@@ -346,6 +356,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
     Array([[1, 2],
            [1, 2]], dtype=int32)
     """
+    device = _target(device, out_sharding)
     shape = canonicalize_shape(shape, "full")
     if dtype is not None:
         dtype = user_dtype(dtype, "full")
@@ -395,46 +406,51 @@ def _constant(name: str, shape: Any, value: int, dtype: Any, device: Any) -> Any
 
 
 def zeros(shape: ShapeLike, dtype: DTypeLike | None = None, *,
-          device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
+          device: Device | Sharding | None = None,
+          out_sharding: ShardingLike | None = None) -> Array:
     """Create an array of zeros.
 
     Args:
         shape: shape of the result; an integer for one axis.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: accepted for compatibility with JAX, and ignored.
+        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
 
     Returns:
         An array of the given shape.
     """
+    device = _target(device, out_sharding)
     return _constant("zeros", shape, 0, dtype, device)
 
 
 def ones(shape: ShapeLike, dtype: DTypeLike | None = None, *,
-         device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
+         device: Device | Sharding | None = None,
+         out_sharding: ShardingLike | None = None) -> Array:
     """Create an array of ones.
 
     Args:
         shape: shape of the result; an integer for one axis.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: accepted for compatibility with JAX, and ignored.
+        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
 
     Returns:
         An array of the given shape.
     """
+    device = _target(device, out_sharding)
     return _constant("ones", shape, 1, dtype, device)
 
 
 def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *,
-          device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
+          device: Device | Sharding | None = None,
+          out_sharding: ShardingLike | None = None) -> Array:
     """Create an array of zeros, as `zeros` does.
 
     Args:
         shape: shape of the result; an integer for one axis.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: accepted for compatibility with JAX, and ignored.
+        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
 
     Returns:
         An array of the given shape.
@@ -442,6 +458,7 @@ def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *,
     Differences:
         NumPy does not initialize the elements.
     """
+    device = _target(device, out_sharding)
     return _constant("empty", shape, 0, dtype, device)
 
 
@@ -481,7 +498,7 @@ def _general_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device:
 
 def zeros_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
                shape: ShapeLike | None = None, *, device: Device | Sharding | None = None,
-               out_sharding: object = None) -> Array:
+               out_sharding: ShardingLike | None = None) -> Array:
     """Create an array of zeros with the shape and dtype of another array.
 
     Args:
@@ -490,17 +507,18 @@ def zeros_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None for the sharding of `a`, or for the
             default device if `a` has no sharding.
-        out_sharding: accepted for compatibility with JAX, and ignored.
+        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
 
     Returns:
         The array of zeros.
     """
+    device = _target(device, out_sharding)
     return _like("zeros_like", a, 0, dtype, shape, device)
 
 
 def ones_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
               shape: ShapeLike | None = None, *, device: Device | Sharding | None = None,
-              out_sharding: object = None) -> Array:
+              out_sharding: ShardingLike | None = None) -> Array:
     """Create an array of ones with the shape and dtype of another array.
 
     Args:
@@ -509,11 +527,12 @@ def ones_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None for the sharding of `a`, or for the
             default device if `a` has no sharding.
-        out_sharding: accepted for compatibility with JAX, and ignored.
+        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
 
     Returns:
         The array of ones.
     """
+    device = _target(device, out_sharding)
     return _like("ones_like", a, 1, dtype, shape, device)
 
 
@@ -540,7 +559,7 @@ def empty_like(prototype: ArrayLike | HasShape, dtype: DTypeLike | None = None,
 
 def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike | None = None,
               shape: ShapeLike | None = None, *, device: Device | Sharding | None = None,
-              out_sharding: object = None) -> Array:
+              out_sharding: ShardingLike | None = None) -> Array:
     """Create an array filled with one value, with the shape and dtype of another array.
 
     Args:
@@ -551,7 +570,7 @@ def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike |
         shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None for the sharding of `a`, or for the
             default device if `a` has no sharding.
-        out_sharding: accepted for compatibility with JAX, and ignored.
+        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
 
     Returns:
         The filled array.
@@ -559,6 +578,7 @@ def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike |
     >>> jnp.full_like(jnp.arange(2), 1.7)
     Array([1, 1], dtype=int32)
     """
+    device = _target(device, out_sharding)
     fill = as_array("full_like", fill_value, 1)
     if not fill.shape:
         return _like("full_like", a, fill, dtype, shape, device)
@@ -587,7 +607,7 @@ def _bound(x: Any, what: str) -> Any:
 
 def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | None = None,
            dtype: DTypeLike | None = None, *, device: Device | Sharding | None = None,
-           out_sharding: object = None) -> Array:
+           out_sharding: ShardingLike | None = None) -> Array:
     """Create an array of evenly spaced numbers in a half-open interval.
 
     The arguments determine the size of the result, so under `jit` they cannot be traced values.
@@ -598,7 +618,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
         step: difference between neighbors; 1 by default. It may be negative.
         dtype: dtype of the result; None for the dtype that the arguments promote to.
         device: device or sharding to place the result on; None for the default device.
-        out_sharding: accepted for compatibility with JAX, and ignored.
+        out_sharding: like `device`, for a sharding or a `PartitionSpec`.
 
     Returns:
         A one-dimensional array, which is empty if `stop` does not lie beyond `start` in the
@@ -611,6 +631,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
     >>> jnp.arange(5, 0, -2)
     Array([5, 3, 1], dtype=int32)
     """
+    device = _target(device, out_sharding)
     given = [x for x in (start, stop, step) if x is not None]
     dtype = dtypes.result_type(*given) if dtype is None else user_dtype(dtype, "arange")
     if stop is None:

@@ -34,7 +34,7 @@ NO_AXIS = ("new", "gap")        # entries that belong to no operand axis
 def _as_index_array(i):
     """Convert one advanced index to an array of integers or booleans, or raise an error."""
     if isinstance(i, (list, tuple)):
-        i = np.asarray(i) if not any(isinstance(v, Array) for v in i) else arr(list(i))
+        i = arr(list(i)) if _holds_arrays(i) else np.asarray(i)
         if i.size == 0 and i.dtype.kind == "f":
             i = i.astype(np.int32)
     elif getattr(i, "__jax_array__", None) is not None and not isinstance(i, Array):
@@ -48,6 +48,12 @@ def _as_index_array(i):
         raise TypeError("Indexer must have integer or boolean type, got indexer with type "
                         f"{i.dtype}: {describe(i)} (convert it with .astype(int)){here()}")
     return i
+
+
+def _holds_arrays(nested):
+    """Whether nested lists and tuples contain arrays, which may be traced."""
+    return any(isinstance(v, Array) or (isinstance(v, (list, tuple)) and _holds_arrays(v))
+               for v in nested)
 
 
 def _components(idx):

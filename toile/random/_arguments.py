@@ -1,7 +1,6 @@
 """Argument handling shared by the samplers: keys, shapes, dtypes and parameters.
 
-`out_sharding` is accepted wherever JAX accepts it. A result is entirely on one device unless the
-caller shards it, so only the type of a sharding is checked here.
+`placed` divides the results of samplers according to their argument `out_sharding`.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ import platform
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.api.devices import device_put
 from toile.engine import dtypes
 from toile.engine import trace as tracing
 from toile.engine.arrays import Array, DeviceArray, KeyArray
@@ -38,6 +38,7 @@ from toile.staging.jit import PjitFunction
 
 convert: Callable[..., Array] = lax.convert_element_type
 Shape = tuple[int, ...]
+F = TypeVar("F", bound=Callable[..., Any])
 Sampling = tuple[Array, Shape, np.dtype[Any]]  # key, shape and dtype of a sampler, checked
 
 
@@ -190,26 +191,37 @@ def spread(x: Any, shape: Shape, dtype: Any) -> Array:
     return jnp.broadcast_to(convert(x, dtype), shape)
 
 
-def sampling(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any = None, *,
-             default: Any = None, allow_complex: bool = False) -> Sampling:
+def sampling(name: str, key: Any, shape: Any, dtype: Any, *, default: Any = None,
+             allow_complex: bool = False) -> Sampling:
     """The checked key, shape and dtype of a sampler without parameters.
 
     The dtype must be floating, unless a Python type is given as the `default`."""
     key = one_key(name, key)
     dtype = any_dtype(name, dtype, default) if default else float_dtype(name, dtype, allow_complex)
     shape = canonical_shape(shape)
-    check_sharding(name, out_sharding)
     return key, shape, dtype
 
 
-def sampling_with(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any, *parameters: Any,
+def sampling_with(name: str, key: Any, shape: Any, dtype: Any, *parameters: Any,
                   allow_complex: bool = False) -> Sampling:
     """The checked key, shape and float dtype of a sampler with parameters that broadcast."""
     key, dtype = one_key(name, key), float_dtype(name, dtype, allow_complex)
     shape = joint_shape(name, shape, *parameters)
-    check_sharding(name, out_sharding)
     check_castable(name, dtype, *parameters)
     return key, shape, dtype
+
+
+def placed(sampler: F) -> F:
+    """A sampler whose result is divided according to `out_sharding`."""
+
+    @functools.wraps(sampler)
+    def sample(*args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
+        if out_sharding is None:
+            return sampler(*args, **kwargs)
+        check_sharding(sampler.__name__, out_sharding)
+        return device_put(sampler(*args, **kwargs), out_sharding)
+
+    return cast(F, sample)
 
 
 def check_sharding(name, out_sharding):

@@ -30,6 +30,7 @@ from toile.random.generators import random_bits
 UNSIGNED = {n: np.dtype(f"uint{n}") for n in (8, 16, 32, 64)}
 
 
+@args.placed
 def bits(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -40,7 +41,8 @@ def bits(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: unsigned integer dtype; None for uint32 (uint64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -56,10 +58,10 @@ def bits(
     if not dtypes.issubdtype(drawn, np.unsignedinteger):
         raise ValueError("dtype argument to `bits` must be an unsigned int dtype, got "
                          f"{drawn}{here()}")
-    args.check_sharding("bits", out_sharding)
     return random_bits(key, drawn.itemsize * 8, args.canonical_shape(shape))
 
 
+@args.placed
 def uniform(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, minval: ArrayLike = 0.0,
     maxval: ArrayLike = 1.0, *, out_sharding: ShardingLike | None = None
@@ -76,7 +78,8 @@ def uniform(
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
         minval: lower bound, included; its shape must broadcast to `shape`.
         maxval: upper bound, excluded; its shape must broadcast to `shape`.
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -87,7 +90,7 @@ def uniform(
     >>> toile.random.uniform(key(0), (3, 2), minval=low, maxval=high).shape
     (3, 2)
     """
-    key, shape, dtype = args.sampling("uniform", key, shape, dtype, out_sharding)
+    key, shape, dtype = args.sampling("uniform", key, shape, dtype)
     return uniform_between(key, shape, dtype, minval, maxval)
 
 
@@ -140,6 +143,7 @@ def _uniform_between_arrays(key, shape, dtype, minval, maxval):
     return jnp.maximum(minval, floats)
 
 
+@args.placed
 def bernoulli(
     key: Array, p: ArrayLike = 0.5, shape: ShapeLike | None = None,
     mode: Literal["high", "low"] = "low", *, out_sharding: ShardingLike | None = None
@@ -153,7 +157,8 @@ def bernoulli(
         mode: precision of the probabilities. "low" compares `p` with one uniform number of the same
             dtype, so that probabilities are accurate to about 1e-7 in float32. "high" uses twice as
             many random bits, which makes small probabilities more accurate.
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         A boolean array.
@@ -168,7 +173,6 @@ def bernoulli(
         shape = args.canonical_shape(shape)
     if mode not in ("high", "low"):
         raise ValueError(f"got {mode=}, expected 'high' or 'low'{here()}")
-    args.check_sharding("bernoulli", out_sharding)
     key = args.one_key("bernoulli", key)
     dtype = dtypes.dtype(p)
     if not dtypes.issubdtype(dtype, np.floating):
@@ -188,6 +192,7 @@ def bernoulli(
 to_rank = args.to_rank
 
 
+@args.placed
 def randint(
     key: Array, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike,
     dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
@@ -205,7 +210,8 @@ def randint(
         minval: lower bound, included; its shape must broadcast to `shape`.
         maxval: upper bound, excluded; its shape must broadcast to `shape`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -213,7 +219,7 @@ def randint(
     >>> toile.random.randint(key(0), (5,), 0, 10)
     Array([9, 0, 2, 3, 1], dtype=int32)
     """
-    key, shape, dtype = args.sampling("randint", key, shape, dtype, out_sharding, default=int)
+    key, shape, dtype = args.sampling("randint", key, shape, dtype, default=int)
     if not dtypes.issubdtype(dtype, np.integer):
         raise TypeError(f"randint only accepts integer dtypes, got {dtype} (use uniform for "
                         f"floats){here()}")
@@ -318,6 +324,7 @@ def _clip_to(x, dtype):
     return jnp.clip(x, x.dtype.type(low), x.dtype.type(high)).astype(dtype)
 
 
+@args.placed
 def permutation(
     key: Array, x: ArrayLike, axis: int = 0, independent: bool = False, *,
     out_sharding: ShardingLike | None = None
@@ -330,7 +337,8 @@ def permutation(
         axis: the axis along which to shuffle.
         independent: whether to shuffle each vector along `axis` independently. By default, whole
             slices are moved.
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array with the shape and dtype of `x`, or of shape `(n,)` for an integer `n`.
@@ -347,7 +355,6 @@ def permutation(
     """
     key = args.one_key("permutation", key)
     args.check_arraylike("permutation", x)
-    args.check_sharding("permutation", out_sharding)
     axis = canonicalize_axis(axis, np.ndim(x) or 1)
     if not np.ndim(x):
         if not dtypes.issubdtype(dtypes.dtype(x), np.integer):

@@ -23,6 +23,7 @@ from toile.random.generators import random_split
 ROUNDS = 2**31 - 1  # more than any sample needs
 
 
+@args.placed
 def poisson(
     key: Array, lam: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -36,7 +37,8 @@ def poisson(
         lam: mean of the distribution. Where `lam` is negative or NaN, the result is -1.
         shape: shape of the result, to which `lam` must broadcast; None for the shape of `lam`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -52,7 +54,6 @@ def poisson(
     key = args.one_key("poisson", key)
     dtype = args.any_dtype("poisson", dtype, int)
     shape = np.shape(lam) if shape is None else args.canonical_shape(shape)
-    args.check_sharding("poisson", out_sharding)
     lam = convert(jnp.broadcast_to(lam, shape), np.float32)
     rounds = min(int(dtypes.iinfo(dtype).max), ROUNDS)  # a bound that is never reached
     rare = (lam != lam) | (lam < 10)

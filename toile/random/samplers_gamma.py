@@ -28,6 +28,7 @@ from toile.random.samplers_inverse import standard_exponential
 from toile.random.samplers_normal import signs, standard_normal
 
 
+@args.placed
 def gamma(
     key: Array, a: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -42,7 +43,8 @@ def gamma(
         a: positive shape parameter of the distribution.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -52,10 +54,10 @@ def gamma(
     >>> toile.random.gamma(key(0), jnp.array([0.5, 2.0, 9.0])).shape
     (3,)
     """
-    args.check_sharding("gamma", out_sharding)
     return _gamma(args.one_key("gamma", key), a, shape, args.float_dtype("gamma", dtype), False)
 
 
+@args.placed
 def loggamma(
     key: Array, a: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -69,7 +71,8 @@ def loggamma(
         a: positive shape parameter of the distribution.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -79,7 +82,6 @@ def loggamma(
     >>> toile.random.loggamma(key(0), 1e-3, (4,)).shape
     (4,)
     """
-    args.check_sharding("loggamma", out_sharding)
     return _gamma(args.one_key("loggamma", key), a, shape, args.float_dtype("gamma", dtype), True)
 
 
@@ -210,6 +212,7 @@ def _positive(keys, c):
     return lax.while_loop(lambda carry: jnp.any(carry[2] <= zero), body, start)[1:]
 
 
+@args.placed
 def beta(
     key: Array, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
@@ -224,7 +227,8 @@ def beta(
         shape: shape of the result, to which `a` and `b` must broadcast; None for the shape that
             they broadcast to.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -232,7 +236,7 @@ def beta(
     >>> toile.random.beta(key(0), jnp.array([1.0, 2.0, 5.0]), 3.0).shape
     (3,)
     """
-    key, shape, dtype = args.sampling_with("beta", key, shape, dtype, out_sharding, a, b)
+    key, shape, dtype = args.sampling_with("beta", key, shape, dtype, a, b)
     key_a, key_b = args.split_key(key)
     log_x = _gamma(key_a, a, shape, dtype, True)
     log_y = _gamma(key_b, b, shape, dtype, True)
@@ -241,6 +245,7 @@ def beta(
     return x / (x + y)
 
 
+@args.placed
 def dirichlet(
     key: Array, alpha: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
     *, out_sharding: ShardingLike | None = None
@@ -256,7 +261,8 @@ def dirichlet(
         shape: shape of the result without its last axis, to which `alpha.shape[:-1]` must
             broadcast; None for `alpha.shape[:-1]`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of shape `(*shape, alpha.shape[-1])`, whose vectors along the last axis sum to 1.
@@ -269,7 +275,6 @@ def dirichlet(
     """
     key = args.one_key("dirichlet", key)
     dtype = args.float_dtype("dirichlet", dtype)
-    args.check_sharding("dirichlet", out_sharding)
     if np.ndim(alpha) < 1:
         raise ValueError("dirichlet requires alpha.ndim >= 1, got alpha.ndim == "
                          f"{np.ndim(alpha)}{here()}")
@@ -297,6 +302,7 @@ def _joins_softmax(alpha):
     return alpha.shape[-1] > 1 and elements >= 4096 and alpha.dtype != np.float16
 
 
+@args.placed
 def chisquare(
     key: Array, df: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -311,7 +317,8 @@ def chisquare(
         df: degrees of freedom, a positive number, which need not be an integer.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -319,7 +326,7 @@ def chisquare(
     >>> toile.random.chisquare(key(0), 3, (2, 4)).shape
     (2, 4)
     """
-    key, shape, dtype = args.sampling_with("chisquare", key, shape, dtype, out_sharding, df)
+    key, shape, dtype = args.sampling_with("chisquare", key, shape, dtype, df)
     return _chisquare(key, convert(df, dtype), shape, dtype)
 
 
@@ -328,6 +335,7 @@ def _chisquare(key, df, shape, dtype):
     return args.exp(_gamma(key, df / two, shape, dtype, True)) * two
 
 
+@args.placed
 def f(
     key: Array, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
@@ -344,7 +352,8 @@ def f(
         shape: shape of the result, to which `dfnum` and `dfden` must broadcast; None for the shape
             that they broadcast to.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -352,13 +361,14 @@ def f(
     >>> toile.random.f(key(0), 3, 5, (2, 4)).shape
     (2, 4)
     """
-    key, shape, dtype = args.sampling_with("f", key, shape, dtype, out_sharding, dfnum, dfden)
+    key, shape, dtype = args.sampling_with("f", key, shape, dtype, dfnum, dfden)
     dfnum, dfden = (args.to_rank(convert(v, dtype), len(shape)) for v in (dfnum, dfden))
     below_key, above_key = args.split_key(key)
     above = args.divide(_chisquare(above_key, dfnum, shape, dtype), dfnum)
     return above / args.divide(_chisquare(below_key, dfden, shape, dtype), dfden)
 
 
+@args.placed
 def t(
     key: Array, df: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -372,7 +382,8 @@ def t(
         df: degrees of freedom, a positive number, which need not be an integer.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -380,13 +391,14 @@ def t(
     >>> toile.random.t(key(0), jnp.array([1.0, 30.0]), (5, 2)).shape
     (5, 2)
     """
-    key, shape, dtype = args.sampling_with("t", key, shape, dtype, out_sharding, df)
+    key, shape, dtype = args.sampling_with("t", key, shape, dtype, df)
     half = args.to_rank(convert(df, dtype) / dtype.type(2), len(shape))
     normal_key, gamma_key = args.split_key(key)
     n = standard_normal(normal_key, shape, dtype)
     return n * jnp.sqrt(half / _gamma(gamma_key, half, shape, dtype, False))
 
 
+@args.placed
 def generalized_normal(
     key: Array, p: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -400,7 +412,8 @@ def generalized_normal(
         p: positive exponent; its shape must broadcast to `shape`.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -408,7 +421,7 @@ def generalized_normal(
     >>> toile.random.generalized_normal(key(0), 4.0, (3,)).shape
     (3,)
     """
-    key, shape, dtype = args.sampling("generalized_normal", key, shape, dtype, out_sharding,
+    key, shape, dtype = args.sampling("generalized_normal", key, shape, dtype,
                                       default=float)
     return _generalized_normal(key, p, shape, dtype)
 
@@ -419,6 +432,7 @@ def _generalized_normal(key, p, shape, dtype):
     return signs(sign_key, shape, dtype) * size ** (1 / p)
 
 
+@args.placed
 def ball(
     key: Array, d: int, p: ArrayLike = 2, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -433,7 +447,8 @@ def ball(
         p: exponent of the norm, a positive number.
         shape: shape of the array of points; `()` for a single point.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of shape `(*shape, d)`.
@@ -444,7 +459,7 @@ def ball(
     >>> (jnp.linalg.norm(x, axis=-1) <= 1).all()
     Array(True, dtype=bool)
     """
-    key, shape, dtype = args.sampling("ball", key, shape, dtype, out_sharding, default=float)
+    key, shape, dtype = args.sampling("ball", key, shape, dtype, default=float)
     d = args.concrete("ball", int, d)
     p = jnp.asarray(p)
     point_key, length_key = args.split_key(key)

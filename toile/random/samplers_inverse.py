@@ -19,6 +19,7 @@ from toile.random._arguments import convert
 from toile.random.bits import gumbel_mode, gumbel_noise, uniform_between, unit
 
 
+@args.placed
 def exponential(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -31,7 +32,8 @@ def exponential(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -39,7 +41,7 @@ def exponential(
     >>> toile.random.exponential(key(0), (3,)).shape
     (3,)
     """
-    return standard_exponential(*args.sampling("exponential", key, shape, dtype, out_sharding))
+    return standard_exponential(*args.sampling("exponential", key, shape, dtype))
 
 
 def standard_exponential(key, shape, dtype):
@@ -47,6 +49,7 @@ def standard_exponential(key, shape, dtype):
     return -lax.log1p(-unit(key, shape, dtype))
 
 
+@args.placed
 def gumbel(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None,
     mode: Literal["highest", "high", "low"] | None = None, *,
@@ -64,7 +67,8 @@ def gumbel(
         mode: how many random bits are used for each number. "low", the default, is the fastest
             mode, but its float32 numbers do not exceed about 16. "high" and "highest" use more bits
             and reach farther into the upper tail.
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -72,10 +76,11 @@ def gumbel(
     >>> toile.random.gumbel(key(0), (3,)).shape
     (3,)
     """
-    key, shape, dtype = args.sampling("gumbel", key, shape, dtype, out_sharding)
+    key, shape, dtype = args.sampling("gumbel", key, shape, dtype)
     return gumbel_noise(key, shape, dtype, gumbel_mode(mode))
 
 
+@args.placed
 def categorical(
     key: Array, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
     replace: bool = True, mode: Literal["highest", "high", "low"] | None = None, *,
@@ -93,7 +98,8 @@ def categorical(
         replace: whether an outcome can be drawn more than once. If False, the draws along those
             leading axes of `shape` that `logits` does not have are distinct.
         mode: precision of the Gumbel noise that is added to the logits, as in `gumbel`.
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An integer array of indices along `axis`.
@@ -115,7 +121,6 @@ def categorical(
     sizes = batch if shape is None else args.canonical_shape(shape)
     if shape is not None:
         args.check_shape("categorical", sizes, batch)
-    args.check_sharding("categorical", out_sharding)
     prefix = sizes[:len(sizes) - len(batch)]
     if replace:  # the largest of logits + Gumbel noise
         rest = list(sizes[len(prefix):])
@@ -132,6 +137,7 @@ def categorical(
     return jnp.moveaxis(order, -1, 0).reshape(sizes)
 
 
+@args.placed
 def laplace(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -144,7 +150,8 @@ def laplace(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -152,12 +159,13 @@ def laplace(
     >>> toile.random.laplace(key(0), (3,)).shape
     (3,)
     """
-    key, shape, dtype = args.sampling("laplace", key, shape, dtype, out_sharding)
+    key, shape, dtype = args.sampling("laplace", key, shape, dtype)
     low = np.array(-1 + dtypes.finfo(dtype).epsneg, dtype)
     u = uniform_between(key, shape, dtype, low, 1.0)
     return lax.sign(u) * lax.log1p(-lax.abs(u))
 
 
+@args.placed
 def logistic(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -170,7 +178,8 @@ def logistic(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -178,11 +187,12 @@ def logistic(
     >>> toile.random.logistic(key(0), (3,)).shape
     (3,)
     """
-    key, shape, dtype = args.sampling("logistic", key, shape, dtype, out_sharding)
+    key, shape, dtype = args.sampling("logistic", key, shape, dtype)
     x = uniform_between(key, shape, dtype, np.array(dtypes.finfo(dtype).tiny, dtype), 1.0)
     return args.log(x) - lax.log1p(-x)
 
 
+@args.placed
 def cauchy(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -195,7 +205,8 @@ def cauchy(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -203,12 +214,13 @@ def cauchy(
     >>> toile.random.cauchy(key(0), (3,)).shape
     (3,)
     """
-    key, shape, dtype = args.sampling("cauchy", key, shape, dtype, out_sharding)
+    key, shape, dtype = args.sampling("cauchy", key, shape, dtype)
     u = uniform_between(key, shape, dtype, np.array(dtypes.finfo(dtype).eps, dtype), 1.0)
     pi, half = (np.array(v, dtype)[()] for v in (np.pi, 0.5))
     return lax.tan((u - half) * pi)
 
 
+@args.placed
 def pareto(
     key: Array, b: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -222,7 +234,8 @@ def pareto(
         b: positive exponent.
         shape: shape of the result, to which `b` must broadcast; None for the shape of `b`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -236,7 +249,7 @@ def pareto(
     >>> (x >= 1).all()
     Array(True, dtype=bool)
     """
-    key, shape, dtype = args.sampling_with("pareto", key, shape, dtype, out_sharding, b)
+    key, shape, dtype = args.sampling_with("pareto", key, shape, dtype, b)
     e = standard_exponential(key, shape, dtype)
     return args.exp(args.divide(e, args.to_rank(convert(b, dtype), len(shape))))
 
@@ -271,6 +284,7 @@ def weibull_min(
     return jnp.power(-jnp.log1p(-u), 1.0 / concentration) * scale
 
 
+@args.placed
 def geometric(
     key: Array, p: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -286,7 +300,8 @@ def geometric(
         p: probability of success in one trial.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -299,7 +314,6 @@ def geometric(
     if not dtypes.issubdtype(dtype, np.integer):
         raise ValueError(f"dtype argument to `geometric` must be an int dtype, got {dtype}{here()}")
     shape = args.joint_shape("geometric", shape, p)
-    args.check_sharding("geometric", out_sharding)
     args.check_arraylike("geometric", p)
     p = args.inexact(p)[0]
     u = unit(key, shape, p.dtype)
@@ -308,6 +322,7 @@ def geometric(
     return (lax.floor(args.log(u) / log_failure) + 1).astype(dtype)
 
 
+@args.placed
 def triangular(
     key: Array, left: ArrayLike, mode: ArrayLike, right: ArrayLike,
     shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
@@ -326,7 +341,8 @@ def triangular(
         shape: shape of the result, to which the parameters must broadcast; None for the shape that
             they broadcast to.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -335,7 +351,7 @@ def triangular(
     >>> x.shape, bool((x >= 0).all() and (x <= 1).all())
     ((100,), True)
     """
-    key, shape, dtype = args.sampling_with("triangular", key, shape, dtype, out_sharding, left,
+    key, shape, dtype = args.sampling_with("triangular", key, shape, dtype, left,
                                            mode, right)
     left, mode, right = (args.spread(v, shape, dtype) for v in (left, mode, right))
     u = unit(key, shape, dtype)

@@ -26,6 +26,7 @@ from toile.random._arguments import convert
 from toile.random.bits import uniform_between, unit
 
 
+@args.placed
 def normal(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -40,7 +41,8 @@ def normal(
         shape: shape of the result; `()` for a single number.
         dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
             enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -52,7 +54,7 @@ def normal(
     (2, 3)
     """
     return standard_normal(
-        *args.sampling("normal", key, shape, dtype, out_sharding, allow_complex=True))
+        *args.sampling("normal", key, shape, dtype, allow_complex=True))
 
 
 _SAME_BITS = ("float32", "float16")  # inside and outside jit; others differ in the last bit
@@ -87,6 +89,7 @@ def standard_normal(key, shape, dtype):
     return new_array(x)
 
 
+@args.placed
 def truncated_normal(
     key: Array, lower: ArrayLike, upper: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
@@ -102,7 +105,8 @@ def truncated_normal(
         shape: shape of the result, to which `lower` and `upper` must broadcast; None for the shape
             that they broadcast to.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -114,7 +118,6 @@ def truncated_normal(
     if shape is not None:
         shape = args.canonical_shape(shape)
     key = args.one_key("truncated_normal", key)
-    args.check_sharding("truncated_normal", out_sharding)
     dtype = args.float_dtype("truncated_normal", dtype)
     shape = args.joint_shape("truncated_normal", shape, lower, upper)
     return _truncated_normal(key, shape, dtype, lower, upper)
@@ -155,6 +158,7 @@ def _truncation(lower, upper, dtype):
 UNIT_SCALE = np.float32(1)
 
 
+@args.placed
 def lognormal(
     key: Array, sigma: ArrayLike = UNIT_SCALE, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
@@ -167,7 +171,8 @@ def lognormal(
         shape: shape of the result, to which `sigma` must broadcast; None for the shape of `sigma`.
         dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
             enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype: `exp(sigma * x)` for standard normal `x`.
@@ -175,11 +180,12 @@ def lognormal(
     >>> toile.random.lognormal(key(0), 0.5, (3,)).shape
     (3,)
     """
-    key, shape, dtype = args.sampling_with("lognormal", key, shape, dtype, out_sharding, sigma,
+    key, shape, dtype = args.sampling_with("lognormal", key, shape, dtype, sigma,
                                            allow_complex=True)
     return args.exp(standard_normal(key, shape, dtype) * convert(sigma, dtype))
 
 
+@args.placed
 def multivariate_normal(
     key: Array, mean: ArrayLike, cov: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, method: Literal["cholesky", "svd", "eigh"] = "cholesky", *,
@@ -198,7 +204,8 @@ def multivariate_normal(
             the dtype of `mean` and `cov`.
         method: how `cov` is factored. "cholesky" is the fastest, but the result is NaN if `cov` is
             not positive definite. "svd" and "eigh" also work for singular matrices.
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of shape `(*shape, n)`.
@@ -215,7 +222,6 @@ def multivariate_normal(
     dtype = mean.dtype if dtype is None else args.float_dtype("multivariate_normal", dtype)
     if shape is not None:
         shape = args.canonical_shape(shape)
-    args.check_sharding("multivariate_normal", out_sharding)
     if mean.ndim < 1:
         raise ValueError(
             f"multivariate_normal requires mean.ndim >= 1, got mean.ndim == {mean.ndim}{here()}")
@@ -247,6 +253,7 @@ def _square_root(cov, method):
     return jnp.linalg.cholesky(cov)
 
 
+@args.placed
 def maxwell(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -260,7 +267,8 @@ def maxwell(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -268,13 +276,14 @@ def maxwell(
     >>> toile.random.maxwell(key(0), (3,)).shape
     (3,)
     """
-    return _maxwell(*args.sampling("maxwell", key, shape, dtype, out_sharding))
+    return _maxwell(*args.sampling("maxwell", key, shape, dtype))
 
 
 def _maxwell(key, shape, dtype):
     return jnp.linalg.norm(standard_normal(key, (*shape, 3), dtype), axis=-1)
 
 
+@args.placed
 def rademacher(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -285,7 +294,8 @@ def rademacher(
         key: random key; do not use it again.
         shape: shape of the result; `()` for a single number.
         dtype: dtype of the result; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -293,7 +303,7 @@ def rademacher(
     >>> toile.random.rademacher(key(0), (5,))
     Array([-1, -1,  1,  1, -1], dtype=int32)
     """
-    return signs(*args.sampling("rademacher", key, shape, dtype, out_sharding, default=int))
+    return signs(*args.sampling("rademacher", key, shape, dtype, default=int))
 
 
 def signs(key, shape, dtype):
@@ -334,6 +344,7 @@ def double_sided_maxwell(
     return x * scale + loc
 
 
+@args.placed
 def rayleigh(
     key: Array, scale: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
     *, out_sharding: ShardingLike | None = None
@@ -348,7 +359,8 @@ def rayleigh(
         scale: positive factor by which the numbers are multiplied.
         shape: shape of the result, to which `scale` must broadcast; None for the shape of `scale`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -356,11 +368,12 @@ def rayleigh(
     >>> toile.random.rayleigh(key(0), 2.0, (3,)).shape
     (3,)
     """
-    key, shape, dtype = args.sampling_with("rayleigh", key, shape, dtype, out_sharding, scale)
+    key, shape, dtype = args.sampling_with("rayleigh", key, shape, dtype, scale)
     log_u = args.log(unit(key, shape, dtype))
     return args.spread(scale, shape, dtype) * lax.sqrt(log_u * dtype.type(-2))
 
 
+@args.placed
 def wald(
     key: Array, mean: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
@@ -374,7 +387,8 @@ def wald(
         mean: positive mean of the distribution.
         shape: shape of the result, to which `mean` must broadcast; None for the shape of `mean`.
         dtype: floating-point dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of the given shape and dtype.
@@ -382,7 +396,7 @@ def wald(
     >>> toile.random.wald(key(0), jnp.array([0.5, 2.0]), (3, 2)).shape
     (3, 2)
     """
-    key, shape, dtype = args.sampling_with("wald", key, shape, dtype, out_sharding, mean)
+    key, shape, dtype = args.sampling_with("wald", key, shape, dtype, mean)
     normal_key, uniform_key = args.split_key(key)
     mean = args.spread(mean, shape, dtype)
     v = standard_normal(normal_key, shape, dtype)
@@ -395,6 +409,7 @@ def wald(
     return jnp.where(z <= mean / (mean + x), x, mean_squared / x)
 
 
+@args.placed
 def orthogonal(
     key: Array, n: int, shape: ShapeLike = (), dtype: DTypeLike | None = None,
     m: int | None = None, *, out_sharding: ShardingLike | None = None
@@ -408,7 +423,8 @@ def orthogonal(
         dtype: floating-point or complex dtype; None for float32 (float64 if 64-bit types are
             enabled).
         m: number of columns; None for `n`.
-        out_sharding: accepted for compatibility with JAX; only its type is checked.
+        out_sharding: a sharding, or a `PartitionSpec` for the mesh that was set with
+            `toile.set_mesh`, according to which the result is divided among devices.
 
     Returns:
         An array of shape `(*shape, n, m)`. Its matrices have orthonormal columns, or orthonormal
@@ -425,7 +441,6 @@ def orthogonal(
     dtype = args.float_dtype("normal", dtype, allow_complex=True)
     n = args.concrete("orthogonal", operator.index, n)
     m = n if m is None else args.concrete("orthogonal", operator.index, m)
-    args.check_sharding("orthogonal", out_sharding)
     z = standard_normal(key, (*shape, max(n, m), min(n, m)), dtype)
     q, r = jnp.linalg.qr(z)
     # Signs of R's diagonal make the factorization unique, hence Q uniform.
