@@ -416,8 +416,8 @@ def leaked_tracer(tracer: Any) -> UnexpectedTracerError:
         f"Encountered an unexpected tracer: a traced array {tracer.aval.str_short()} was used "
         f"after the function that was being traced{tracer.traced_for()} has returned. Needed: an "
         "array that is a result of that function; got: a tracer that leaked through a side effect "
-        "(a global, a list, an attribute or a generator). Return the value from the function "
-        f"instead.{tracer.created()}{here()}"
+        "on global state (a global, a list, an attribute or a generator). Return the value from "
+        f"the function instead.{tracer.created()}{here()}"
     )
 
 

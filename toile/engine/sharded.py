@@ -174,20 +174,36 @@ def through_operations(name: str) -> Any:
 _SLOTS = ("_parts", "_sharding", "_aval", "_is_committed")
 
 
-class ShardedArray(Sharded, DeviceArray):
+class EqualsWhole(type):
+    """The metaclass of arrays in parts: a class equals the class of arrays that are whole.
+
+    In JAX, all arrays have the same class, and packages compare `type(x) == type(y)`. The classes
+    are different keys in a dictionary, because their hashes differ."""
+
+    whole: type
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or cls.whole is getattr(other, "whole", other)
+
+    __hash__ = type.__hash__
+
+
+class ShardedArray(Sharded, DeviceArray, metaclass=EqualsWhole):
     """An array in parts, one for each device of its sharding."""
 
     __slots__ = _SLOTS
+    whole = DeviceArray
 
 
 for _name in arrays.FAST_OPERATORS:
     setattr(ShardedArray, _name, through_operations(_name))
 
 
-class ShardedKeyArray(Sharded, KeyArray):
+class ShardedKeyArray(Sharded, KeyArray, metaclass=EqualsWhole):
     """An array of random keys in parts."""
 
     __slots__ = _SLOTS
+    whole = KeyArray
 
     def __init__(self, aval: Aval, sharding: Sharding, committed: bool = True):
         self._aval, self._sharding, self._is_committed = aval, sharding, committed
