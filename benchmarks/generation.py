@@ -1,13 +1,14 @@
 """Tokens per second, and the time to the first token, of a Llama with 150 million parameters.
 
     python -m benchmarks.generation --batches 1 32 --tokens 16 --json results.json
+    python -m benchmarks.generation --platform gpu --size 1B --tokens 64 --json results.json
 
 toile, transformers and JAX generate tokens in processes of their own, which take turns:
 each round measures one window of each. Frameworks that are not installed are left out. A window is
 the time for the prompts and the first token, and then the time for each further token. The CPU time
 of all threads is measured, too: on a machine with other load, it varies much less.
-The bandwidth of the memory is measured in the same rounds: all threads sum up a large array. The
-parameters are random. `--dtypes` and `--frameworks` select rows.
+The bandwidth of the memory is measured in the same rounds: all threads sum up a large array; on a
+GPU, a large array is copied. The parameters are random. `--dtypes` and `--frameworks` select rows.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from contextlib import ExitStack, closing
 from importlib import metadata
 from typing import Any
 
+from benchmarks import gpu
 from benchmarks.children import PATIENCE_S, ROOT, environment, without_files
 from benchmarks.timing import cpu_name
 
@@ -36,19 +38,23 @@ FRAMEWORKS = {
 PACKAGES = ("numpy", "torch", "transformers", "jax")
 TINY = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 128}  # fmt: skip
-SIZES: dict[str, dict[str, int]] = {"tiny": TINY, "150M": {}}
+BILLION = {"hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
+           "intermediate_size": 8192}  # fmt: skip
+SIZES: dict[str, dict[str, int]] = {"tiny": TINY, "150M": {}, "1B": BILLION}
 
 
 class Child:
     """A process that runs `benchmarks.generation_child` for a framework."""
 
-    def __init__(self, framework: str, dtype: str, size: str, threads: int, folder: str):
+    def __init__(
+        self, framework: str, dtype: str, size: str, threads: int, folder: str, platform: str
+    ):
         command = [sys.executable, "-m", "benchmarks.generation_child", framework, dtype,
                    json.dumps(SIZES[size])]
         self.framework = framework
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-            env=environment(threads, folder, framework, "", "cpu"), stderr=subprocess.DEVNULL,
+            env=environment(threads, folder, framework, "", platform), stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
     def answer(self) -> dict[str, Any]:
@@ -88,7 +94,8 @@ def measure(dtype: str, args: argparse.Namespace, folder: str) -> dict[str, Any]
     found: dict[str, Any] = {}
     with ExitStack() as stack:
         started = [
-            stack.enter_context(closing(Child(name, dtype, args.size, args.threads, folder)))
+            stack.enter_context(closing(
+                Child(name, dtype, args.size, args.threads, folder, args.platform)))
             for name in args.frameworks if dtype in FRAMEWORKS[name]
         ]  # fmt: skip
         for child in started:
@@ -160,15 +167,17 @@ def bandwidths(found: dict[str, Any]) -> dict[str, float]:
             for step, first in (("step", "first"), ("step_cpu", "first_cpu")) if first in window}
 
 
-def medians(found: dict[str, Any]) -> dict[str, Any]:
-    """The medians of CPU times in microseconds, by row and framework."""
+def medians(found: dict[str, Any], suffix: str = "_cpu") -> dict[str, Any]:
+    """The medians of CPU times in microseconds, by row and framework; with "" as the suffix, those
+    of elapsed times."""
     rows: dict[str, Any] = {}
     for dtype, frameworks in found.items():
         for framework, one in frameworks.items():
             for batch, window in one.items():
                 if framework == "memory" or not batch.startswith("batch") or "error" in window:
                     continue
-                for key, title in (("first_cpu", "first token"), ("step_cpu", "further token")):
+                for name, title in (("first", "first token"), ("step", "further token")):
+                    key = name + suffix
                     row = rows.setdefault(f"{dtype}, {batch}, {title}", {"median_us": {}})
                     row["median_us"][framework.replace(" ", "_")] = 1e6 * statistics.median(
                         window[key])
@@ -188,6 +197,7 @@ def versions() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--platform", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--size", choices=SIZES, default="150M")
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--frameworks", nargs="+", choices=FRAMEWORKS, default=list(FRAMEWORKS))
@@ -200,12 +210,13 @@ def main() -> None:
     args = parser.parse_args()
     found: dict[str, Any] = {
         "machine": platform.machine(), "cpu": cpu_name(), "threads": args.threads,
+        **({"gpu": gpu.machine()} if args.platform == "gpu" else {}), "size": args.size,
         "versions": versions(), "prompt": args.prompt, "tokens": args.tokens, "dtypes": {},
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="toile-bench-") as folder:
         for dtype in args.dtypes:
             found["dtypes"][dtype] = measure(dtype, args, folder)
-            found["results"] = medians(found["dtypes"])
+            found["results"] = medians(found["dtypes"], "_cpu" if args.platform == "cpu" else "")
             if args.json:
                 with open(args.json, "w", encoding="utf-8") as file:
                     json.dump(without_files(found), file, indent=1)

@@ -61,11 +61,27 @@ def toile_model(config: dict[str, Any], dtype: str) -> tuple[Generate, int]:
 
 def bandwidth() -> tuple[Generate, int]:
     """Return a function that reads a large array with all threads, and the bytes it reads."""
+    if os.environ.get("BENCHMARK_PLATFORM") == "gpu":
+        return _copies_on_gpu()
     threads = int(os.environ["OMP_NUM_THREADS"])
     array = np.ones(1 << 27, np.float32)
     parts = np.split(array, threads)
     pool = ThreadPoolExecutor(threads)
     return lambda prompts, count: list(pool.map(np.sum, parts)), array.nbytes
+
+
+def _copies_on_gpu() -> tuple[Generate, int]:
+    """Return a function that copies a large array on the GPU, and the bytes read and written."""
+    import cupy
+
+    source = cupy.ones(1 << 30, cupy.float32)
+    target = cupy.empty_like(source)
+
+    def copy(prompts: np.ndarray, count: int) -> None:
+        cupy.copyto(target, source)
+        cupy.cuda.Device().synchronize()
+
+    return copy, 2 * source.nbytes
 
 
 def model_of(framework: str, config: dict[str, Any], dtype: str) -> tuple[Generate, int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.generation_child import BYTES, Generate
 
-STEPS_ROOM = 64  # tokens after the prompt for which caches have room
+STEPS_ROOM = 128  # tokens after the prompt for which caches have room
 
 
 def _threads() -> int:
@@ -23,17 +23,19 @@ def transformers_model(config: dict[str, Any], dtype: str) -> tuple[Generate, in
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.set_num_threads(_threads())
-    model = LlamaForCausalLM(LlamaConfig(**config)).to(getattr(torch, dtype)).eval()
+    device = "cuda" if os.environ.get("BENCHMARK_PLATFORM") == "gpu" else "cpu"
+    with torch.device(device):
+        model = LlamaForCausalLM(LlamaConfig(**config)).to(getattr(torch, dtype)).eval()
     size = sum(p.numel() for p in model.parameters()) - model.model.embed_tokens.weight.numel()
     options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 
     def generate(prompts: np.ndarray, count: int) -> Any:
-        tokens = torch.from_numpy(prompts.astype(np.int64))
+        tokens = torch.from_numpy(prompts.astype(np.int64)).to(device)
         with torch.no_grad():
             return model.generate(
                 tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=count,
                 min_new_tokens=count, **options,
-            )  # fmt: skip
+            ).cpu()  # fmt: skip
 
     return generate, size * BYTES[dtype]
 
@@ -50,10 +52,10 @@ def jax_model(config: dict[str, Any], dtype: str) -> tuple[Generate, int]:
     depth, f, vocabulary = d // heads, c["intermediate_size"], c["vocab_size"]
     shapes = {"q": (d, heads, depth), "k": (d, kv_heads, depth), "v": (d, kv_heads, depth),
               "o": (heads, depth, d), "gate": (d, f), "up": (d, f), "down": (f, d)}
-    rng = np.random.default_rng(0)
+    keys = iter(jax.random.split(jax.random.key(0), 9 * layers + 9))
 
     def random(shape: tuple[int, ...]) -> Any:
-        return jnp.asarray(0.02 * rng.standard_normal(shape, np.float32), type_)
+        return 0.02 * jax.random.normal(next(keys), shape, type_)
 
     blocks = [{**{name: random(shape) for name, shape in shapes.items()},
                "norm1": jnp.ones(d, type_), "norm2": jnp.ones(d, type_)} for _ in range(layers)]
