@@ -24,7 +24,7 @@ from toile.compiler.passes.repeats import compute_once
 from toile.compiler.passes.row_numbers import batch_by_row_numbers
 from toile.compiler.passes.row_picks import pick_by_counting
 from toile.compiler.passes.scans import hoist_from_scans
-from toile.compiler.passes.slices import cut_elementwise
+from toile.compiler.passes.slices import cut_elementwise, scale_after_joins
 from toile.compiler.passes.sparse_updates import update_used_rows
 from toile.compiler.passes.subexpressions import merge_common
 from toile.engine.program import Program, without_dead_code
@@ -60,6 +60,8 @@ PASSES: tuple[Pass, ...] = (
     flatten_indices,
     cancel_moves,
     compute_once,
+    without_dead_code,
+    scale_after_joins,
     cut_elementwise,
     simplify,
     merge_common,

@@ -1,6 +1,7 @@
 """Sums of arrays padded with zeros (the derivatives of slices) become concatenations.
 
     pad(x, 0, n) + pad(y, m, 0)               = concatenate(x, y)       for x of size m, y of size n
+    (z + pad(x, 0, n)) + pad(y, m, 0)         = z + concatenate(x, y)
     pad(x, m, n) + pad(y, m, n)               = pad(x + y, m, n)
     concatenate(x, y) + pad(z, m, 0)          = concatenate(x, y + z)
     pad(concatenate(x, y), 0, n)              = concatenate(x, y, zeros)
@@ -39,13 +40,31 @@ def join_pads(program: Program) -> Program:
     readers = readers_of(program)
     once = {a for a, found in readers.items() if len(found) == 1} - {*program.outputs}
     joined: dict[Atom, _Parts] = {}  # results of this pass that nothing else reads
+    sums = set(once)  # also of results of this pass
+
+    def later(new: Rewriter, e: Equation, parts: list[_Parts | None]) -> Atom | None:
+        """The sum of an array that was added before and of one that has all its missing parts."""
+        for a, rest in zip(e.ins[::-1], parts, strict=True):
+            made = new.producer(a)
+            if rest is None or made is None or not made.op.is_sum or a not in sums:
+                continue
+            for other, small in (made.ins, made.ins[::-1]):
+                found = _sum(new, e, [joined.get(small) or _padded(new, small), rest])
+                if found is not None and _is_whole(e, found):
+                    return new.add(e.op, [other, _made(new, e, found)], e, e.outs[0].aval)
+        return None
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if e.op.is_sum:
             updated = _updated(new, e, once)
             if updated is not None:
                 return [updated]
-            found = _sum(new, e, [joined.get(a) or _padded(new, a) for a in e.ins])
+            parts = [joined.get(a) or _padded(new, a) for a in e.ins]
+            found = _sum(new, e, parts)
+            if found is None and (out := later(new, e, parts)) is not None:
+                if e.outs[0] in once:
+                    sums.add(out)
+                return [out]
         else:
             inside = joined.get(e.ins[0]) if e.op.margins is not None else None
             found = None if inside is None else _outer(e, inside)
@@ -104,8 +123,13 @@ def _is_worthwhile(e: Equation, parts: _Parts) -> bool:
     """Whether joined parts are better than padded ones, which loop nests read in place unless the
     padding is along the innermost axis."""
     aval = e.outs[0].aval
+    return len(parts.at) == 1 or _is_whole(e, parts) or parts.axis == aval.ndim - 1
+
+
+def _is_whole(e: Equation, parts: _Parts) -> bool:
+    """Whether nothing beside the parts is zero."""
     size = sum(a.aval.shape[parts.axis] for a in parts.at.values())
-    return len(parts.at) == 1 or size == aval.shape[parts.axis] or parts.axis == aval.ndim - 1
+    return size == e.outs[0].aval.shape[parts.axis]
 
 
 def _sum(new: Rewriter, e: Equation, terms: list[_Parts | None]) -> _Parts | None:

@@ -6,6 +6,13 @@
 A slice of an operand is a view, but a slice of a result needs that result in memory. The gates of a
 recurrent cell are slices of one product plus a bias; after this pass they fuse with their readers.
 Nothing is computed twice: the slices together have no more elements than the sliced array.
+
+Slices that are joined are read in place, if what they are slices of is in memory. An array that is
+scaled before is scaled afterwards instead, as in the derivatives of stencils:
+
+    concatenate(slice(c x), slice(c x)) = c concatenate(slice(x), slice(x))
+
+Several of such arrays, such as c x and d x, then need only x in memory.
 """
 
 from __future__ import annotations
@@ -14,6 +21,7 @@ from typing import Any
 
 from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
 from toile.compiler.scalar.fusible import by_element
+from toile.engine import dtypes
 from toile.engine.program import Atom, Equation, Literal, Program, Var
 
 
@@ -29,6 +37,60 @@ def cut_elementwise(program: Program) -> Program:
         return [_cut(new, e.op, e.ins[0], cut, e)]
 
     return rewrite(program, rule)
+
+
+def scale_after_joins(program: Program) -> Program:
+    """Move the scaling of an array behind the concatenations of its slices."""
+    readers = readers_of(program)
+    scaled = {e.outs[0]: e for e in program.equations
+              if _is_scaling(e) and _joined_only(e.outs[0], readers)}
+    if not scaled:
+        return program
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        if e.op.joined_axis is None:
+            return None
+        made = [new.producer(a) for a in e.ins]
+        first = made[0]
+        if first is None or any(
+                m is None or not m.op.views_part or m.ins[0] is not first.ins[0] for m in made):
+            return None
+        scalings, base = [], first.ins[0]
+        while base in scaled:
+            scalings.append(scaled[base])
+            base = new.atom(scaled[base].ins[_array(scaled[base])])
+        if not scalings:
+            return None
+        slices = [new.add(m.op, [base], e) for m in made if m is not None]
+        out: Atom = new.add(e.op, slices, e)
+        for scaling in scalings[::-1]:
+            ins = [new.atom(a) for a in scaling.ins]
+            ins[_array(scaling)] = out
+            out = new.add(scaling.op, ins, e)
+        return [out]
+
+    return rewrite(program, rule)
+
+
+def _is_scaling(e: Equation) -> bool:
+    """Whether an equation multiplies an array by a number, or negates it."""
+    if not (e.op.is_product or e.op.commutes_with_sums) or not by_element(e):
+        return False
+    arrays = [a for a in e.ins if a.aval.shape]
+    return len(arrays) == 1 and arrays[0].__class__ is Var and dtypes.kind(
+        e.outs[0].aval.dtype) == "f"
+
+
+def _array(e: Equation) -> int:
+    """The number of the operand that is an array."""
+    return next(i for i, a in enumerate(e.ins) if a.aval.shape)
+
+
+def _joined_only(a: Atom, readers: dict[Atom, list[Equation]]) -> bool:
+    """Whether an array has slices that are only joined, and else is read element by element."""
+    slices = [e for e in readers.get(a, ()) if e.op.views_part]
+    return bool(slices) and all(by_element(e) for e in readers[a] if not e.op.views_part) and all(
+        e.op.joined_axis is not None for part in slices for e in readers.get(part.outs[0], ()))
 
 
 def _only_sliced(program: Program) -> dict[Atom, Equation]:

@@ -1,0 +1,92 @@
+"""Derivatives of stencils: what is rolled is read in place, and scaled afterwards."""
+
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from toile import lax
+from toile.compiler.passes.pads import join_pads
+from toile.compiler.passes.slices import _is_scaling, scale_after_joins
+from toile.compiler.pipeline import optimize
+from toile.engine.program import without_dead_code
+
+X = np.random.default_rng(0).normal(size=(6, 8)).astype("f4")
+Y = np.random.default_rng(1).normal(size=(6, 8)).astype("f4")
+
+
+def spread(x):
+    return sum(jnp.roll(x, k, axis) for k in (1, -1) for axis in (0, 1)) - 4 * x
+
+
+def diffused(x, y):
+    for _ in range(3):
+        x, y = x + 0.1 * spread(x) - x * y * y, y + 0.3 * spread(y) + x * y
+    return jnp.sum(x * x) + jnp.sum(jnp.sin(y))
+
+
+STENCILS = {
+    "spread": lambda x, y: jnp.sum(spread(x) ** 2 * y),
+    "diffused": diffused,
+    "one roll": lambda x, y: jnp.sum(jnp.sin(jnp.roll(x * 3, 2, 1)) * y),
+    "rolls of both axes": lambda x, y: jnp.sum(jnp.roll(-x, (1, 2), (0, 1)) * jnp.roll(y, 3)),
+    "scaled by a traced number": lambda x, y: jnp.sum(jnp.roll(x * y[0, 0], 1, 0) * y),
+    "a slice that is not joined": lambda x, y: (
+        lambda z: jnp.sum(jnp.roll(z, 1, 0) * y) + jnp.sum(z[1:3] ** 2))(x * 2),
+    "parts of different arrays": lambda x, y: jnp.sum(
+        jnp.concatenate([(x * 2)[3:], (y * 2)[:3]]) ** 3),
+}
+
+
+@pytest.mark.parametrize("name", STENCILS)
+def test_values(name):
+    f = STENCILS[name]
+    for g in (f, toile.grad(f), toile.grad(f, 1)):
+        with toile.disable_jit():
+            wanted = g(jnp.asarray(X), jnp.asarray(Y))
+        np.testing.assert_allclose(toile.jit(g)(X, Y), wanted, rtol=2e-5, atol=2e-5)
+
+
+def names(program):
+    return [e.op.name for e in program.equations]
+
+
+def test_parts_of_a_roll_are_joined_behind_another_sum():
+    def f(x, y):
+        low = lax.pad(x[:2], 0.0, ((4, 0, 0), (0, 0, 0)))
+        return ((y + low) + lax.pad(x[2:], 0.0, ((0, 2, 0), (0, 0, 0)))) * y
+
+    program = without_dead_code(join_pads(toile.make_jaxpr(f)(X, Y).program))
+    assert "pad" not in names(program) and names(program).count("concatenate") == 1
+
+
+def test_parts_that_leave_a_gap_are_not():
+    def f(x, y):
+        low = lax.pad(x[:2], 0.0, ((4, 0, 0), (0, 0, 0)))
+        return (y + low) + lax.pad(x[2:5], 0.0, ((0, 3, 0), (0, 0, 0)))
+
+    program = without_dead_code(join_pads(toile.make_jaxpr(f)(X, Y).program))
+    assert "concatenate" not in names(program)
+
+
+def test_scaling_follows_the_roll():
+    made = toile.make_jaxpr(lambda x: jnp.roll(x * 3, 1, 0) + (-(x * 3)))(X).program
+    program = without_dead_code(scale_after_joins(made))
+    slices = [e for e in program.equations if e.op.views_part]
+    assert all(e.ins[0] is program.inputs[0] for e in slices) and slices
+
+
+@pytest.mark.parametrize("name", ["a slice that is not joined", "parts of different arrays"])
+def test_other_slices_stay(name):
+    made = without_dead_code(toile.make_jaxpr(STENCILS[name])(X, Y).program)
+    assert names(scale_after_joins(made)) == names(made)
+
+
+def test_a_step_of_a_reaction_stores_few_arrays():
+    """What is rolled in the gradient of a step is not scaled before."""
+    program = optimize(toile.make_jaxpr(toile.grad(diffused))(X, Y).program)
+    joined = [e for e in program.equations if e.op.joined_axis is not None]
+    made = {o: e for e in program.equations for o in e.outs}
+    parts = [made[a] for e in joined for a in e.ins if a in made]
+    sources = {e.ins[0] for e in parts if e.op.views_part}
+    assert sources and not any(a in made and _is_scaling(made[a]) for a in sources)
