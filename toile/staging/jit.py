@@ -232,6 +232,12 @@ class PjitFunction(Generic[P, R]):
         """The general path: any arguments, under any trace."""
         if config.flags.disable_jit or (state.inlines and state.trace is not None):
             return run_in_python(self, args, kwargs)
+        if state.trace is not None and state.trace.checks_calls and not keeps_arguments():
+            with current(None):  # the checks are made when a function is traced
+                for enter in self.cache.paths:
+                    out = enter(args, kwargs)
+                    if out is not MISS:
+                        return out
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
         leaves, key = self._key(statics, args_in, kwargs_in)
         traced = self.cache.entries.get(key)
@@ -265,7 +271,7 @@ class PjitFunction(Generic[P, R]):
         self, traced: Traced, leaves: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """The results of a call, which runs as without checks, and is then checked."""
-        if not keeps_arguments():  # the checks are made when a function is traced
+        if not keeps_arguments():
             with current(None):
                 return self(*args, **kwargs)
         traced.check_values()
