@@ -55,17 +55,19 @@ def _cannot_share(dtype: Any) -> str:
             "bytes: lax.bitcast_convert_type(x, jnp.uint8))")
 
 
-def new_array(shape: tuple[int, ...], dtype: Any, memory: Any) -> Any:
-    """An array of a dtype at a CuPy memory pointer."""
+def new_array(shape: tuple[int, ...], dtype: Any, memory: Any, xp: Any) -> Any:
+    """An array of a dtype at a CuPy memory pointer; `xp` is CuPy."""
     if has_dtype(dtype):
-        return cupy().ndarray(shape, dtype, memory)
-    return viewed(cupy().ndarray(shape, BYTES, memory), dtype)
+        return xp.ndarray(shape, dtype, memory)
+    return viewed(xp.ndarray(shape, BYTES, memory), dtype)
 
 
 def viewed(data: Any, dtype: Any) -> Any:
     """The bits of an array as another dtype of the same size."""
+    if hasattr(data, "_meaning"):
+        data = data.view(cupy().ndarray)
     if has_dtype(dtype):
-        return data.view(cupy().ndarray).view(dtype)
-    made = data.view(cupy().ndarray).view(BYTES).view(byte_array())
+        return data.view(dtype)
+    made = data.view(BYTES).view(byte_array())
     made._meaning = dtype
     return made

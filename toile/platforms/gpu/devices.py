@@ -305,7 +305,7 @@ class DeviceMemory:
         """A CuPy array on these bytes, from `offset` on."""
         cuda = cupy().cuda
         seen = cuda.UnownedMemory(self.pointer.ptr, max(self.nbytes, 1), self, self.device.ordinal)
-        return new_array(shape, dtype, cuda.MemoryPointer(seen, offset))
+        return new_array(shape, dtype, cuda.MemoryPointer(seen, offset), cupy())
 
 
 # Objects that keep memory for later calls, and free it (`give_up()`) when memory runs out.
