@@ -80,6 +80,8 @@ def test_parameters_have_the_names_of_jax(name):
     loops = "num_consts" in theirs and "length" in theirs or "cond_nconsts" in theirs
     if loops:  # which values of a loop's body are constants is a matter of tracing
         ours, theirs = dict.fromkeys(ours), dict.fromkeys(theirs)
+    if name == "remat" and jax.__version_info__ >= (0, 11):  # closed since then
+        ours, theirs = dict.fromkeys(ours), dict.fromkeys(theirs)
     if name == "jit_with_values":  # JAX keeps them in the Program
         ours, theirs = dict.fromkeys(ours), dict.fromkeys(theirs)
     assert {k: v for k, v in ours.items() if k in theirs} == theirs

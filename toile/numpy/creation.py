@@ -821,7 +821,7 @@ def tri(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
         M: number of columns; None for the number of rows.
         k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
             and negative numbers are diagonals below it.
-        dtype: dtype of the result; None for float32, even if `jax_enable_x64` is set.
+        dtype: dtype of the result; None for the default floating-point dtype.
 
     Returns:
         An array of shape (N, M).
@@ -831,7 +831,7 @@ def tri(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
            [1., 1., 0.]], dtype=float32)
     """
     shape = canonicalize_shape((N, N if M is None else M), "tri")
-    dtype = user_dtype(np.float32 if dtype is None else dtype, "tri")
+    dtype = user_dtype(float if dtype is None else dtype, "tri")
     return lax.convert_element_type(lax.ge(*_row_and_column(shape, k)), dtype)
 
 

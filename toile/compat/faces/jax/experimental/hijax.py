@@ -14,8 +14,8 @@ from toile.engine.avals import Aval as AbstractValue
 from toile.engine.source import here
 
 __all__ = [
-    "AbstractValue", "AvalMutableQDD", "AvalQDD", "HiPrimitive", "HiType", "MutableHiType",
-    "QuasiDynamicData", "Zero", "aval_method", "aval_property", "control_flow_allowed_effects",
+    "AbstractValue", "AvalMutableQDD", "AvalQDD", "HiPrim", "HiPrimitive", "HiType",
+    "MutableHiType", "QuasiDynamicData", "VJPHiPrimitive", "Zero", "aval_method", "aval_property", "control_flow_allowed_effects",
     "instantiate_zeros", "is_undefined_primal", "register_hitype",
 ]
 
@@ -56,6 +56,21 @@ class HiPrimitive:
             f"{self.name}: needed an operation on arrays, got one on a type that a package "
             f"defines, which toile does not have (for flax.nnx, turn off use_hijax){here()}"
         )
+
+
+class HiPrim:
+    """Base class of operations on such types, with their rules as methods; toile cannot run them.
+
+    An instance holds the types of its operands and of its result."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __call__(self, *args: Any) -> Any:
+        return HiPrimitive(type(self).__name__).bind(*args)
+
+
+VJPHiPrimitive = HiPrim  # its name up to JAX 0.11.1
 
 
 class aval_property:
