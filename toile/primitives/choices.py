@@ -51,6 +51,7 @@ class SelectN(Operation):
     divide = division.by_element
     taylor = frame_rule("linear")
     simplified = simplification.first_case
+    at_zeros = simplification.zero_cases
 
     def infer(self, which: Aval, *cases: Aval) -> Aval:
         first = cases[0]
@@ -78,9 +79,6 @@ class SelectN(Operation):
         if which.dtype == np.bool_:
             return "select with boolean `which` cannot have > 2 cases"
         return "select `which` must be boolean or integer type"
-
-    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
-        return 1 if all(zeros[1:]) else None
 
     def flops(self, *avals: Aval) -> int:
         return avals[1].size

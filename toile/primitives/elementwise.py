@@ -60,9 +60,7 @@ class Div(Elementwise):
     can_make_nan = True
     checked = frame_rule("division")
     is_quotient = passes_errors = keeps_relative_errors = True
-
-    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
-        return 0 if zeros[0] else None
+    at_zeros = simplification.zero_dividend
 
     def simplified(self, new: Any, e: Any) -> Any:
         """x / 1 = x, x / 2**n = x * 2**-n."""

@@ -164,16 +164,13 @@ class Add(Elementwise):
     is_sum = is_smooth = passes_errors = True
     divide = division.sum_by_element
     taylor, sparse = frame_rule("signed"), frame_rule("sum")
-    can_make_nan = True
+    can_make_nan, at_zeros = True, simplification.other_operand
     simplified = simplification.without_neutral(-0.0, commutes=True)
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.add(x, y)
 
     lower = kernel_function("add")
-
-    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
-        return zeros.index(True) ^ 1 if any(zeros) else None
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return 1, 1
@@ -193,15 +190,12 @@ class Sub(Elementwise):
     divide = division.sum_by_element
     taylor, sparse = frame_rule("signed"), frame_rule("difference")
     can_make_nan = True
-    simplified = simplification.without_neutral(0.0)
+    simplified, at_zeros = simplification.without_neutral(0.0), simplification.first_operand
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.subtract(x, y)
 
     lower = kernel_function("sub")
-
-    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
-        return 0 if zeros[1] else None
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return 1, -1
@@ -220,15 +214,12 @@ class Neg(Elementwise):
     divide = division.linear_by_element
     taylor = frame_rule("signed")
     is_smooth = commutes_with_sums = passes_errors = keeps_relative_errors = True
-    simplified = simplification.undone
+    simplified, at_zeros = simplification.undone, simplification.zero_operand
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.negative(x)
 
     lower = kernel_function("neg")
-
-    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
-        return 0 if zeros[0] else None
 
     def partials(self, out: Any, x: Any) -> Sequence[Any]:
         return (-1,)
@@ -243,16 +234,13 @@ class Mul(Elementwise):
     is_product = is_smooth = passes_errors = keeps_relative_errors = True
     divide = division.scaled_by_element
     taylor = sparse = frame_rule("product")
-    can_make_nan = True
+    can_make_nan, at_zeros = True, simplification.zero_operand
     simplified = simplification.without_neutral(1.0, commutes=True)
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.multiply(x, y)
 
     lower = kernel_function("mul")
-
-    def at_zeros(self, zeros: Sequence[bool]) -> int | None:
-        return zeros.index(True) if any(zeros) else None
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return y, x

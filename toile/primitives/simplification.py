@@ -1,4 +1,5 @@
-"""Algebraic identities as rules of operations, exact for NaN, infinities and -0.0 too.
+"""Algebraic identities as rules of operations, those of `simplified` exact for NaN, infinities and
+-0.0 too.
 
 A rule is the `simplified` method of an operation: given the equations so far and an equation, it
 returns the atoms that replace the results, or None if the identity does not hold. This module may
@@ -7,7 +8,7 @@ import the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -206,3 +207,31 @@ def _placed(made: Equation) -> Iterator[tuple[Atom, list[int]]]:
         for x in made.ins:
             yield x, lows
             lows[axis] += x.aval.shape[axis]
+
+
+# ---- which operand a result equals where some are zero and the others finite (`at_zeros`)
+
+
+def other_operand(op: Operation, zeros: Sequence[bool]) -> int | None:
+    """0 + y = y, x + 0 = x."""
+    return zeros.index(True) ^ 1 if any(zeros) else None
+
+
+def first_operand(op: Operation, zeros: Sequence[bool]) -> int | None:
+    """x - 0 = x."""
+    return 0 if zeros[1] else None
+
+
+def zero_operand(op: Operation, zeros: Sequence[bool]) -> int | None:
+    """0 y = 0, x 0 = 0, -0 = 0."""
+    return zeros.index(True) if any(zeros) else None
+
+
+def zero_dividend(op: Operation, zeros: Sequence[bool]) -> int | None:
+    """0 / y = 0."""
+    return 0 if zeros[0] else None
+
+
+def zero_cases(op: Operation, zeros: Sequence[bool]) -> int | None:
+    """select(p, 0, 0) = 0."""
+    return 1 if all(zeros[1:]) else None

@@ -22,16 +22,15 @@ from toile.engine.annotations import PyTree
 from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.avals import aval_of
 from toile.engine.buffers import Placement
-from toile.engine.checked import keeps_arguments
 from toile.engine.exchange import slot
 from toile.engine.garbage import paused
 from toile.engine.locks import shared_lock
 from toile.engine.platform_registry import array_platforms, platform_of_device, registry
 from toile.engine.program import trace_with_refs, wrap_outputs
-from toile.engine.refs import differentiating, is_ref, ref_function, use_of_refs, value_avals
+from toile.engine.refs import is_ref, ref_function, use_of_refs, value_avals
 from toile.engine.sharded import Sharded, device_of_call, placing, run_call
 from toile.engine.source import describe, here
-from toile.engine.trace import current, state
+from toile.engine.trace import state
 from toile.engine.trees import flatten
 from toile.platforms.call_exits import MAX_LEAVES, MISS, hosted_leaves
 from toile.staging.callpath import Entrance, Statics
@@ -46,7 +45,7 @@ from toile.staging.causes import (
     reason_of,
     warn_of_retraces,
 )
-from toile.staging.donation import delete_donated, donated_leaves, given_up
+from toile.staging.donation import donated_leaves
 from toile.staging.flat_functions import FlatFunction, argument_labels, dress, name_of
 from toile.staging.options import (
     check_compiler_options,
@@ -54,6 +53,13 @@ from toile.staging.options import (
     check_jittable,
     check_leaves,
     named_arguments,
+)
+from toile.staging.special_calls import (
+    check_execution,
+    give_up,
+    repeated,
+    run_checked,
+    run_with_refs,
 )
 from toile.staging.stages import Lowered, Traced, TracedStage, operand, run_in_python
 from toile.staging.static_arguments import Static
@@ -232,12 +238,8 @@ class PjitFunction(Generic[P, R]):
         """The general path: any arguments, under any trace."""
         if config.flags.disable_jit or (state.inlines and state.trace is not None):
             return run_in_python(self, args, kwargs)
-        if state.trace is not None and state.trace.checks_calls and not keeps_arguments():
-            with current(None):  # the checks are made when a function is traced
-                for enter in self.cache.paths:
-                    out = enter(args, kwargs)
-                    if out is not MISS:
-                        return out
+        if (out := repeated(self.cache.paths, args, kwargs)) is not MISS:
+            return out
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
         leaves, key = self._key(statics, args_in, kwargs_in)
         traced = self.cache.entries.get(key)
@@ -246,48 +248,13 @@ class PjitFunction(Generic[P, R]):
         else:
             self._used_again(key)
         if traced.refs is not None:
-            return self._call_with_refs(traced, leaves, args, kwargs)
+            return run_with_refs(self, traced, leaves, args, kwargs)
         if state.trace is None:
-            if config.flags.no_execution:
-                raise RuntimeError(
-                    f"JAX tried to execute function jit({name_of(self.fun)}), but the no_execution "
-                    f"config option is set{here()}"
-                )
+            check_execution(self.fun)
             return self._run(traced, key, leaves, args, kwargs)
         if state.trace.checks_calls:
-            return self._run_checked(traced, leaves, args, kwargs)
+            return run_checked(self, traced, leaves, args, kwargs)
         return traced.finished(leaves, self._as_operation(traced, leaves))
-
-    def _call_with_refs(
-        self, traced: Traced, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """A call to a function that uses Refs."""
-        assert traced.refs is not None
-        if traced.refs.inline and differentiating():
-            return run_in_python(self, args, kwargs)
-        return traced.run_with_refs(leaves, name_of(self.fun))
-
-    def _run_checked(
-        self, traced: Traced, leaves: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """The results of a call, which runs as without checks, and is then checked."""
-        if not keeps_arguments():
-            with current(None):
-                return self(*args, **kwargs)
-        traced.check_values()
-        out: Any = None
-
-        def run(*_: Any) -> list[Any]:
-            nonlocal out
-            with current(None):
-                out = self(*args, **kwargs)
-            return flatten(out)[0]
-
-        assert state.trace is not None
-        op = Call(traced.program, name_of(self.fun))
-        state.trace.call(op, (*traced.consts, *map(operand, leaves)), run)
-        delete_donated(leaves, traced.given_up_later)
-        return out
 
     def _key(
         self, statics: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -505,8 +472,7 @@ class PjitFunction(Generic[P, R]):
             if config.flags.explain_cache_misses:
                 explain_miss(self.fun, closest, key, labels)
             traced = Traced(program, consts, flat.out_tree, avals, use_of_refs(made, with_refs))
-            gone = given_up(donated, program, self.keep_unused)
-            traced.given_up, traced.given_up_later = ((), gone) if keeps_arguments() else (gone, ())
+            give_up(traced, donated, self.keep_unused)
             self.cache.add(key, traced)
             self.cache.history.append((key, labels))
             self.cache.causes.append(cause)

@@ -42,29 +42,15 @@ def join_pads(program: Program) -> Program:
     joined: dict[Atom, _Parts] = {}  # results of this pass that nothing else reads
     sums = set(once)  # also of results of this pass
 
-    def later(new: Rewriter, e: Equation, parts: list[_Parts | None]) -> Atom | None:
-        """The sum of an array that was added before and of one that has all its missing parts."""
-        for a, rest in zip(e.ins[::-1], parts, strict=True):
-            made = new.producer(a)
-            if rest is None or made is None or not made.op.is_sum or a not in sums:
-                continue
-            for other, small in (made.ins, made.ins[::-1]):
-                found = _sum(new, e, [joined.get(small) or _padded(new, small), rest])
-                if found is not None and _is_whole(e, found):
-                    return new.add(e.op, [other, _made(new, e, found)], e, e.outs[0].aval)
-        return None
-
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if e.op.is_sum:
-            updated = _updated(new, e, once)
-            if updated is not None:
+            if (updated := _updated(new, e, once)) is not None:
                 return [updated]
             parts = [joined.get(a) or _padded(new, a) for a in e.ins]
             found = _sum(new, e, parts)
-            if found is None and (out := later(new, e, parts)) is not None:
-                if e.outs[0] in once:
-                    sums.add(out)
-                return [out]
+            whole = _completed(new, e, parts, joined, sums) if found is None else None
+            if whole is not None:
+                return [whole]
         else:
             inside = joined.get(e.ins[0]) if e.op.margins is not None else None
             found = None if inside is None else _outer(e, inside)
@@ -76,6 +62,25 @@ def join_pads(program: Program) -> Program:
         return [out]
 
     return rewrite(program, rule)
+
+
+def _completed(
+    new: Rewriter, e: Equation, parts: list[_Parts | None], joined: dict[Atom, _Parts],
+    sums: set[Atom],
+) -> Atom | None:
+    """The sum of an array that was added before, in one of the `sums`, and of one that has all its
+    missing parts."""
+    for a, rest in zip(e.ins[::-1], parts, strict=True):
+        made = new.producer(a)
+        if rest is None or made is None or not made.op.is_sum or a not in sums:
+            continue
+        for other, small in (made.ins, made.ins[::-1]):
+            found = _sum(new, e, [joined.get(small) or _padded(new, small), rest])
+            if found is not None and _is_whole(e, found):
+                out = new.add(e.op, [other, _made(new, e, found)], e, e.outs[0].aval)
+                sums.update([out] if e.outs[0] in sums else [])
+                return out
+    return None
 
 
 def _padded(new: Rewriter, a: Atom) -> _Parts | None:

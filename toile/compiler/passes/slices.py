@@ -17,6 +17,7 @@ Several of such arrays, such as c x and d x, then need only x in memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
@@ -48,28 +49,36 @@ def scale_after_joins(program: Program) -> Program:
         return program
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        if e.op.joined_axis is None:
-            return None
-        made = [new.producer(a) for a in e.ins]
-        first = made[0]
-        if first is None or any(
-                m is None or not m.op.views_part or m.ins[0] is not first.ins[0] for m in made):
-            return None
-        scalings, base = [], first.ins[0]
-        while base in scaled:
-            scalings.append(scaled[base])
-            base = new.atom(scaled[base].ins[_array(scaled[base])])
-        if not scalings:
-            return None
-        slices = [new.add(m.op, [base], e) for m in made if m is not None]
-        out: Atom = new.add(e.op, slices, e)
-        for scaling in scalings[::-1]:
-            ins = [new.atom(a) for a in scaling.ins]
-            ins[_array(scaling)] = out
-            out = new.add(scaling.op, ins, e)
-        return [out]
+        cuts = None if e.op.joined_axis is None else _cuts_of_one(new, e.ins)
+        return None if cuts is None else _scaled_later(new, e, cuts, scaled)
 
     return rewrite(program, rule)
+
+
+def _cuts_of_one(new: Rewriter, parts: Sequence[Atom]) -> list[Equation] | None:
+    """The slices that parts are, if all are slices of one array."""
+    made = [new.producer(a) for a in parts]
+    found = [m for m in made if m is not None and m.op.views_part]
+    same = len(found) == len(made) and all(m.ins[0] is found[0].ins[0] for m in found)
+    return found if same else None
+
+
+def _scaled_later(
+    new: Rewriter, e: Equation, cuts: Sequence[Equation], scaled: dict[Var, Equation]
+) -> Replacement:
+    """What joins slices before they are scaled; None if they are slices of no scaled array."""
+    scalings, base = [], cuts[0].ins[0]
+    while base.__class__ is Var and base in scaled:
+        scalings.append(scaled[base])
+        base = new.atom(scaled[base].ins[_array(scaled[base])])
+    if not scalings:
+        return None
+    out: Atom = new.add(e.op, [new.add(m.op, [base], e) for m in cuts], e)
+    for scaling in scalings[::-1]:
+        ins = [new.atom(a) for a in scaling.ins]
+        ins[_array(scaling)] = out
+        out = new.add(scaling.op, ins, e)
+    return [out]
 
 
 def _is_scaling(e: Equation) -> bool:

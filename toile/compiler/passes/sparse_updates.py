@@ -114,15 +114,20 @@ class _Finder:
             if not by_element(e) or e.outs[0].aval.shape != shape:
                 read.update(ours)
                 continue
-            for a in e.ins:
-                if a not in states and a in self.sums and a.aval.shape == shape:
-                    return self.sums[a]
-                if a not in states and not self._needs(a, shape, u):
-                    return False
+            others = [a for a in e.ins if a not in states]
+            more = [a for a in others if a in self.sums and a.aval.shape == shape]
+            if more:
+                return self.sums[more[0]]
+            if not all(self._needs(a, shape, u) for a in others):
+                return False
             u.members[e.outs[0]] = e
             states[e.outs[0]] = self._state(e, states)
         if len(u.members) + len(u.needed) > MOST:
             return False
+        return self._ends(u, states, read)
+
+    def _ends(self, u: _Update, states: dict[Atom, Any], read: set[Atom]) -> bool:
+        """Find the results; False if one of them changes whole arrays."""
         for a in states:
             if a in read or a in self.outputs:
                 base = states[a]

@@ -15,8 +15,8 @@ from toile.engine.source import here
 
 __all__ = [
     "AbstractValue", "AvalMutableQDD", "AvalQDD", "HiPrim", "HiPrimitive", "HiType",
-    "MutableHiType", "QuasiDynamicData", "VJPHiPrimitive", "Zero", "aval_method", "aval_property", "control_flow_allowed_effects",
-    "instantiate_zeros", "is_undefined_primal", "register_hitype",
+    "MutableHiType", "QuasiDynamicData", "VJPHiPrimitive", "Zero", "aval_method", "aval_property",
+    "control_flow_allowed_effects", "instantiate_zeros", "is_undefined_primal", "register_hitype",
 ]
 
 
