@@ -146,7 +146,8 @@ class Ref:
         while trace is not None and trace is not home and not trace.keeps_refs:
             if isinstance(value, Tracer) and value._trace is trace:
                 if trace.differentiates and self._kind == "no_grad_no_remat":
-                    return self._checked(value.primal, what)  # type: ignore[attr-defined]
+                    dual: Any = value
+                    return self._checked(dual.primal, what)
                 kind, place = trace.stored
                 raise ValueError(
                     f"performing {what} operation with {kind} array reference of type "

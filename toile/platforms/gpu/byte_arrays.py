@@ -25,8 +25,9 @@ def has_dtype(dtype: Any) -> bool:
 @functools.cache
 def byte_array() -> Any:
     """The class of arrays that consist of bytes for CuPy."""
+    plain: Any = cupy().ndarray
 
-    class ByteArray(cupy().ndarray):  # type: ignore[misc]
+    class ByteArray(plain):
         """A CuPy array of bytes that remembers their dtype; so do its parts and copies."""
 
         def __array_finalize__(self, source: Any) -> None:
