@@ -90,7 +90,7 @@ def static_int_env(varname: str, default: int | None) -> int | None:
         The integer, or `default` if the variable is not set.
 
     Raises:
-        ValueError: the variable is not an integer.
+        ValueError: the variable's value is not an integer.
     """
     text = os.getenv(varname)
     if text is None:

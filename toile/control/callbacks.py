@@ -27,7 +27,8 @@ from toile.primitives.shapes import concatenate_all, slice_axis
 class DebugEffect(str):
     """The effect of operations, such as `toile.debug.print`, that inspect values in any order.
 
-    The effect is a string, because effects are identified by their names.
+    The class is a subclass of `str`, because effects are compared by name. As in JAX, `str(effect)`
+    does not depend on the name.
 
     >>> from toile.debug import DebugEffect
     >>> str(DebugEffect("debug"))
@@ -43,8 +44,8 @@ class DebugEffect(str):
 class OrderedDebugEffect(str):
     """The effect of operations that inspect values in program order.
 
-    An example is `toile.debug.print(..., ordered=True)`. The effect is a string, because effects
-    are identified by their names.
+    An example is `toile.debug.print(..., ordered=True)`. The class is a subclass of `str`, because
+    effects are compared by name. As in JAX, `str(effect)` does not depend on the name.
 
     >>> from toile.debug import OrderedDebugEffect
     >>> str(OrderedDebugEffect("ordered debug"))

@@ -18,11 +18,11 @@ from toile.engine.source import here
 
 
 class extended(np.generic):
-    """The group of dtypes that NumPy does not have, as an argument of `issubdtype`."""
+    """The category of the dtypes that NumPy does not have: the second argument of `issubdtype`."""
 
 
 class prng_key(extended):
-    """The group of the dtypes of random keys, as an argument of `issubdtype`."""
+    """The category of the dtypes of random keys: the second argument of `issubdtype`."""
 
 
 class ExtendedDType:

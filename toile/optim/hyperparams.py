@@ -287,14 +287,14 @@ def get_hyperparams(
             parts created by `inject_hyperparams` contain hyperparameters.
         tx: the optimizer. If it is given, the result also contains the numbers with which `adam`
             and the other optimizers were created, and the values of their schedules in the next
-            step. These values are part of the optimizer, not of its state, which has Optax's
-            structure. To change them during training, create the optimizer with
+            step. These values are stored in the optimizer, because its state must have the same
+            structure as in Optax. To change them during training, create the optimizer with
             `inject_hyperparams`.
 
     Returns:
         A dict from names to values. If a name occurs more than once in the state, the dict contains
-        the outermost value. If it occurs more than once in a chain, the dict contains the last
-        value.
+        the outermost value, or the first one in a chain. Of the numbers that are read from `tx`, it
+        contains the last one in a chain. Values in the state take precedence.
 
     Differences:
         Optax does not have this function.

@@ -33,7 +33,7 @@ class SnapshotState(NamedTuple):
 
 
 def snapshot(measure_name: str, measure: Measure) -> base.GradientTransformation:
-    """Store a measurement of the updates in the state; the updates stay unchanged.
+    """Store a measurement of the updates in the optimizer's state, without changing the updates.
 
     Args:
         measure_name: name of the measurement. To read the measurement, call

@@ -461,7 +461,7 @@ class Compiled(_FromTrace):
     raises an error.
 
     Args:
-        lowered: the Program.
+        lowered: the previous stage, a `toile.stages.Lowered`.
 
     >>> compiled = toile.jit(lambda x, n: x * n, static_argnums=1).lower(jnp.ones(3), 2).compile()
     >>> compiled(jnp.arange(3.0))

@@ -198,7 +198,7 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {True: 0},
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {True: True},
 ) -> Callable[..., Any]:
-    """Call a function of a scope in nested loops whose steps are recomputed to save memory.
+    """Call a function of a scope in nested loops, and recompute the steps in the backward pass.
 
     There are `prod(lengths)` calls in total. With `d` nested loops of equal length and `n` calls,
     about `d * n ** (1 / d)` intermediate results are stored for the gradients, instead of `n`.
