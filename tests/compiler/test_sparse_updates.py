@@ -6,6 +6,7 @@ import pytest
 import toile
 import toile.numpy as jnp
 from toile import optim
+from toile.compiler.passes import sparse_updates
 from toile.compiler.passes.sparse_updates import LEAST
 from toile.compiler.pipeline import optimize
 
@@ -147,6 +148,38 @@ def test_optimizers(name):
                         strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
         args = params, state, args[2]
+
+
+def test_a_transposed_table_is_not_the_table():
+    table = jnp.asarray(RNG.normal(size=(200, 200)).astype("f4"))
+
+    def step(p, ids):
+        return p.T - 0.1 * jnp.zeros_like(p).at[ids].add(1.0)
+
+    for ids in (jnp.arange(3), jnp.array([5, 5])):
+        with toile.disable_jit():
+            wanted = step(table, ids)
+        np.testing.assert_allclose(toile.jit(step)(table, ids), wanted, rtol=1e-6)
+
+
+def test_the_time_to_look_does_not_depend_on_the_rest_of_the_program():
+    """Of many sums, each looks at its own readers only."""
+    def program_of(count):
+        def step(ps, ids):
+            grads = toile.grad(lambda ps: sum(jnp.sum(p[ids] ** 2) for p in ps))(ps)
+            return [p - g for p, g in zip(ps, grads)]
+
+        return optimize(toile.make_jaxpr(step)(
+            [jnp.zeros((ROWS, 8))] * count, jnp.arange(4)).jaxpr)
+
+    seen = []
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(sparse_updates, "by_element",
+                        lambda e, asked=sparse_updates.by_element: (seen.append(e), asked(e))[1])
+        program_of(4)
+        few = len(seen)
+        program_of(40)
+    assert len(seen) - few <= 11 * few
 
 
 def test_small_tables_stay_as_they_are():

@@ -76,6 +76,12 @@ def test_scaling_follows_the_roll():
     assert all(e.ins[0] is program.inputs[0] for e in slices) and slices
 
 
+def test_a_scaled_array_that_is_returned_is_read_itself():
+    made = without_dead_code(toile.make_jaxpr(
+        lambda x: (lambda z: (jnp.roll(z, 1, 0), z))(x * 3))(X).program)
+    assert names(scale_after_joins(made)) == names(made)
+
+
 @pytest.mark.parametrize("name", ["a slice that is not joined", "parts of different arrays"])
 def test_other_slices_stay(name):
     made = without_dead_code(toile.make_jaxpr(STENCILS[name])(X, Y).program)

@@ -42,9 +42,9 @@ def cut_elementwise(program: Program) -> Program:
 
 def scale_after_joins(program: Program) -> Program:
     """Move the scaling of an array behind the concatenations of its slices."""
-    readers = readers_of(program)
-    scaled = {e.outs[0]: e for e in program.equations
-              if _is_scaling(e) and _joined_only(e.outs[0], readers)}
+    readers, returned = readers_of(program), set(program.outputs)
+    scaled = {e.outs[0]: e for e in program.equations if _is_scaling(e)
+              and e.outs[0] not in returned and _joined_only(e.outs[0], readers)}
     if not scaled:
         return program
 

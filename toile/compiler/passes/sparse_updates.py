@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from math import prod
 from typing import Any
 
@@ -87,6 +88,11 @@ class _Finder:
     def __init__(self, program: Program, sums: Sequence[Equation]):
         self.program, self.outputs = program, set(program.outputs)
         self.made: dict[Atom, Equation] = {o: e for e in program.equations for o in e.outs}
+        self.readers: dict[Atom, list[int]] = {}
+        for i, e in enumerate(program.equations):
+            for a in dict.fromkeys(e.ins):
+                if a.__class__ is Var:
+                    self.readers.setdefault(a, []).append(i)
         self.sums: dict[Atom, Equation] = {
             e.outs[0]: e for e in sums if self._value(e.ins[0]) is _ZERO}
 
@@ -107,24 +113,32 @@ class _Finder:
         states: dict[Atom, Any] = {e.outs[0]: _ZERO for e in u.sums}
         shape = u.sums[0].outs[0].aval.shape
         read: set[Atom] = set()
-        for e in self.program.equations:
-            ours = [a for a in e.ins if a in states]
-            if not ours or e in u.sums:
-                continue
+        todo = sorted({i for a in states for i in self.readers.get(a, ())})  # a heap
+        while todo and len(u.members) + len(u.needed) <= MOST:
+            e = self.program.equations[heappop(todo)]
             if not by_element(e) or e.outs[0].aval.shape != shape:
-                read.update(ours)
-                continue
-            others = [a for a in e.ins if a not in states]
-            more = [a for a in others if a in self.sums and a.aval.shape == shape]
-            if more:
-                return self.sums[more[0]]
-            if not all(self._needs(a, shape, u) for a in others):
-                return False
-            u.members[e.outs[0]] = e
-            states[e.outs[0]] = self._state(e, states)
-        if len(u.members) + len(u.needed) > MOST:
+                read.update(a for a in e.ins if a in states)
+            elif e.outs[0] not in u.members:  # else it reads several results
+                more = self._take(e, u, states)
+                if more is not True:
+                    return more
+                for i in self.readers.get(e.outs[0], ()):
+                    heappush(todo, i)
+        return len(u.members) + len(u.needed) <= MOST and self._ends(u, states, read)
+
+    def _take(self, e: Equation, u: _Update, states: dict[Atom, Any]) -> Any:
+        """Add an equation. Returns another sum that it needs, True if there is none, or False if it
+        needs more than rows."""
+        shape = e.outs[0].aval.shape
+        others = [a for a in e.ins if a not in states]
+        more = [a for a in others if a in self.sums and a.aval.shape == shape]
+        if more:
+            return self.sums[more[0]]
+        if not all(self._needs(a, shape, u) for a in others):
             return False
-        return self._ends(u, states, read)
+        u.members[e.outs[0]] = e
+        states[e.outs[0]] = self._state(e, states)
+        return True
 
     def _ends(self, u: _Update, states: dict[Atom, Any], read: set[Atom]) -> bool:
         """Find the results; False if one of them changes whole arrays."""
@@ -151,7 +165,7 @@ class _Finder:
     def _value(self, a: Atom) -> Any:
         """An atom, or the number that all of its elements are."""
         e = self.made.get(a)
-        if e is not None and e.op.is_view:
+        if e is not None and e.op.is_view and not e.ins[0].aval.shape:
             a = e.ins[0]
         return _ZERO if a.__class__ is Literal and not np.any(a.val) else a
 
