@@ -406,35 +406,40 @@ def test_non_finite_agrees_with_numpy(dtype, values):
         assert value_ranges.non_finite(jnp.stack([x, x], 1)[:, 0]) == expected
 
 
-class Buffer(np.ndarray):
-    """A buffer of a device, in host memory."""
+class Elsewhere:
+    """An array on a device, whose values lie in memory of the host."""
 
-    class Place(contextlib.nullcontext):
-        id = 0
-
-    device = Place()
     copied = 0
 
-    def get(self):
-        Buffer.copied += self.size
-        return np.asarray(self)
+    def __init__(self, values, device):
+        self.values = np.array(values, np.float32)
+        self._signature = types.SimpleNamespace(device=device, buffer_dtype=np.dtype(np.float32))
+
+    @property
+    def _data(self):
+        Elsewhere.copied += self.values.size
+        return self.values
 
 
-def test_a_gpu_copies_only_results_that_are_not_finite(monkeypatch):
-    def not_finite(device, arrays, xp):
-        return [not np.isfinite(x).all() for x in arrays]
+def test_a_gpu_copies_only_results_that_its_kernel_cannot_read(monkeypatch):
+    def non_finite(arrays):
+        return [value_ranges.non_finite_host(x.values) for x in arrays] if asked(arrays) else None
 
-    tests = types.SimpleNamespace(can_read=lambda x: x.size != 4, not_finite=not_finite)
-    devices = types.SimpleNamespace(device_of=lambda x: x.device, cupy=lambda: None)
-    monkeypatch.setattr(Buffer, "copied", 0)
+    def asked(arrays):
+        (device,) = {x._signature.device for x in arrays}
+        return device == "aligned"
+
+    tests = types.SimpleNamespace(can_read=lambda dtype: True, non_finite=non_finite)
+    monkeypatch.setattr(Elsewhere, "copied", 0)
     monkeypatch.setattr(late, "finite_tests", lambda: tests)
     gpus = GpuPlatform()
-    monkeypatch.setattr(gpus, "load", lambda: devices)
-    rows = [[1, 2] * 50, [1, np.nan], [np.inf, 1, 2], [1, 2, 3, 4]]
-    buffers = [np.array(row, np.float32).view(Buffer) for row in rows]
-    assert gpus.non_finite(buffers) == [(False, False), (True, False), (False, True),
-                                        (False, False)]
-    assert Buffer.copied == 2 + 3 + 4  # the bad ones, and one that the kernel cannot read
+    monkeypatch.setattr(gpus, "get", lambda data: data)
+    rows = [[1, 2] * 50, [1, np.nan], [np.inf, 1, 2]]
+    arrays = [Elsewhere(row, "aligned") for row in rows]
+    arrays[1:1] = [Elsewhere([1, 2, 3, np.nan], "not aligned"), Elsewhere([4] * 8, None)]
+    assert gpus.non_finite(arrays) == [(False, False), (True, False), (False, False),
+                                       (True, False), (False, True)]
+    assert Elsewhere.copied == 4 + 8
 
 
 def test_large_numbers_are_finite():
@@ -505,3 +510,26 @@ def test_other_nans_are_not_noticed(case, watching, tmp_path):
     else:
         with toile.checks("nan"):
             read_with_writer(nan, tmp_path)
+
+
+def test_repeated_calls_keep_the_fast_path(monkeypatch):
+    def step(scale, state, rate, *, sign):
+        value = rate * state["x"] * sign
+        return {"x": value}, scale * value.sum()
+
+    step = toile.jit(step, donate_argnums=1, static_argnames="sign")
+    with toile.checks("nan"):
+        for _ in range(4):
+            state, _ = step(1.0, {"x": jnp.ones(3)}, jnp.float32(2), sign=-1)
+        with monkeypatch.context() as m:
+            m.setattr(type(step), "_key", None)  # the general path asks for the key
+            given = state
+            state, total = step(1.0, given, jnp.float32(2), sign=-1)
+            assert given["x"].is_deleted() and total == 12
+        kept = {"x": jnp.full(3, -jnp.inf)}
+        step(1.0, kept, jnp.float32(2), sign=-1)  # an infinity is no error
+        assert kept["x"].is_deleted()
+        kept = {"x": jnp.array([1.0, jnp.inf, 2.0])}
+        with pytest.raises(FloatingPointError, match="mul"):
+            step(1.0, kept, jnp.float32(0), sign=-1)
+        assert not kept["x"].is_deleted()  # the error message has looked at it

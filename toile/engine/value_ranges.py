@@ -16,7 +16,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.fp_errors import ignore_errors, restore_errors
-from toile.engine.platform_registry import platform_of
+from toile.engine.platform_registry import platform_of, platform_of_device
 
 
 def non_finite(x: Any) -> tuple[bool, bool]:
@@ -30,13 +30,14 @@ def all_non_finite(xs: Sequence[Any]) -> list[tuple[bool, bool]]:
     elsewhere: dict[Any, list[int]] = {}
     for i, x in enumerate(xs):
         if isinstance(x, DeviceArray) and dtypes.is_inexact(x.dtype):
-            platform = platform_of(x._data)
+            device = x._signature.device
+            platform = platform_of(x._data) if device is None else platform_of_device(device)
             if platform is None:
                 found[i] = non_finite_host(x._data)
             else:
                 elsewhere.setdefault(platform, []).append(i)
     for platform, places in elsewhere.items():
-        answers = platform.non_finite([xs[i]._data for i in places])
+        answers = platform.non_finite([xs[i] for i in places])
         for i, answer in zip(places, answers, strict=True):
             found[i] = answer
     return found

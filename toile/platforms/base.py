@@ -95,9 +95,9 @@ class Platform:
         """The values of a buffer as a NumPy array, once all work on it has finished."""
         raise NotImplementedError(f"{type(self).__name__}.get{here()}")
 
-    def non_finite(self, buffers: Sequence[Any]) -> list[tuple[bool, bool]]:
-        """Whether each buffer contains a NaN, and whether it contains an infinity."""
-        return [non_finite_host(self.get(data)) for data in buffers]
+    def non_finite(self, arrays: Sequence[Any]) -> list[tuple[bool, bool]]:
+        """Whether each array contains a NaN, and whether it contains an infinity."""
+        return [non_finite_host(self.get(x._data)) for x in arrays]
 
     def wrap(self, data: Any, weak_type: bool) -> Any:
         """An array that holds this buffer."""

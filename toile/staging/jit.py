@@ -84,7 +84,7 @@ class Cache:
 
     __slots__ = (
         "entries", "lock", "history", "causes", "traces", "equations", "reasons", "warned",
-        "entrances", "paths", "captured",
+        "entrances", "paths", "deleted_later", "captured",
     )
 
     def __init__(self) -> None:
@@ -97,6 +97,8 @@ class Cache:
         self.warned = False
         self.entrances: dict[Any, Entrance] = {}
         self.paths: tuple[Callable[[Any, Any], Any], ...] = ()
+        # For paths while checks need the arguments: the donated leaves.
+        self.deleted_later: dict[Callable[[Any, Any], Any], tuple[int, ...]] = {}
         self.captured: Captured | None = None  # the variables that the function reads
 
     def watch(self, fun: Any) -> None:
@@ -109,6 +111,7 @@ class Cache:
     def renew_paths(self) -> None:
         """Let the next calls take the general path, and make new fast paths."""
         self.entrances = {}
+        self.deleted_later = {}
         self.paths = ()
 
     def clear(self) -> None:
@@ -238,7 +241,7 @@ class PjitFunction(Generic[P, R]):
         """The general path: any arguments, under any trace."""
         if config.flags.disable_jit or (state.inlines and state.trace is not None):
             return run_in_python(self, args, kwargs)
-        if (out := repeated(self.cache.paths, args, kwargs)) is not MISS:
+        if (out := repeated(self, args, kwargs)) is not MISS:
             return out
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
         leaves, key = self._key(statics, args_in, kwargs_in)
@@ -350,7 +353,7 @@ class PjitFunction(Generic[P, R]):
                 exit = self._exit(traced, leaves, device, placements)
                 if exit is None:
                     return None
-                found = self._entrance(statics, traced.given_up, leaves, in_tree)
+                found = self._entrance(statics, traced, leaves, in_tree)
                 found.add(leaves, [static.value for _, static in statics or ()], exit)
             except TypeError:
                 return None  # an argument of a type that only the general path takes
@@ -380,13 +383,13 @@ class PjitFunction(Generic[P, R]):
         return found
 
     def _entrance(
-        self, statics: Any, given_up: tuple[int, ...], leaves: Any, in_tree: Any
+        self, statics: Any, traced: Traced, leaves: Any, in_tree: Any
     ) -> Entrance:
         """The Entrance for a structure. An Entrance that was made for arrays only is replaced when
         a number or a NumPy array is passed."""
         cache = self.cache
         where = tuple([where for where, _ in statics or ()])
-        key = in_tree, where, given_up
+        key = in_tree, where, traced.given_up, traced.given_up_later
         found = cache.entrances.get(key)
         plain = (DeviceArray, KeyArray, *array_platforms)
         others = {i for i, x in enumerate(leaves)
@@ -398,12 +401,15 @@ class PjitFunction(Generic[P, R]):
         wider = others | found.others if found else others
         captured = cache.captured
         conditions = () if captured is None else captured.conditions()
-        made = Entrance(in_tree, fixed, frozenset(wider), given_up, conditions)
+        made = Entrance(in_tree, fixed, frozenset(wider), traced.given_up, conditions)
+        if traced.given_up_later:
+            cache.deleted_later[made.enter] = traced.given_up_later
         if found is not None:
             made.tables = found.tables
             cache.paths = tuple([p for p in cache.paths if p is not found.enter])
         elif len(cache.entrances) >= MAX_TRACES:
             cache.entrances.clear()
+            cache.deleted_later = {e: i for e, i in cache.deleted_later.items() if e in cache.paths}
         cache.entrances[key] = made
         return made
 

@@ -12,11 +12,13 @@ from typing import Any
 
 from toile.control.call import Call
 from toile.engine import config
+from toile.engine.check_switch import keys_checked
 from toile.engine.checked import keeps_arguments
 from toile.engine.refs import differentiating
 from toile.engine.source import here
 from toile.engine.trace import current, state
 from toile.engine.trees import flatten
+from toile.engine.value_ranges import all_non_finite
 from toile.platforms.call_exits import MISS
 from toile.staging.donation import delete_donated, given_up
 from toile.staging.flat_functions import name_of
@@ -43,38 +45,62 @@ def run_with_refs(
     return traced.run_with_refs(leaves, name_of(jitted.fun))
 
 
-def repeated(paths: Sequence[Callable[[Any, Any], Any]], args: Any, kwargs: Any) -> Any:
-    """The result of a call that has a fast path and needs no checks while it runs; else MISS."""
-    if state.trace is None or not state.trace.checks_calls or keeps_arguments():
+def repeated(jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of a call that has a fast path while values are checked; MISS if it has none."""
+    trace = state.trace
+    if trace is None or not trace.checks_calls or keys_checked():
         return MISS
-    with current(None):  # the checks are made when a function is traced
-        for enter in paths:
+    with current(None):  # other checks are made when a function is traced
+        for enter in jitted.cache.paths:
             out = enter(args, kwargs)
             if out is not MISS:
-                return out
-    return MISS
+                break
+        else:
+            return MISS
+    if not keeps_arguments():
+        return out
+    if any(map(any, all_non_finite(flatten(out)[0]))):
+        statics, args_in, kwargs_in = jitted._take_statics(args, kwargs)
+        leaves, key = jitted._key(statics, args_in, kwargs_in)
+        traced = jitted.cache.entries.get(key) or jitted._trace(key, args_in, kwargs_in, leaves)
+        _check_results(jitted, traced, leaves, lambda: out)
+    if enter in jitted.cache.deleted_later:
+        _, args_in, kwargs_in = jitted._take_statics(args, kwargs)
+        delete_donated(flatten((args_in, kwargs_in))[0], jitted.cache.deleted_later[enter])
+    return out
 
 
 def run_checked(
     jitted: Any, traced: Traced, leaves: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """The results of a call, which runs as without checks, and is then checked."""
-    if not keeps_arguments():
+
+    def run() -> Any:
         with current(None):
             return jitted(*args, **kwargs)
+
+    if not keeps_arguments():
+        return run()
     traced.check_values()
+    out = _check_results(jitted, traced, leaves, run)
+    delete_donated(leaves, traced.given_up_later)
+    return out
+
+
+def _check_results(
+    jitted: Any, traced: Traced, leaves: Sequence[Any], run: Callable[[], Any]
+) -> Any:
+    """The results of a call that `run` makes; raises an error if a check finds a fault in them."""
     out: Any = None
 
-    def run(*_: Any) -> list[Any]:
+    def how(*_: Any) -> list[Any]:
         nonlocal out
-        with current(None):
-            out = jitted(*args, **kwargs)
+        out = run()
         return flatten(out)[0]
 
     assert state.trace is not None
     op = Call(traced.program, name_of(jitted.fun))
-    state.trace.call(op, (*traced.consts, *map(operand, leaves)), run)
-    delete_donated(leaves, traced.given_up_later)
+    state.trace.call(op, (*traced.consts, *map(operand, leaves)), how)
     return out
 
 

@@ -1,14 +1,18 @@
 """Which arrays on a GPU contain a NaN or an infinity: one launch reads up to 71 arrays.
 
-Such a number has all bits of its exponent set. The kernel sets a flag for each array that contains
-one; then the flags are copied to the host. This module may import platforms.gpu and targets.cuda.
+Both have all bits of their exponent set. For each array, a kernel sets one number in memory of the
+host if it finds a NaN, and another if it finds an infinity; nothing else is copied. This module may
+import platforms.gpu and targets.cuda.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
-from math import ceil
+from math import ceil, prod
 from typing import Any
+
+import numpy as np
 
 from toile.targets.cuda import modules as kernels
 from toile.targets.cuda.driver import driver, words_of
@@ -16,73 +20,133 @@ from toile.targets.cuda.launches import THREADS
 from toile.targets.cuda.modules import Kernel
 
 SHARE = 1 << 16  # bytes that a thread block reads
+ALIGNMENT = 16  # of addresses
+_MAX_PLANS = 256
 
-# The exponent's bits in the two halves of a 32-bit word; of a 64-bit number, only the upper word
-# has an exponent.
-_HALVES = {"e": (0x7C00, 0x7C000000), "E": (0x7F80, 0x7F800000)}
-_WORDS = {"f": 0x7F800000, "F": 0x7F800000, "d": 0x7FF00000, "D": 0x7FF00000}
+# The bytes of a number, and its exponent's bits; of a number of 64 bits, those in the upper half.
+_FORMS = {"e": (2, 0x7C00), "E": (2, 0x7F80), "f": (4, 0x7F800000), "F": (4, 0x7F800000),
+          "d": (8, 0x7FF00000), "D": (8, 0x7FF00000)}
 
-# w: the flag's address, the data's address, its bytes, two masks, and whether numbers have 64 bits.
+# w: the address of the two numbers to set, the data's address and its bytes, the bytes of a number,
+# and its exponent's bits.
 TEXT = f"""\
 #define THREADS {THREADS}
-__device__ bool bad(u32 x, u32 a, u32 b) {{ return (x & a) == a || (x & b) == b; }}
+__device__ bool full(u32 x, u32 mask) {{ return (x & mask) == mask; }}
+// What the numbers from byte `first` on are: 1 is a NaN, 2 an infinity, 3 both, 0 neither.
+__device__ int kinds(const char* data, Word first, Word last, Word step, int size, u32 exponent) {{
+  int found = 0;
+  for (Word i = first; i < last; i += step) {{
+    u32 x = size == 2 ? *(const u16*)(data + i) : *(const u32*)(data + i + size - 4);
+    u32 rest = x & ((size == 2 ? 0x7fffu : 0x7fffffffu) ^ exponent);
+    if (size == 8) rest |= *(const u32*)(data + i);
+    if (full(x, exponent)) found |= rest ? 1 : 2;
+  }}
+  return found;
+}}
 __device__ void body(const Word* w, unsigned block) {{
   const char* data = (const char*)w[1];
   Word first = (Word)block * {SHARE}, last = first + {SHARE};
   if (last > w[2]) last = w[2];
-  u32 a = (u32)w[3], b = (u32)w[4];
-  bool wide = w[5] != 0, found = false;
+  int size = (int)w[3], found = 0;
+  u32 exponent = (u32)w[4], both = exponent << 16;
   Word whole = last & ~15ll;
   for (Word i = first + threadIdx.x * 16; i < whole; i += THREADS * 16) {{
     uint4 x = *(const uint4*)(data + i);
-    found = found || bad(x.y, a, b) || bad(x.w, a, b);
-    if (!wide) found = found || bad(x.x, a, b) || bad(x.z, a, b);
+    bool seen = full(x.y, exponent) || full(x.w, exponent);
+    if (size < 8) seen = seen || full(x.x, exponent) || full(x.z, exponent);
+    if (size == 2) seen = seen || full(x.x, both) || full(x.y, both) || full(x.z, both)
+                               || full(x.w, both);
+    if (seen) found |= kinds(data, i, i + 16, size, size, exponent);
   }}
-  for (Word i = whole + threadIdx.x * 2; i < last; i += THREADS * 2) {{
-    u32 x = (u32)*(const u16*)(data + i) << (i & 2 ? 16 : 0);
-    u32 upper = (i & 2) ? 0xffff0000u : 0x0000ffffu;
-    bool half = (a & 0xffffu) != 0;  // each half is a number; otherwise, only the upper one counts
-    if (half) found = found || (x & (a & upper ? a : b)) == (a & upper ? a : b);
-    else if ((i & 2) && (!wide || (i & 4))) found = found || bad(x, a, b);
-  }}
-  if (found) *(int*)w[0] = 1;
+  found |= kinds(data, whole + threadIdx.x * size, last, THREADS * size, size, exponent);
+  if (found & 1) ((int*)w[0])[0] = 1;
+  if (found & 2) ((int*)w[0])[1] = 1;
 }}
 """
 KERNELS = (Kernel(TEXT), Kernel(TEXT, many=True))
+_WIDTH = 5
+
+# A launch: whether its kernel serves many arrays, its argument, and its blocks.
+Form = tuple[bool, list[int], int]
 
 
-def can_read(x: Any) -> bool:
-    """Whether the kernel can read a CuPy array of floating-point or complex numbers."""
-    known = x.dtype.char in _HALVES or x.dtype.char in _WORDS
-    return known and x.flags.c_contiguous and not x.data.ptr % 16
+def can_read(dtype: Any) -> bool:
+    """Whether the kernel knows a dtype of floating-point or complex numbers."""
+    return dtype.char in _FORMS
 
 
-def launches(
-    flags: int, arrays: Sequence[tuple[int, int, str]]
-) -> Iterator[tuple[bool, list[int], int]]:
-    """The launches for arrays (address, bytes, dtype's letter): kernel, argument and blocks.
+def launches(found: int, arrays: Sequence[tuple[int, int, str]]) -> Iterator[Form]:
+    """The launches for arrays (address, bytes, dtype's letter).
 
-    The flags are 32-bit integers at the address `flags`."""
+    Each array has two 32-bit integers; those of the first array are at the address `found`."""
     parts = []
     for i, (address, nbytes, char) in enumerate(arrays):
-        a, b = _HALVES.get(char) or (_WORDS[char], _WORDS[char])
-        words = [flags + 4 * i, address, nbytes, a, b, int(char in "dD")]
         if nbytes:
-            parts.append((ceil(nbytes / SHARE), words))
-    room = kernels.capacity(6)
+            parts.append((ceil(nbytes / SHARE), [found + 8 * i, address, nbytes, *_FORMS[char]]))
+    room = kernels.capacity(_WIDTH)
     for i in range(0, len(parts), room):
         yield kernels.joined(parts[i : i + room])
 
 
-def not_finite(device: Any, arrays: Sequence[Any], xp: Any) -> list[bool]:
-    """Whether CuPy arrays on a device, in row-major order, contain a NaN or an infinity."""
-    with device.current():
-        flags = xp.zeros(len(arrays), "int32")
-        functions = kernels.functions(KERNELS, device)
-        given = [(x.data.ptr, x.nbytes, x.dtype.char) for x in arrays]
-        for many, words, blocks in launches(flags.data.ptr, given):
-            kernel = KERNELS[many]
-            driver().launch(functions[kernel], blocks, THREADS, 0, device.stream,
-                            words_of(words, kernel.room))
-        device.synchronize()
-        return [bool(flag) for flag in flags.get()]
+class _Plan:
+    """Prepared launches for arrays of some sizes and dtypes on a device, for one thread.
+
+    The addresses of arrays are unknown until they are tested: array i has the address -1 - i."""
+
+    def __init__(self, device: Any, forms: Sequence[tuple[int, str]]):
+        self.device = device
+        self.found, address, self.memory = device.host_words(2 * len(forms))
+        self.found[:] = 0
+        self.functions = kernels.functions(KERNELS, device)
+        self.launches = []
+        given = [(-1 - i, *form) for i, form in enumerate(forms)]
+        for many, words, blocks in launches(address, given):
+            argument = words_of(words, KERNELS[many].room)
+            view = np.frombuffer(argument, np.int64)
+            places = np.flatnonzero(view < 0)
+            self.launches.append((self.functions[KERNELS[many]], blocks, argument, view, places,
+                                  -1 - view[places]))
+
+    def run(self, addresses: Any) -> list[tuple[bool, bool]]:
+        """What the arrays at some addresses contain."""
+        device, launch = self.device, driver().launch
+        with device.current():
+            for function, blocks, argument, view, places, which in self.launches:
+                view[places] = addresses[which]
+                launch(function, blocks, THREADS, 0, device.stream, argument)
+            device.synchronize()
+        count = len(addresses)
+        if not self.found.any():
+            return [(False, False)] * count
+        answers = [(bool(nan), bool(inf)) for nan, inf in self.found.reshape(count, 2)]
+        self.found[:] = 0
+        return answers
+
+
+class _Plans(threading.local):
+    """The plans of a thread by the signatures of arrays."""
+
+    def __init__(self) -> None:
+        self.plans: dict[Any, _Plan] = {}
+
+    def of(self, signatures: tuple[Any, ...]) -> _Plan:
+        found = self.plans.get(signatures)
+        if found is None:
+            if len(self.plans) >= _MAX_PLANS:
+                self.plans.clear()
+            forms = [(prod(s.buffer_shape) * s.buffer_dtype.itemsize, s.buffer_dtype.char)
+                     for s in signatures]
+            found = self.plans[signatures] = _Plan(signatures[0].device, forms)
+        return found
+
+
+_plans = _Plans()
+
+
+def non_finite(arrays: Sequence[Any]) -> list[tuple[bool, bool]] | None:
+    """For arrays on one device whose dtypes the kernel knows: whether each contains a NaN, and
+    whether it contains an infinity. None if an address is not aligned."""
+    addresses = np.array([x._pointer for x in arrays], np.int64)
+    if (addresses % ALIGNMENT).any():
+        return None
+    return _plans.of(tuple([x._signature for x in arrays])).run(addresses)

@@ -86,21 +86,21 @@ class GpuPlatform(Platform):
         with data.device:
             return data.get()
 
-    def non_finite(self, buffers: Sequence[Any]) -> list[tuple[bool, bool]]:
-        """Buffers are tested on their device, and only those that are not finite are copied."""
-        devices, tests = self.load(), late.finite_tests()
-        clean = [False] * len(buffers)
-        by_device: dict[int, list[int]] = {}
-        for i, data in enumerate(buffers):
-            if tests.can_read(data):
-                by_device.setdefault(data.device.id, []).append(i)
+    def non_finite(self, arrays: Sequence[Any]) -> list[tuple[bool, bool]]:
+        """Arrays are tested on their device. Only arrays that the kernel cannot read are copied."""
+        tests = late.finite_tests()
+        found: list[Any] = [None] * len(arrays)
+        by_device: dict[Any, list[int]] = {}
+        for i, x in enumerate(arrays):
+            form = x._signature
+            if form.device is not None and tests.can_read(form.buffer_dtype):
+                by_device.setdefault(form.device, []).append(i)
         for places in by_device.values():
-            here = [buffers[i] for i in places]
-            found = tests.not_finite(devices.device_of(here[0]), here, devices.cupy())
-            for i, bad in zip(places, found, strict=True):
-                clean[i] = not bad
-        rest = iter(super().non_finite([x for x, c in zip(buffers, clean, strict=True) if not c]))
-        return [(False, False) if c else next(rest) for c in clean]
+            answers = tests.non_finite([arrays[i] for i in places])
+            for i, answer in zip(places, answers or (), strict=False):
+                found[i] = answer
+        rest = iter(super().non_finite([x for x, a in zip(arrays, found, strict=True) if not a]))
+        return [answer or next(rest) for answer in found]
 
     def wrap(self, data: Any, weak_type: bool) -> Any:
         self.load()

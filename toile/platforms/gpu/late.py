@@ -41,7 +41,7 @@ def exits() -> Any:
 
 def finite_tests() -> Any:
     """Looks for NaNs and infinities in arrays on GPUs."""
-    return _loaded("toile.platforms.gpu.finite_tests", "not_finite")
+    return _loaded("toile.platforms.gpu.finite_tests", "non_finite")
 
 
 def memory() -> Any:
