@@ -753,6 +753,7 @@ def test_a_script_is_debugged_from_the_terminal(tmp_path):
         print(toile.debug.step(f)(2.0))
     """))
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONBREAKPOINT"}
+    environment["PYTHONPATH"] = str(Path(toile.__file__).parents[1])
     done = subprocess.run([sys.executable, str(script)], input="p x\nc\np x, cotangents\nc\n",
                           capture_output=True, text=True, env=environment)
     assert not done.returncode, done.stderr

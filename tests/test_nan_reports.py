@@ -4,7 +4,6 @@ Each program of the table marks the line that must be reported with `# the line`
 is a user's backward rule, the differentiated line with `# the forward line`.
 """
 
-import contextlib
 import re
 import types
 import warnings
@@ -429,7 +428,7 @@ def test_a_gpu_copies_only_results_that_its_kernel_cannot_read(monkeypatch):
         (device,) = {x._signature.device for x in arrays}
         return device == "aligned"
 
-    tests = types.SimpleNamespace(can_read=lambda dtype: True, non_finite=non_finite)
+    tests = types.SimpleNamespace(can_read=lambda form: True, non_finite=non_finite)
     monkeypatch.setattr(Elsewhere, "copied", 0)
     monkeypatch.setattr(late, "finite_tests", lambda: tests)
     gpus = GpuPlatform()

@@ -200,8 +200,8 @@ LOOPS = {
     "rows": (lambda x: lax.scan(lambda c, i: (lax.dynamic_update_slice(
         c, 2 * lax.dynamic_slice(c, (i, 1), (1, 3)), (i + 1, 0)),
         c[i][4]), x, jnp.arange(60)), normal(80, 5)),
-    "strided": (lambda x: lax.scan(lambda c, y: (c + y, c), x[0, :3], x[:, 1:90:30]),
-                normal(50, 100)),
+    "strided": (lambda x: lax.scan(lambda c, y: (c + y, c), x[0, :3], x[:, 1:18:6]),
+                normal(50, 20)),
     "nested": (lambda x: lax.fori_loop(0, 5, lambda i, a: lax.fori_loop(
         0, i, lambda j, b: b.at[i, j].set(b[j, i] - b[i, j]), a), x), normal(5, 5)),
 }

@@ -225,7 +225,7 @@ def test_index_warning():
         toile.ShapeDtypeStruct((b,), "float32"), jnp.int32(0)).serialize())
     assert g.call(jnp.arange(5.0), 4) == 4.0
     with toile.checks("index"), pytest.raises(IndexError, match=r"test_roundtrip.py:\d+"):
-        g.call(jnp.arange(5.0), 5)
+        g.call(jnp.arange(5.0), 5).block_until_ready()
 
 
 def test_wide_types_without_x64():

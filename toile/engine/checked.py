@@ -27,7 +27,7 @@ from toile.engine.trace import (
 )
 from toile.engine.tracebacks import expect_error
 from toile.engine.value_origins import Origin, infinities, origin_of
-from toile.engine.value_ranges import all_non_finite
+from toile.engine.value_ranges import all_finite, all_non_finite
 
 
 class CheckedTrace(Trace):
@@ -80,7 +80,9 @@ def _check(op: Operation, args: Sequence[Any], outs: Sequence[Any], derivative: 
     """Raise if a result contains a NaN or an infinity and the configuration forbids it."""
     flags = config.flags
     nan, inf = flags.debug_nans or "nan" in flags.checks, flags.debug_infs
-    found = all_non_finite(outs) if nan or inf else []
+    if not (nan or inf) or all_finite(outs):
+        return
+    found = all_non_finite(outs)
     has_nan, has_inf = (any(column) for column in zip((False, False), *found, strict=True))
     if not has_nan and not has_inf:
         return

@@ -16,12 +16,26 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.fp_errors import ignore_errors, restore_errors
-from toile.engine.platform_registry import platform_of, platform_of_device
+from toile.engine.platform_registry import platform_of, platform_of_device, registry
 
 
 def non_finite(x: Any) -> tuple[bool, bool]:
     """Whether a value is an array that contains a NaN, and whether it contains an infinity."""
     return all_non_finite([x])[0]
+
+
+def all_finite(xs: Sequence[Any]) -> bool:
+    """Whether no value is an array with a NaN or an infinity; the quickest answer."""
+    elsewhere: dict[Any, list[Any]] = {}
+    for x in xs:
+        if isinstance(x, DeviceArray) and dtypes.is_inexact(x.dtype):
+            device = x._signature.device
+            if device is None:
+                if any(all_non_finite([x])[0]):
+                    return False
+            else:
+                elsewhere.setdefault(device.platform, []).append(x)
+    return all(registry.names[name].all_finite(given) for name, given in elsewhere.items())
 
 
 def all_non_finite(xs: Sequence[Any]) -> list[tuple[bool, bool]]:

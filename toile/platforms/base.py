@@ -99,6 +99,10 @@ class Platform:
         """Whether each array contains a NaN, and whether it contains an infinity."""
         return [non_finite_host(self.get(x._data)) for x in arrays]
 
+    def all_finite(self, arrays: Sequence[Any]) -> bool:
+        """Whether no array contains a NaN or an infinity."""
+        return not any(map(any, self.non_finite(arrays)))
+
     def wrap(self, data: Any, weak_type: bool) -> Any:
         """An array that holds this buffer."""
         return self.array(data, weak_type)

@@ -18,7 +18,7 @@ from toile.engine.refs import differentiating
 from toile.engine.source import here
 from toile.engine.trace import current, state
 from toile.engine.trees import flatten
-from toile.engine.value_ranges import all_non_finite
+from toile.engine.value_ranges import all_finite
 from toile.platforms.call_exits import MISS
 from toile.staging.donation import delete_donated, given_up
 from toile.staging.flat_functions import name_of
@@ -59,7 +59,7 @@ def repeated(jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return MISS
     if not keeps_arguments():
         return out
-    if any(map(any, all_non_finite(flatten(out)[0]))):
+    if not all_finite(flatten(out)[0]):
         statics, args_in, kwargs_in = jitted._take_statics(args, kwargs)
         leaves, key = jitted._key(statics, args_in, kwargs_in)
         traced = jitted.cache.entries.get(key) or jitted._trace(key, args_in, kwargs_in, leaves)

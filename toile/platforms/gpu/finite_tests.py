@@ -50,14 +50,17 @@ __device__ void body(const Word* w, unsigned block) {{
   int size = (int)w[3], found = 0;
   u32 exponent = (u32)w[4], both = exponent << 16;
   Word whole = last & ~15ll;
+  bool seen = false;
+  #pragma unroll 4
   for (Word i = first + threadIdx.x * 16; i < whole; i += THREADS * 16) {{
     uint4 x = *(const uint4*)(data + i);
-    bool seen = full(x.y, exponent) || full(x.w, exponent);
-    if (size < 8) seen = seen || full(x.x, exponent) || full(x.z, exponent);
-    if (size == 2) seen = seen || full(x.x, both) || full(x.y, both) || full(x.z, both)
-                               || full(x.w, both);
-    if (seen) found |= kinds(data, i, i + 16, size, size, exponent);
+    seen |= full(x.y, exponent) | full(x.w, exponent);
+    seen |= (size < 8) & (full(x.x, exponent) | full(x.z, exponent));
+    seen |= (size == 2) & (full(x.x, both) | full(x.y, both) | full(x.z, both) | full(x.w, both));
   }}
+  if (seen)  // rare: read the same bytes again
+    for (Word i = first + threadIdx.x * 16; i < whole; i += THREADS * 16)
+      found |= kinds(data, i, i + 16, size, size, exponent);
   found |= kinds(data, whole + threadIdx.x * size, last, THREADS * size, size, exponent);
   if (found & 1) ((int*)w[0])[0] = 1;
   if (found & 2) ((int*)w[0])[1] = 1;
@@ -70,9 +73,9 @@ _WIDTH = 5
 Form = tuple[bool, list[int], int]
 
 
-def can_read(dtype: Any) -> bool:
-    """Whether the kernel knows a dtype of floating-point or complex numbers."""
-    return dtype.char in _FORMS
+def can_read(signature: Any) -> bool:
+    """Whether the kernel knows the dtype of arrays of floating-point or complex numbers."""
+    return signature.buffer_dtype.char in _FORMS
 
 
 def launches(found: int, arrays: Sequence[tuple[int, int, str]]) -> Iterator[Form]:
@@ -107,46 +110,72 @@ class _Plan:
             self.launches.append((self.functions[KERNELS[many]], blocks, argument, view, places,
                                   -1 - view[places]))
 
-    def run(self, addresses: Any) -> list[tuple[bool, bool]]:
-        """What the arrays at some addresses contain."""
+    def run(self, addresses: Any) -> bool:
+        """Test the arrays at some addresses; returns whether nothing was found."""
         device, launch = self.device, driver().launch
         with device.current():
             for function, blocks, argument, view, places, which in self.launches:
                 view[places] = addresses[which]
                 launch(function, blocks, THREADS, 0, device.stream, argument)
             device.synchronize()
-        count = len(addresses)
-        if not self.found.any():
-            return [(False, False)] * count
-        answers = [(bool(nan), bool(inf)) for nan, inf in self.found.reshape(count, 2)]
+        return not self.found.any()
+
+    def answers(self) -> list[tuple[bool, bool]]:
+        """What the last run has found in each array."""
+        found = [(bool(nan), bool(inf)) for nan, inf in self.found.reshape(-1, 2)]
         self.found[:] = 0
-        return answers
+        return found
 
 
 class _Plans(threading.local):
     """The plans of a thread by the signatures of arrays."""
 
     def __init__(self) -> None:
-        self.plans: dict[Any, _Plan] = {}
+        self.plans: dict[Any, _Plan | None] = {}
 
-    def of(self, signatures: tuple[Any, ...]) -> _Plan:
-        found = self.plans.get(signatures)
-        if found is None:
-            if len(self.plans) >= _MAX_PLANS:
-                self.plans.clear()
+    def of(self, signatures: tuple[Any, ...]) -> _Plan | None:
+        """The plan for arrays; None if they are on several devices, or not all can be read."""
+        if signatures in self.plans:
+            return self.plans[signatures]
+        if len(self.plans) >= _MAX_PLANS:
+            self.plans.clear()
+        devices = {s.device for s in signatures}
+        plan = None
+        if len(devices) == 1 and None not in devices and all(map(can_read, signatures)):
             forms = [(prod(s.buffer_shape) * s.buffer_dtype.itemsize, s.buffer_dtype.char)
                      for s in signatures]
-            found = self.plans[signatures] = _Plan(signatures[0].device, forms)
-        return found
+            plan = _Plan(signatures[0].device, forms)
+        self.plans[signatures] = plan
+        return plan
 
 
 _plans = _Plans()
 
 
-def non_finite(arrays: Sequence[Any]) -> list[tuple[bool, bool]] | None:
-    """For arrays on one device whose dtypes the kernel knows: whether each contains a NaN, and
-    whether it contains an infinity. None if an address is not aligned."""
+def _run(arrays: Sequence[Any]) -> tuple[_Plan | None, bool]:
+    """The plan that has run for arrays, if there is one, and whether it has found nothing."""
+    plan = _plans.of(tuple([x._signature for x in arrays]))
+    if plan is None:
+        return None, False
     addresses = np.array([x._pointer for x in arrays], np.int64)
     if (addresses % ALIGNMENT).any():
+        return None, False
+    return plan, plan.run(addresses)
+
+
+def all_finite(arrays: Sequence[Any]) -> bool | None:
+    """Whether arrays contain no NaN and no infinity. None: the kernel cannot read all of them, or
+    they are on several devices."""
+    plan, clean = _run(arrays)
+    if plan is None:
         return None
-    return _plans.of(tuple([x._signature for x in arrays])).run(addresses)
+    if not clean:
+        plan.found[:] = 0
+    return clean
+
+
+def non_finite(arrays: Sequence[Any]) -> list[tuple[bool, bool]] | None:
+    """For each array, whether it contains a NaN, and whether it contains an infinity. None: see
+    `all_finite`."""
+    plan, _ = _run(arrays)
+    return None if plan is None else plan.answers()

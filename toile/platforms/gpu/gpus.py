@@ -93,7 +93,7 @@ class GpuPlatform(Platform):
         by_device: dict[Any, list[int]] = {}
         for i, x in enumerate(arrays):
             form = x._signature
-            if form.device is not None and tests.can_read(form.buffer_dtype):
+            if form.device is not None and tests.can_read(form):
                 by_device.setdefault(form.device, []).append(i)
         for places in by_device.values():
             answers = tests.non_finite([arrays[i] for i in places])
@@ -101,6 +101,10 @@ class GpuPlatform(Platform):
                 found[i] = answer
         rest = iter(super().non_finite([x for x, a in zip(arrays, found, strict=True) if not a]))
         return [answer or next(rest) for answer in found]
+
+    def all_finite(self, arrays: Sequence[Any]) -> bool:
+        found = late.finite_tests().all_finite(arrays)
+        return super().all_finite(arrays) if found is None else found
 
     def wrap(self, data: Any, weak_type: bool) -> Any:
         self.load()
