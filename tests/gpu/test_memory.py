@@ -164,6 +164,37 @@ def test_first_calls_find_what_moves(way, cheap, graphs, steady, machine, monkey
     assert (len(driver.graphs), last + 1) == (graphs, steady)
 
 
+def test_many_arguments_that_move_at_different_times_need_few_graphs(machine, monkeypatch):
+    """As the caches of requests do: updated in place, each call somewhere else, some of them twice
+    at the same address."""
+    driver, device = machine
+    n = 6
+
+    def step(*xs):
+        return tuple([jnp.cumsum(jnp.cumsum(jnp.cumsum(x, 0), 1), 0) for x in xs])
+
+    program, _ = program_of(step, [normal(3, 4)] * n)
+    executable = host_driver.compiled(program, device)
+    monkeypatch.setattr(execution, "CAPTURE_US", 100)
+    may = executable.overwritten(range(n))
+    rng, old = np.random.default_rng(0), []
+    for turn in range(40):
+        new = [device.allocate(48) for _ in range(n)]
+        chosen = [old[rng.integers(len(old))][i] if old and rng.random() < 0.3 else new[i]
+                  for i in range(n)]
+        old.append(new)
+        given = [m.array((3, 4), np.float32, 0) for m, _ in chosen]
+        for i, x in enumerate(given):
+            x[...] = rng.normal(size=(3, 4))
+        wanted = [np.cumsum(np.cumsum(np.cumsum(x, 0), 1), 0) for x in given]
+        inputs = [p for _, p in chosen]
+        executable.run([*inputs, *(inputs[may[i]] for i in range(n))])
+        for x, w in zip(given, wanted, strict=True):
+            np.testing.assert_allclose(x, w, rtol=1e-4, atol=1e-5)
+    assert len(driver.graphs) <= 2 + execution.MOST_PLACES
+    assert len(executable.own) == 2 * n and len({p for _, p in executable.own.values()}) == n
+
+
 def gpus(*names, architecture="sm_90"):
     """Devices on the host that are GPUs of these names."""
     found = [host_driver.HostDevice() for _ in names]

@@ -282,8 +282,9 @@ def _pieces(options: _Options, variables: PyTree, steps: int) -> Iterator[Piece]
             if output.running:
                 row = output.row
                 yield output.piece(tokens[row, output.count : counts[row]].tolist(), ended[row])
-        running = np.array([output.running for output in outputs])
-        rows = rows.replace(ended=rows.ended | ~running)  # rows that a stop string has ended
+        over = np.array([not output.running for output in outputs])
+        if (over & ~ended).any():  # rows that a stop string has ended
+            rows = rows.replace(ended=ended | over)
 
 
 class _Output:

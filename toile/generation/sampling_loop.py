@@ -44,8 +44,13 @@ def row_keys(key: Any, count: int) -> Array:
     if key is None:
         key = random.key(0)
     if key.ndim == (0 if issubdtype(key.dtype, prng_key) else 1):
-        return api.vmap(lambda i: random.fold_in(key, i))(jnp.arange(count))
+        return _folded(key, count)
     return key
+
+
+@functools.partial(compiled, static_argnums=1)
+def _folded(key: Array, count: int) -> Array:
+    return api.vmap(lambda i: random.fold_in(key, i))(jnp.arange(count))
 
 
 def last_tokens(rows: Rows) -> tuple[Array, Array]:

@@ -47,6 +47,12 @@ MOST_PLACES = 3  # addresses of an input or result before it gets a buffer of it
 NODES_PER_COPY = 64
 MOST_COPIES = 16
 BYTES_PER_NODE = 32 << 10
+# After some graphs, everything that has moved gets such a buffer at once if copying it for this
+# many calls takes less time than the capture of a graph.
+CALLS_PER_GRAPH = 30
+CAPTURE_US = 40.0  # for each node
+COPY_US = 2.5  # for each buffer, in addition to the time for its bytes
+BYTES_PER_US = 2 << 20
 
 
 _uses = itertools.count(1)  # counts the calls of all executables
@@ -107,6 +113,7 @@ class Executable:
         self.kept: list[Any] = []
         self.graphs: OrderedDict[Any, int] = OrderedDict()
         self.seen: list[set[int]] = [set() for _ in self.buffers]
+        self.captures = 0  # since the last time that a buffer got a place of its own
         self.own: dict[int, tuple[Any, int]] = {}  # buffers for what moves with every call
         self.calls = 0
         self.last: Sequence[int] = ()  # the pointers of the previous call
@@ -351,7 +358,8 @@ class Executable:
         graph = self.graphs.get(key)
         if graph is None:
             first = not self.graphs and not self.own
-            if self._give_own_places(self._moving(pointers) if first else self._moved(pointers)):
+            which = self._moving(pointers) if first else self._moved(pointers)
+            if self._give_own_places(which, pointers):
                 return self._launch(pointers, arena, generation, stream)
             graph = self._new_graph(pointers, places, arena)
             if not graph:
@@ -386,14 +394,24 @@ class Executable:
                 self.driver.copy(target, source, self.sizes[i], stream)
 
     def _moved(self, pointers: Sequence[int]) -> list[int]:
-        """The numbers of the inputs and results that have had too many addresses."""
-        found = []
+        """The numbers of the inputs and results that have had too many addresses.
+
+        If there have been many graphs, these are all that have moved, provided that they can be
+        copied in little time. Otherwise one after the other would cost several more graphs."""
+        moved = []
         for i, p in enumerate(pointers):
             if i not in self.own:
                 self.seen[i].add(p)
-                if len(self.seen[i]) > MOST_PLACES:
-                    found.append(i)
-        return found
+                if len(self.seen[i]) > 1:
+                    moved.append(i)
+        if self.captures > MOST_PLACES and self._cost_less_than_graphs(moved):
+            return moved
+        return [i for i in moved if len(self.seen[i]) > MOST_PLACES]
+
+    def _cost_less_than_graphs(self, moving: Sequence[int]) -> bool:
+        nbytes = sum(self.sizes[i] for i in moving)
+        microseconds = COPY_US * len(moving) + nbytes / BYTES_PER_US
+        return microseconds * CALLS_PER_GRAPH < CAPTURE_US * self.issuer.nodes
 
     def _moving(self, pointers: Sequence[int]) -> list[int]:
         """Before the first graph: the inputs that have moved since the previous call, and the
@@ -427,17 +445,24 @@ class Executable:
         self.waits -= 1
         return True
 
-    def _give_own_places(self, which: Sequence[int]) -> bool:
-        """Give buffers to inputs and results, by number; returns whether any got one."""
+    def _give_own_places(self, which: Sequence[int], pointers: Sequence[int]) -> bool:
+        """Give buffers to inputs and results, by number; returns whether any got one.
+
+        A result that overwrites an input in this call shares its buffer."""
+        inputs = len(self.program.inputs)
+        shared = {pointers[i]: i for i in which if i < inputs and self.sizes[i]}
         for i in which:
+            j = shared.get(pointers[i], i)
             try:
-                self.own[i] = self.device.allocate(self.sizes[i])
+                self.own[i] = self.own[j] if i >= inputs and j != i else self.device.allocate(
+                    self.sizes[i])
             except MemoryError:  # continue without: the buffer would only save time
                 self.steady = False
                 self.give_up()
                 return False
             self.seen[i].clear()
         if which:
+            self.captures = 0
             self._forget()
         return bool(which)
 
@@ -455,6 +480,7 @@ class Executable:
                 self.refusal = f"no graph could be captured ({error})"
             return 0
         self.tries = TRIES
+        self.captures += 1
         self._forget_chunks()  # the graph has all iterations
         return made
 
@@ -477,6 +503,7 @@ class Executable:
         if self.own:
             self._forget()
             self.own.clear()
+            self.captures = 0
             for places in self.seen:
                 places.clear()
 
