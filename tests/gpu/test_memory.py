@@ -178,13 +178,13 @@ def test_many_arguments_that_move_at_different_times_need_few_graphs(machine, mo
     monkeypatch.setattr(execution, "CAPTURE_US", 100)
     may = executable.overwritten(range(n))
     rng, old = np.random.default_rng(0), []
-    for turn in range(40):
+    for _ in range(40):
         new = [device.allocate(48) for _ in range(n)]
         chosen = [old[rng.integers(len(old))][i] if old and rng.random() < 0.3 else new[i]
                   for i in range(n)]
         old.append(new)
         given = [m.array((3, 4), np.float32, 0) for m, _ in chosen]
-        for i, x in enumerate(given):
+        for x in given:
             x[...] = rng.normal(size=(3, 4))
         wanted = [np.cumsum(np.cumsum(np.cumsum(x, 0), 1), 0) for x in given]
         inputs = [p for _, p in chosen]

@@ -76,13 +76,16 @@ def _is_constant(op: Operation, args: Sequence[Any]) -> bool:
             and any(map(any, all_non_finite(args[:1]))))
 
 
+def _forbidden() -> tuple[bool, bool]:
+    """Whether NaNs are errors, and whether infinities are."""
+    flags = config.flags
+    return bool(flags.debug_nans or "nan" in flags.checks), bool(flags.debug_infs)
+
+
 def _check(op: Operation, args: Sequence[Any], outs: Sequence[Any], derivative: bool) -> None:
     """Raise if a result contains a NaN or an infinity and the configuration forbids it."""
-    flags = config.flags
-    nan, inf = flags.debug_nans or "nan" in flags.checks, flags.debug_infs
-    if not (nan or inf) or all_finite(outs):
-        return
-    found = all_non_finite(outs)
+    nan, inf = _forbidden()
+    found = [] if not (nan or inf) or all_finite(outs) else all_non_finite(outs)
     has_nan, has_inf = (any(column) for column in zip((False, False), *found, strict=True))
     if not has_nan and not has_inf:
         return
@@ -131,8 +134,7 @@ def _advice(found: Origin) -> str:
 
 def keeps_arguments() -> bool:
     """Whether the checks of a call need its arguments after it has run."""
-    flags = config.flags
-    return flags.debug_nans or flags.debug_infs or "nan" in flags.checks or keys_checked()
+    return any(_forbidden()) or keys_checked()
 
 
 def _follow_configuration(_: str) -> None:

@@ -37,15 +37,17 @@ class Entrance:
 
     `others` are the leaves that were not arrays, `donated` are the leaves whose memory is donated,
     and `conditions` are variables that must have the same values as during tracing. There is one
-    table of Exits for each configuration that has occurred."""
+    table of Exits for each configuration that has occurred. While checks need the arguments, the
+    donated leaves are `deleted_later`."""
 
-    __slots__ = ("enter", "others", "tables", "current")
+    __slots__ = ("enter", "others", "tables", "current", "deleted_later")
 
     def __init__(
         self, in_tree: PyTreeDef, statics: Statics, others: frozenset[int], donated: Sequence[int],
         conditions: Sequence[tuple[str, Any, Any]] = (),
     ):
         self.others = others
+        self.deleted_later: tuple[int, ...] = ()
         self.tables: dict[Any, dict[Any, Any]] = {}
         self.current: tuple[Any, dict[Any, Any]] = ((None, ()), {})
         self.enter = _Unpacker(in_tree, statics, conditions).function(self, donated)
@@ -72,6 +74,11 @@ class Entrance:
         if len(table) >= MAX_SIGNATURES:
             table.clear()
         table[tuple(key)] = exit
+
+    @staticmethod
+    def of(enter: Any) -> Entrance:
+        """The Entrance whose function `enter` is."""
+        return enter.__globals__["owner"]
 
     def forget(self) -> None:
         """Send all calls to the general path until they are added again."""

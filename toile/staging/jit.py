@@ -84,7 +84,7 @@ class Cache:
 
     __slots__ = (
         "entries", "lock", "history", "causes", "traces", "equations", "reasons", "warned",
-        "entrances", "paths", "deleted_later", "captured",
+        "entrances", "paths", "captured",
     )
 
     def __init__(self) -> None:
@@ -97,8 +97,6 @@ class Cache:
         self.warned = False
         self.entrances: dict[Any, Entrance] = {}
         self.paths: tuple[Callable[[Any, Any], Any], ...] = ()
-        # For paths while checks need the arguments: the donated leaves.
-        self.deleted_later: dict[Callable[[Any, Any], Any], tuple[int, ...]] = {}
         self.captured: Captured | None = None  # the variables that the function reads
 
     def watch(self, fun: Any) -> None:
@@ -111,7 +109,6 @@ class Cache:
     def renew_paths(self) -> None:
         """Let the next calls take the general path, and make new fast paths."""
         self.entrances = {}
-        self.deleted_later = {}
         self.paths = ()
 
     def clear(self) -> None:
@@ -382,9 +379,7 @@ class PjitFunction(Generic[P, R]):
                 traced.exits[key] = found
         return found
 
-    def _entrance(
-        self, statics: Any, traced: Traced, leaves: Any, in_tree: Any
-    ) -> Entrance:
+    def _entrance(self, statics: Any, traced: Traced, leaves: Any, in_tree: Any) -> Entrance:
         """The Entrance for a structure. An Entrance that was made for arrays only is replaced when
         a number or a NumPy array is passed."""
         cache = self.cache
@@ -402,14 +397,12 @@ class PjitFunction(Generic[P, R]):
         captured = cache.captured
         conditions = () if captured is None else captured.conditions()
         made = Entrance(in_tree, fixed, frozenset(wider), traced.given_up, conditions)
-        if traced.given_up_later:
-            cache.deleted_later[made.enter] = traced.given_up_later
+        made.deleted_later = traced.given_up_later
         if found is not None:
             made.tables = found.tables
             cache.paths = tuple([p for p in cache.paths if p is not found.enter])
         elif len(cache.entrances) >= MAX_TRACES:
             cache.entrances.clear()
-            cache.deleted_later = {e: i for e, i in cache.deleted_later.items() if e in cache.paths}
         cache.entrances[key] = made
         return made
 

@@ -20,6 +20,7 @@ from toile.engine.trace import current, state
 from toile.engine.trees import flatten
 from toile.engine.value_ranges import all_finite
 from toile.platforms.call_exits import MISS
+from toile.staging.callpath import Entrance
 from toile.staging.donation import delete_donated, given_up
 from toile.staging.flat_functions import name_of
 from toile.staging.stages import Traced, operand, run_in_python
@@ -64,9 +65,9 @@ def repeated(jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, key = jitted._key(statics, args_in, kwargs_in)
         traced = jitted.cache.entries.get(key) or jitted._trace(key, args_in, kwargs_in, leaves)
         _check_results(jitted, traced, leaves, lambda: out)
-    if enter in jitted.cache.deleted_later:
+    if positions := Entrance.of(enter).deleted_later:
         _, args_in, kwargs_in = jitted._take_statics(args, kwargs)
-        delete_donated(flatten((args_in, kwargs_in))[0], jitted.cache.deleted_later[enter])
+        delete_donated(flatten((args_in, kwargs_in))[0], positions)
     return out
 
 

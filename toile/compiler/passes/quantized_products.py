@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -46,22 +47,26 @@ _FLOATS = frozenset(("float32", "bfloat16", "float16"))
 class QuantizedProduct(Operation):
     """The product of x [M, K] and the matrix [K, N] of quantized numbers; all floats are float32.
 
-    The operands are x, the sums of x over each group [M, groups], the stored values, the scales
-    and, if there are any, the zeros. If `transposed`, these are stored for a matrix [N, K]. If
-    `bits` is 4, K is even, as is `group` unless there is one group: a byte has two numbers of a
-    group. With `transposed`, the columns of x are then [even columns, odd columns]."""
+    The operands are x, the sums of x over each group [M, groups] if the operation `has_sums`, the
+    stored values, the scales and, if there are any, the zeros. If `transposed`, these are stored
+    for a matrix [N, K]. If `bits` is 4, K is even, as is `group` unless there is one group: a byte
+    has two numbers of a group. With `transposed`, the columns of x are then [even columns, odd
+    columns]."""
 
     bits: int
     group: int
     transposed: bool
+    has_sums: bool = True
 
     kernel_family = "quantized_product"
 
-    def infer(self, x: Aval, sums: Aval, values: Aval, scales: Aval, *zeros: Aval) -> Aval:
+    def infer(self, x: Aval, *rest: Aval) -> Aval:
+        scales = rest[1 + self.has_sums]
         return Aval((x.shape[0], scales.shape[0 if self.transposed else 1]), FLOAT32)
 
-    def eager(self, xp: Any, x: Any, sums: Any, values: Any, scales: Any, *zeros: Any) -> Any:
+    def eager(self, xp: Any, x: Any, *rest: Any) -> Any:
         k = x.shape[1]
+        values, scales, *zeros = rest[self.has_sums:]
         op = Dequantize(self.bits, self.group, k, -1 if self.transposed else -2, FLOAT32)
         w = op.eager(xp, values, scales, *zeros)
         if not self.transposed:
@@ -89,6 +94,7 @@ class _Form:
     summed: str
     sizes: tuple[tuple[str, int], ...]
     out: Any  # dtype
+    has_sums: bool
 
     def __call__(self, product: DotGeneral, x: Any, values: Any, scales: Any, *rest: Any) -> Any:
         zeros = self.op.zeros_in(rest)
@@ -101,9 +107,11 @@ class _Form:
         groups = -(-length // group)
         if length > k:
             x = pad(x, scalar(0, FLOAT32), ((0, 0, 0), (0, length - k, 0)))
-        extra = groups * group - length
-        whole = pad(x, scalar(0, FLOAT32), ((0, 0, 0), (0, extra, 0))) if extra else x
-        sums = reduce_sum(reshape(whole, (m, groups, group)), (2,))
+        sums = []
+        if self.has_sums:
+            extra = groups * group - length
+            whole = pad(x, scalar(0, FLOAT32), ((0, 0, 0), (0, extra, 0))) if extra else x
+            sums = [reduce_sum(reshape(whole, (m, groups, group)), (2,))]
         if self.transposed and self.op.bits == 4:
             x = reshape(transpose(reshape(x, (m, length // 2, 2)), (0, 2, 1)), (m, length))
 
@@ -111,8 +119,8 @@ class _Form:
             return reshape(a, (n, a.size // n) if self.transposed else (a.size // n, n))
 
         floats = [matrix(convert(a, FLOAT32)) for a in (scales, *zeros)]
-        found = QuantizedProduct(self.op.bits, group, self.transposed)(
-            x, sums, matrix(values), *floats)
+        found = QuantizedProduct(self.op.bits, group, self.transposed, self.has_sums)(
+            x, *sums, matrix(values), *floats)
         labels = rows + self.free
         found = reshape(convert(found, np.dtype(self.out)), tuple(size[c] for c in labels))
         return transpose(found, tuple(labels.index(c) for c in product.out))
@@ -127,11 +135,13 @@ class _Form:
         return mul(x, broadcast_in_dim(factors, shape, (1,)))
 
 
-def multiply_stored(program: Program) -> Program:
-    """Replace products of few rows with quantized matrices."""
+def multiply_stored(program: Program, has_sums: bool = True) -> Program:
+    """Replace products of few rows with quantized matrices.
+
+    `has_sums`: whether the kernels read the sums of x over the groups."""
     if all(e.op.decoded is None for e in program.equations):
         return program
-    return rewrite(program, _product_rule)
+    return rewrite(program, partial(_product_rule, has_sums))
 
 
 def gather_stored(program: Program) -> Program:
@@ -161,13 +171,14 @@ def _lookup_rule(new: Rewriter, e: Equation) -> Replacement:
     return [new.add(numbers, parts, e)]
 
 
-def _product_rule(new: Rewriter, e: Equation) -> Replacement:
+def _product_rule(has_sums: bool, new: Rewriter, e: Equation) -> Replacement:
     if e.op.kernel_family != "contraction" or len(e.ins) != 2:
         return None
     op: Any = e.op
     for w, x, labels, x_labels in ((*e.ins[::-1], op.rhs, op.lhs), (*e.ins, op.lhs, op.rhs)):
         matrix = _matrix(new, w, labels)
-        form = None if matrix is None else _form(op, matrix, x.aval, x_labels, e.outs[0].aval)
+        form = None if matrix is None else _form(
+            op, matrix, x.aval, x_labels, e.outs[0].aval, has_sums)
         if matrix is not None and form is not None:
             return [spliced(new, e, form, [x, *matrix.made.ins])]
     return None
@@ -193,7 +204,9 @@ def _converts(e: Equation) -> bool:
     return before != after and after.name in _FLOATS
 
 
-def _form(op: DotGeneral, matrix: _Matrix, x: Aval, x_labels: str, out: Aval) -> _Form | None:
+def _form(
+    op: DotGeneral, matrix: _Matrix, x: Aval, x_labels: str, out: Aval, has_sums: bool
+) -> _Form | None:
     """How to compute a product from the stored numbers; None if there is no kernel for it."""
     stored: Any = matrix.made.op
     labels, avals = matrix.labels, [a.aval for a in matrix.made.ins]
@@ -211,7 +224,8 @@ def _form(op: DotGeneral, matrix: _Matrix, x: Aval, x_labels: str, out: Aval) ->
         return None
     if not _factors_fit(stored, avals[2:], [sizes[c] if c in summed else 1 for c in labels]):
         return None
-    return _Form(stored, transposed, x_labels, free, summed, tuple(sizes.items()), out.dtype)
+    return _Form(stored, transposed, x_labels, free, summed, tuple(sizes.items()), out.dtype,
+                 has_sums)
 
 
 def _few(sizes: dict[str, int], labels: str) -> bool:

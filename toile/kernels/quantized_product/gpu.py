@@ -1,8 +1,10 @@
 """Products of few rows with a matrix of 8-bit or 4-bit numbers, which are converted in registers.
 
-If the summed axis comes first, a block computes 32 columns or, where rows are not aligned, 8; its
-threads divide the rows of the matrix among themselves, and their sums are added in a fixed order.
-If the summed axis comes last, a warp computes the products with one row of the matrix.
+The time is that of reading the matrix, if enough reads are in flight: a thread reads up to 16 bytes
+at a time, and several times before it uses them. If the summed axis comes first, a block computes a
+few columns. Its threads divide the rows of the matrix among themselves, and their sums are added in
+a fixed order. If the summed axis comes last, a warp computes the products with one row of the
+matrix.
 """
 
 from __future__ import annotations
@@ -14,153 +16,273 @@ from toile.compiler.ir.operands import Args, Operand
 from toile.compiler.passes.quantized_products import QuantizedProduct
 from toile.kernels.contraction.gpu_tensor_cores import is_aligned
 from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
-from toile.targets.cuda.text import kernel_text
+from toile.targets.cuda.text import MOST, kernel_text
 
-ACROSS = 8  # threads along a row of the matrix
-SLICES = THREADS // ACROSS  # parts of the sums, one for each such group of threads
-STEPS = 16  # rows of stored values that a thread adds before it scales them
-WORD = 4  # bytes that a thread reads at once
+MANY = 512  # threads of a block that computes columns
+STEPS = 8  # rows of stored values that a thread reads before it uses them
+READS = 4  # parts of a row of stored values that a thread reads before it uses them
+BUSY = 120  # blocks that keep a large GPU busy
+SUMS = 32  # that a thread keeps
+FOUR = 4  # numbers of x that a thread reads at once
 
 
 class _Kind(NamedTuple):
     """What the text of a kernel depends on."""
 
     bits: int
-    stored: str  # C's type of a stored byte
+    signed: bool
     zeros: bool
     rows: int  # of x
     width: int  # bytes that a thread reads at once
+    across: int  # threads along a row of the matrix
+    single: bool  # there is one group
+    fours: bool  # x can be read in fours
+
+    @property
+    def pairs(self) -> int:
+        """Numbers in a byte."""
+        return 8 // self.bits
 
 
 def lower(op: QuantizedProduct, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """One launch."""
-    x, sums, values, scales, *zeros = (plan.contiguous(a) for a in ins)
+    x, values, scales, *zeros = (plan.contiguous(a) for a in ins)
     (out,) = outs
-    (m, k), n, groups = x.shape, out.shape[1], sums.shape[1]
-    step, row = op.group * op.bits // 8, values.shape[1]
-    whole = row % WORD == 0 and (step % WORD == 0 or not op.transposed)
-    width = WORD if whole and is_aligned(values.ref, WORD) else 1
-    kind = _Kind(op.bits, "i8" if values.dtype.name == "int8" else "u8", bool(zeros), m, width)
-    refs = [a.ref for a in (out, x, sums, values, scales, (zeros or [scales])[0])]
-    args: Args = (*refs, n, k, op.group, groups)
-    text = _rows_text(kind) if op.transposed else _columns_text(kind)
-    blocks = blocks_of(n, THREADS // 32 if op.transposed else ACROSS * width)
-    plan.stage(Launch(text, args, blocks, THREADS, note=f"int{op.bits} product"))
+    k, n, nbytes = x.shape[1], out.shape[1], values.shape[0] * values.shape[1]
+    if max(nbytes, x.shape[0] * k) > MOST:
+        raise ValueError(f"quantized product: needed fewer than 2^31 bytes, got {values.shape}")
+    kind = _kind(op, x, values, n, bool(zeros))
+    refs = [a.ref for a in (out, x, values, scales, (zeros or [scales])[0])]
+    args: Args = (*refs, n, k, k // kind.pairs, op.group // kind.pairs, -(-k // op.group))
+    if op.transposed:
+        text, threads, blocks = _rows_text(kind), THREADS, blocks_of(n, THREADS // 32)
+    else:
+        text, threads = _columns_text(kind), MANY
+        blocks = blocks_of(n, kind.across * kind.width)
+    plan.stage(Launch(text, args, blocks, threads, note=f"int{op.bits} product", nbytes=nbytes))
     return True
 
 
+def _kind(op: QuantizedProduct, x: Operand, values: Operand, n: int, zeros: bool) -> _Kind:
+    m, k = x.shape
+    single, pairs = k <= op.group, 8 // op.bits
+    step = op.group // pairs
+    width = 1
+    for unit in (4, 8, 16):
+        fits = unit * m <= SUMS if not op.transposed else single or step % unit == 0
+        if fits and values.shape[1] % unit == 0 and is_aligned(values.ref, unit):
+            width = unit
+    across = 4 if width < 16 or blocks_of(n, 4 * width) >= BUSY else 2
+    unit = k // pairs if op.transposed else STEPS * pairs if single else step * pairs
+    fours = k % FOUR == 0 and unit % FOUR == 0 and is_aligned(x.ref, 16)
+    signed = values.dtype.name == "int8"
+    return _Kind(op.bits, signed, zeros, m, width, across, single, fours)
+
+
+# A byte b becomes the number 2^23 + b, from which the rest is subtracted without rounding.
+_HEAD = """\
+typedef {stored} Stored;
+struct alignas({width}) Bytes {{ {part} e[{parts}]; }};
+struct alignas(16) Four {{ float e[4]; }};
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ float number(u32 word, u32 t) {{
+  return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650u | t)) - {start};
+}}
+#else
+__device__ inline float number(u32 word, u32 t) {{
+  return 8388608.0f + (float)(word >> 8 * t & 255) - {start};
+}}
+#endif
+__device__ inline Bytes read(const Stored* at) {{ return *(const Bytes*)at; }}
+"""
 _NAMES = """\
   float* out = (float*)w[0];
   const float* x = (const float*)w[1];
-  const float* sums = (const float*)w[2];
-  const {stored}* values = (const {stored}*)w[3];
-  const float* scales = (const float*)w[4];
-  const float* zeros = (const float*)w[5];
-  const Word n = w[6], k = w[7], groups = w[9];
-  const Word bytes = k / {pairs}, step = w[8] / {pairs};
+  const Stored* values = (const Stored*)w[2];
+  const float* scales = (const float*)w[3];
+  const float* zeros = (const float*)w[4];
+  const u32 n = (u32)w[5], k = (u32)w[6], bytes = (u32)w[7], step = (u32)w[8];
+  const u32 groups = (u32)w[9];
 """
 
 
-def _start(kind: _Kind) -> str:
-    return _NAMES.format(stored=kind.stored, pairs=8 // kind.bits)
+def _head(kind: _Kind) -> str:
+    whole = kind.width >= 4
+    above = 128 if kind.signed else 8 if kind.bits == 4 and not kind.zeros else 0
+    return _HEAD.format(
+        stored="u8", width=kind.width, part="u32" if whole else "u8",
+        parts=kind.width // 4 if whole else 1, start=f"{(1 << 23) + above}.0f")
 
 
-def _load(kind: _Kind, place: str) -> str:
-    """Statements that read neighboring bytes into `b`."""
-    if kind.width == 1:
-        return f"{kind.stored} b[1] = {{*({place})}};"
-    return (f"{kind.stored} b[{WORD}]; "
-            f"{{ const u32 all = *(const u32*)({place}); for (int t = 0; t < {WORD}; ++t) "
-            f"b[t] = ({kind.stored})(all >> 8 * t); }}")
+def _words(kind: _Kind, name: str, read: str) -> str:
+    """Statements that separate the numbers of some bytes: word p has those at place p of a byte."""
+    lines = []
+    for i in range(max(1, kind.width // 4)):
+        for p in range(kind.pairs):
+            word = f"{read}.e[{i}]"
+            if kind.bits == 4:
+                word = f"({word} >> {4 * p}) & 0x0f0f0f0fu"
+            elif kind.signed:
+                word = f"{word} ^ 0x80808080u"
+            lines.append(f"const u32 {name}{p}_{i} = {word};")
+    return " ".join(lines)
 
 
-def _number(kind: _Kind, p: int) -> str:
-    """The stored number p of byte t."""
-    if kind.bits == 8:
-        return "(float)b[t]"
-    return f"(float)(b[t] >> {4 * p} & 15)"
+def _number(name: str, p: int, t: int) -> str:
+    """The number at place p of byte t."""
+    return f"number({name}{p}_{t // 4}, {t % 4})"
 
 
-def _offset(kind: _Kind, index: str) -> str:
-    """What is subtracted from the stored numbers."""
-    return f"zeros[{index}]" if kind.zeros else "8.0f" if kind.bits == 4 else "0.0f"
+def _scaled(kind: _Kind, where: str, t: int, m: int, into: str) -> str:
+    """A statement that adds the scaled sum m of column t, or of a row, to others."""
+    part = f"part[{m}][{t}]"
+    if kind.zeros:
+        part = f"fmaf(-zeros[{where}], ones[{m}], {part})"
+    return f"{into} = fmaf(scales[{where}], {part}, {into});"
+
+
+def _used_columns(kind: _Kind, name: str, terms: list[list[str]]) -> str:
+    """Statements that multiply the numbers of some bytes by terms[m][p] of x."""
+    lines = []
+    for m, row in enumerate(terms):
+        for p, term in enumerate(row):
+            lines += [f"part[{m}][{t}] = fmaf({term}, {_number(name, p, t)}, part[{m}][{t}]);"
+                      for t in range(kind.width)]
+            if kind.zeros:
+                lines.append(f"ones[{m}] += {term};")
+    return "\n        ".join(lines)
+
+
+def _chunk(kind: _Kind) -> str:
+    """Statements that use `STEPS` rows of the matrix."""
+    lines = [f"Bytes raw[{STEPS}];", "#pragma unroll", f"for (u32 u = 0; u < {STEPS}; ++u) "
+             "raw[u] = read(values + (start + u) * n + j);"]
+    half = FOUR  # rows whose terms of x are held at once
+    for first in range(0, STEPS, half):
+        reads = []
+        for m in range(kind.rows):
+            at = f"x + {m} * k + (start + {first}) * {kind.pairs}"
+            reads += [f"const Four x{m}_{q} = *(const Four*)({at} + {FOUR * q});"
+                      for q in range(kind.pairs)]
+        lines += ["{", *(reads if kind.fours else ())]
+        for u in range(half):
+            terms = [[f"x{m}_{(u * kind.pairs + p) // FOUR}.e[{(u * kind.pairs + p) % FOUR}]"
+                      if kind.fours else f"x[{m} * k + (start + {first + u}) * {kind.pairs} + {p}]"
+                      for p in range(kind.pairs)] for m in range(kind.rows)]
+            lines += ["{", _words(kind, "b", f"raw[{first + u}]"), _used_columns(kind, "b", terms),
+                      "}"]
+        lines.append("}")
+    return "\n        ".join(lines)
 
 
 @lru_cache(maxsize=64)
 def _columns_text(kind: _Kind) -> str:
-    m, width, pairs = kind.rows, kind.width, 8 // kind.bits
-    products = "\n            ".join(
-        f"part[m][t] = fmaf(x[m * k + r * {pairs} + {p}], {_number(kind, p)}, part[m][t]);"
-        for p in range(pairs))
+    m, width, across = kind.rows, kind.width, kind.across
+    columns, warps = across * width, MANY // 32
+    sums = f"float part[{m}][{width}] = {{}}, ones[{m}] = {{}};"
+    group, into = ("0u", "c") if kind.single else ("c / each", "c % each")
+    scale = "\n      ".join(
+        _scaled(kind, f"{group if kind.single else 'g'} * n + j + {t}", t, i, f"total[{i}][{t}]")
+        for t in range(width) for i in range(m))
+    terms = [[f"x[{i} * k + r * {kind.pairs} + {p}]" for p in range(kind.pairs)] for i in range(m)]
     return kernel_text(f"""\
-{_start(kind)}\
-  __shared__ float held[{SLICES}][{m}][{ACROSS * width}];
-  const int lane = threadIdx.x % {ACROSS}, slice = threadIdx.x / {ACROSS};
-  const Word first = (Word)block * {ACROSS * width}, j = first + lane * {width};
-  float total[{m}][{width}];
-  for (int m = 0; m < {m}; ++m)
-    for (int t = 0; t < {width}; ++t) total[m][t] = 0.0f;
+{_NAMES}\
+  __shared__ float held[{warps}][{m}][{columns}];
+  const u32 lane = threadIdx.x % {across}, slice = threadIdx.x / {across};
+  const u32 first = block * {columns}, j = first + lane * {width};
+  float total[{m}][{width}] = {{}};
   if (j < n) {{
-    const Word each = (step + {STEPS - 1}) / {STEPS};
-    for (Word c = slice; c < groups * each; c += {SLICES}) {{
-      const Word g = c / each, start = g * step + c % each * {STEPS};
-      Word end = start + {STEPS};
+    const u32 each = (step + {STEPS - 1}) / {STEPS};
+    {sums if kind.single else ""}
+    for (u32 c = slice; c < groups * each; c += {MANY // across}) {{
+      const u32 g = {group}, start = g * step + {into} * {STEPS};
+      u32 end = start + {STEPS};
       if (end > (g + 1) * step) end = (g + 1) * step;
       if (end > bytes) end = bytes;
-      float part[{m}][{width}];
-      for (int m = 0; m < {m}; ++m)
-        for (int t = 0; t < {width}; ++t)
-          part[m][t] = c % each ? 0.0f : -sums[m * groups + g] * {_offset(kind, "g * n + j + t")};
-      for (Word r = start; r < end; ++r) {{
-        {_load(kind, "values + r * n + j")}
-        for (int t = 0; t < {width}; ++t)
-          for (int m = 0; m < {m}; ++m) {{
-            {products}
-          }}
+      {"" if kind.single else sums}
+      if (end == start + {STEPS}) {{
+        {_chunk(kind)}
+      }} else {{
+        for (u32 r = start; r < end; ++r) {{
+          const Bytes raw = read(values + r * n + j);
+          {_words(kind, "b", "raw")}
+          {_used_columns(kind, "b", terms)}
+        }}
       }}
-      for (int t = 0; t < {width}; ++t) {{
-        const float scale = scales[g * n + j + t];
-        for (int m = 0; m < {m}; ++m) total[m][t] = fmaf(scale, part[m][t], total[m][t]);
-      }}
+      {"" if kind.single else scale}
     }}
+    {scale if kind.single else ""}
   }}
-  for (int m = 0; m < {m}; ++m)
-    for (int t = 0; t < {width}; ++t) held[slice][m][lane * {width} + t] = total[m][t];
+#pragma unroll
+  for (u32 m = 0; m < {m}; ++m)
+#pragma unroll
+    for (u32 t = 0; t < {width}; ++t) {{
+#pragma unroll
+      for (u32 d = 16; d >= {across}; d /= 2)
+        total[m][t] += __shfl_xor_sync(~0u, total[m][t], d);
+      if (threadIdx.x % 32 < {across}) held[threadIdx.x / 32][m][lane * {width} + t] = total[m][t];
+    }}
   __syncthreads();
-  for (int i = threadIdx.x; i < {m * ACROSS * width}; i += {THREADS}) {{
-    const int m = i / {ACROSS * width}, column = i % {ACROSS * width};
+  for (u32 i = threadIdx.x; i < {m * columns}; i += {MANY}) {{
+    const u32 m = i / {columns}, column = i % {columns};
     float sum = 0.0f;
-    for (int s = 0; s < {SLICES}; ++s) sum += held[s][m][column];
+    for (u32 s = 0; s < {warps}; ++s) sum += held[s][m][column];
     if (first + column < n) out[m * n + first + column] = sum;
   }}
-""", wide=None)
+""", _head(kind), wide=None, threads=MANY)
+
+
+def _used_row(kind: _Kind) -> str:
+    """Statements that multiply the bytes at `at` of a row by numbers of x."""
+    lines = []
+    fours = kind.fours and kind.width >= FOUR
+    for i in range(kind.rows):
+        for p in range(kind.pairs):
+            at = f"x + {i} * k + {p} * bytes + at"
+            if fours:
+                lines += [f"const Four x{i}_{p}_{q} = *(const Four*)({at} + {FOUR * q});"
+                          for q in range(kind.width // FOUR)]
+            for t in range(kind.width):
+                term = f"x{i}_{p}_{t // FOUR}.e[{t % FOUR}]" if fours else f"({at})[{t}]"
+                lines.append(f"part[{i}][0] = fmaf({term}, {_number('b', p, t)}, part[{i}][0]);")
+                if kind.zeros:
+                    lines.append(f"ones[{i}] += {term};")
+    return "\n        ".join(lines)
 
 
 @lru_cache(maxsize=64)
 def _rows_text(kind: _Kind) -> str:
-    m, width, pairs = kind.rows, kind.width, 8 // kind.bits
-    products = "\n        ".join(
-        f"part = fmaf(x[m * k + {p} * bytes + i + t], {_number(kind, p)}, part);"
-        for p in range(pairs))
+    m, width = kind.rows, kind.width
+    sums = f"float part[{m}][1] = {{}}, ones[{m}] = {{}};"
+    where = "row" if kind.single else "row * groups + at / step"
+    scale = "\n      ".join(_scaled(kind, where, 0, i, f"total[{i}]") for i in range(m))
+    stride = 32 * width
     return kernel_text(f"""\
-{_start(kind)}\
-  const int lane = threadIdx.x % 32;
-  const Word row = (Word)block * {THREADS // 32} + threadIdx.x / 32;
-  float total[{m}];
-  for (int m = 0; m < {m}; ++m) total[m] = 0.0f;
-  for (Word i = lane * {width}; row < n && i < bytes; i += {32 * width}) {{
-    const Word g = i / step, at = row * groups + g;
-    {_load(kind, "values + row * bytes + i")}
-    for (int m = 0; m < {m}; ++m) {{
-      float part = i % step ? 0.0f : -sums[m * groups + g] * {_offset(kind, "at")};
-      for (int t = 0; t < {width}; ++t) {{
-        {products}
+{_NAMES}\
+  const u32 lane = threadIdx.x % 32, row = block * {THREADS // 32} + threadIdx.x / 32;
+  float total[{m}] = {{}};
+  {sums if kind.single else ""}
+  const u32 last = row < n ? bytes : 0;
+  for (u32 i = lane * {width}; i < last; i += {READS * stride}) {{
+    Bytes raw[{READS}];
+#pragma unroll
+    for (u32 u = 0; u < {READS}; ++u)
+      if (i + u * {stride} < bytes) raw[u] = read(values + row * bytes + i + u * {stride});
+#pragma unroll
+    for (u32 u = 0; u < {READS}; ++u) {{
+      const u32 at = i + u * {stride};
+      if (at < bytes) {{
+        {"" if kind.single else sums}
+        {_words(kind, "b", "raw[u]")}
+        {_used_row(kind)}
+        {"" if kind.single else scale}
       }}
-      total[m] = fmaf(scales[at], part, total[m]);
     }}
   }}
-  for (int m = 0; m < {m}; ++m) {{
-    for (int d = 16; d; d /= 2) total[m] += __shfl_xor_sync(~0u, total[m], d);
+  {f"if (row < n) {{ {scale} }}" if kind.single else ""}
+#pragma unroll
+  for (u32 m = 0; m < {m}; ++m) {{
+    for (u32 d = 16; d; d /= 2) total[m] += __shfl_xor_sync(~0u, total[m], d);
     if (row < n && lane == 0) out[m * n + row] = total[m];
   }}
-""", wide=None)
+""", _head(kind), wide=None)

@@ -39,8 +39,9 @@ class Target(lower.Target):
                     innermost=True)
 
     def last_pass(self, program: Program) -> Program:
-        for step in (gather_stored, multiply_stored, decode, select_results, multiply_vectors,
-                     fft.divide_later, epilogues.fuse_epilogues):
+        program = multiply_stored(gather_stored(program), has_sums=False)
+        for step in (decode, select_results, multiply_vectors, fft.divide_later,
+                     epilogues.fuse_epilogues):
             program = step(program)
         return read_parts(patch_sums(program, self.can_fuse), self.can_fuse)
 
