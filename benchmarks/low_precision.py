@@ -280,7 +280,7 @@ def cases() -> Iterator[Case]:
     for case in CONVOLUTIONS:
         n, side, c, o, kernel, stride = case
         title = f"{n} x {side} x {side} x {c}, {kernel} x {kernel} to {o}, stride {stride}"
-        for of, kind in (("", "convolution"), ("x", "its gradient in x"), ("w", "and in w")):
+        for of, kind in (("", "convolution"), ("x", "input gradient"), ("w", "kernel gradient")):
             yield Case(f"{kind} {title}", lambda s=case, of=of: convolution(*s, of=of))
     yield Case("gradient of a transformer", transformer)
     yield Case("gradient of a convolutional network", convnet)

@@ -118,8 +118,12 @@ def show_default(value: Any) -> str:
         return getattr(value, "__name__", type(value).__name__)
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(show_default, value))})"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(show_default, value)))}}}"
     if type(value) is object:
         return "<sentinel>"
+    if " object at 0x" in repr(value):  # an address would differ in every run
+        return f"<{type(value).__name__}>"
     return repr(value).replace("jax._src.", "").replace("jax.", "").replace("toile.", "")
 
 
@@ -240,7 +244,7 @@ def markdown(reports: list[Report]) -> str:
         f"{version}. `python -m tools.api_coverage --markdown FILE` generates this page.",
         "A name is public if it has no leading underscore and is neither a module nor a primitive",
         "object (`lax.add_p`). Signatures are compared by the names, order, kinds and defaults of",
-        "their parameters.",
+        "their parameters; `x=1, not 2` means that the default of `x` is 1 in toile and 2 in JAX.",
         "",
         "| namespace | names | present | with a different signature | missing |",
         "|---|---:|---:|---:|---:|",

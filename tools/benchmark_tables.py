@@ -43,12 +43,20 @@ TITLES = {
     "scaling": "Sums over threads and processes", "operations": "Map of operations",
     "programs": "Programs of many kinds",
     "low_precision": "bfloat16 and 8-bit integers on one CPU core",
+    "generation": "Generating text",
+}  # fmt: skip
+MORE = {  # times that are not in a library's column, and the page's wording for them
+    "toile copy": "a copy of the same size takes {}",
+    "toile cupy + 3 us": "the limit, CuPy's time plus 3 µs, is {}",
+    "toile forward": "the forward pass takes {} in toile",
+    "jax forward": "{} in jax", "torch forward": "{} in torch",
 }  # fmt: skip
 SUMMARY = {  # keys in the files, and the page's wording for them
     "training, geometric mean speedup over the better peer":
         "training: geometric mean of the speedups over the faster of the other libraries",
     "which needs": "goal for this mean",
 }  # fmt: skip
+SLOWEST = 100  # how many cells of a map are listed
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (0.0, "ns"))
 
 
@@ -80,8 +88,11 @@ def section(path: Path) -> str:
     lines += [f"`{found.get('command') or f'python -m benchmarks.{kind}'}`", ""]
     lines += [circumstances(found), ""]
     lines += [f"File: `benchmarks/results/{path.name}`", ""]
+    if "what" in found:
+        lines += [found["what"], ""]
     if kind == "operations":
-        lines += [*operations(found), *folded(slowest_table(found))]
+        slowest = f"Table of the {SLOWEST} slowest cells"
+        lines += [*operations(found), *folded(slowest_table(found), slowest)]
     elif kind == "compare":
         lines += [*ratio_charts(found), *folded(compared_table(found))]
     elif "rows" in found:
@@ -92,9 +103,9 @@ def section(path: Path) -> str:
     return "\n".join([*lines, ""])
 
 
-def folded(table: Iterator[str]) -> Iterator[str]:
+def folded(table: Iterator[str], title: str = "Table of all rows") -> Iterator[str]:
     """A table that is initially folded and is not in the search index."""
-    yield '<details markdown="1" data-search-exclude><summary>Table of all rows</summary>'
+    yield f'<details markdown="1" data-search-exclude><summary>{title}</summary>'
     yield ""
     yield from table
     yield ""
@@ -137,7 +148,7 @@ def ratio_charts(found: Mapping[str, Any]) -> Iterator[str]:
     rows = {t: {"ratio": r["ratio"]} for t, r in found["rows"].items() if r["ratio"] is not None}
     shown = {t: {"ratio": f"{r['ratio']:.3f}"} for t, r in rows.items()}
     largest = max((r["ratio"] for r in rows.values()), default=1.0)
-    yield f"Time of {found['new']} divided by the time of {found['old']}:"
+    yield f"Times of {found['new']}, divided by the times of {found['old']}:"
     yield ""
     for family, titles in families(rows).items():
         name = f"Ratios of {family}: {', '.join(titles)}"
@@ -166,12 +177,12 @@ def operations(found: Mapping[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def slowest_table(found: Mapping[str, Any], count: int = 100) -> Iterator[str]:
+def slowest_table(found: Mapping[str, Any], count: int = SLOWEST) -> Iterator[str]:
     """The cells with the smallest ratios."""
     cells = sorted(found["cells"], key=lambda c: c[1])[:count]
     body = [[key.replace(" | ", ", "), f"{ratio:.2f}", seconds(ours * 1e-6), seconds(theirs * 1e-6),
              peer] for key, ratio, peer, ours, theirs in cells]
-    yield from table(["cell", "ratio", "toile", "peer", "which"], body)
+    yield from table(["cell", "ratio", "toile", "fastest other library", "its name"], body)
 
 
 def compared_table(found: Mapping[str, Any]) -> Iterator[str]:
@@ -191,7 +202,8 @@ def compared_table(found: Mapping[str, Any]) -> Iterator[str]:
 def circumstances(found: Mapping[str, Any]) -> str:
     """A line with the machine and the versions."""
     facts = [str(found[k]) for k in ("machine", "cpu") if found.get(k)]
-    facts += [f"{found[k]} {k}" for k in ("cores", "threads") if found.get(k)]
+    facts += [f"{found[k]} {k.removesuffix('s') if found[k] == 1 else k}"
+              for k in ("cores", "threads") if found.get(k)]  # fmt: skip
     versions = dict(found.get("versions", {}))
     if "python" in found:
         versions.setdefault("python", found["python"])
@@ -218,12 +230,13 @@ def goals_table(rows: Mapping[str, Any]) -> Iterator[str]:
         if not median:
             goals = f"not measured; {goals}" if goals else "not measured"
         body.append([title, *times, goals])
-    yield from table(["", *shown, "ratios (goal)"], body)
+    yield from table(["", *(c.replace("_", " ") for c in shown), "ratios (goal)"], body)
+    yield ""
     for title, row in rows.items():
-        more = {c: t for c, t in row.get("median", {}).items() if c not in shown}
+        more = {c: seconds(t) for c, t in row.get("median", {}).items() if c not in shown}
         if more:
-            yield ""
-            yield f"{title}: " + ", ".join(f"{c} {seconds(t)}" for c, t in more.items()) + "."
+            times = (MORE.get(c, f"{c}: {{}}").format(t) for c, t in more.items())
+            yield f"- {title}: {', '.join(times)}"
 
 
 def goal(g: Mapping[str, Any]) -> str:
@@ -253,4 +266,4 @@ def medians_table(results: Mapping[str, Any]) -> Iterator[str]:
                  for c in columns]  # fmt: skip
         ratios = "; ".join(f"{k} {v:.3g}" for k, v in row.get("ratios", {}).items())
         body.append([title, *times, ratios])
-    yield from table(["", *columns, "ratios"], body)
+    yield from table(["", *(c.replace("_", " ") for c in columns), "ratios"], body)

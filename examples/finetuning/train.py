@@ -233,7 +233,7 @@ def shown(metrics: dict[str, float]) -> str:
 
 
 def save(config, workdir, about, state):
-    """Save what was trained: adapters as files of PEFT, a model, or other parameters."""
+    """Save the trained parameters: adapters as PEFT files, a whole model, or a checkpoint."""
     folder = Path(workdir) / "result"
     if config.method == "full":
         huggingface.save(folder, {"params": state.params}, about, models.table(about))

@@ -242,8 +242,9 @@ def _serve(commands: Any) -> Parser:
     parser = _added(
         commands, "serve", "serve", "answer HTTP requests with the model in a folder",
         "The protocol is that of OpenAI's completions: /v1/completions, /v1/chat/completions (if\n"
-        "the folder contains a chat template), /v1/models and /health. SIGTERM and Ctrl-C end\n"
-        "the server after running answers. There is no encryption and no authentication.",
+        "the folder contains a chat template), /v1/models and /health. After SIGTERM or\n"
+        "Ctrl-C, the server finishes current answers and exits. There is no encryption and no\n"
+        "authentication.",
         "toile serve gpt2 --port 8000")
     parser.add_argument("folder", metavar="FOLDER",
                         help="folder with config.json, weights and tokenizer.json")

@@ -52,5 +52,5 @@ def serve_until(server: Any, stop: threading.Event, host: str) -> None:
     # A signal can reach another thread. Python runs its handler when the main thread wakes up.
     while not stop.wait(0.5):
         pass
-    print("finishing running answers", flush=True)
+    print("finishing current answers", flush=True)
     server.close()

@@ -1,4 +1,4 @@
-"""The tokens of chats, and which of them are trained."""
+"""The tokens of chats, and which of them a model is trained to predict."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def encode_chat(
     template: ChatTemplate, tokenizer: Tokenizer | Bytes | SentencePiece, messages: Messages,
     **variables: object,
 ) -> tuple[list[int], list[bool]]:
-    """Convert a chat to tokens, and mark those that the assistant writes as trained.
+    """Convert a chat to tokens, and mark the tokens that the assistant writes.
 
     Args:
         template: the chat template. If it contains no `{% generation %}` block, the end of each
-            assistant message is also trained.
+            assistant message is also marked.
         tokenizer: a tokenizer of `toile.interop.huggingface` or `toile.training.text`, or any
             object with a method `encode`.
         messages: the messages of the chat, such as `{"role": "user", "content": "Hello"}`.
         **variables: values of other variables in the template.
 
     Returns:
-        The tokens, and a list of bools that are True for the tokens that are trained. `pack`
-        accepts such pairs.
+        The tokens, and a list of bools that are True for the marked tokens. `pack` accepts such
+        pairs.
 
     Raises:
         ValueError: the template does not show what the assistant writes; see
@@ -59,7 +59,7 @@ def encode_chat(
 def _with_places(
     parts: list[tuple[str, bool]], tokenizer: Any
 ) -> tuple[list[int], list[bool]]:
-    """Convert the whole text at once; a token is trained if its first character is."""
+    """Convert the whole text at once; a token is marked if its first character is."""
     flags = [written for text, written in parts for _ in text]
     tokens, places = tokenizer.encode_with_places("".join(text for text, _ in parts))
     return tokens, [start < end and flags[start] for start, end in places]

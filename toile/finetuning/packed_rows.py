@@ -23,9 +23,9 @@ def pack(
     """Pack examples into rows of equal length.
 
     Args:
-        examples: the tokens of each example, or pairs of tokens and bools of the same length that
-            are True for tokens that are trained, as `encode_chat` returns them. Examples that are
-            longer than a row are cut off.
+        examples: the tokens of each example, or pairs of tokens and bools, as `encode_chat`
+            returns them. The bools are True for the tokens that a model is trained to predict; by
+            default, these are all tokens. Examples that are longer than a row are cut off.
         length: number of tokens in a row.
         pad: token that fills the rest of a row.
         together: whether several examples may share a row.
@@ -34,11 +34,11 @@ def pack(
         A dict of int32 arrays of shape (rows, length):
 
         - `tokens`.
-        - `labels`: the tokens that are trained. Other tokens have the label -100, as does the first
-          token of each example: it cannot be predicted from another example. Pass it to
-          `token_loss`.
-        - `segments`: the examples in each row, numbered from 1; 0 for padding. Pass it to
-          `attention_mask`.
+        - `labels`: the tokens that a model is trained to predict. All other tokens have the label
+          -100, as does the first token of each example, because it cannot be predicted from
+          another example. Pass this array to `token_loss`.
+        - `segments`: the examples in each row, numbered from 1; 0 for padding. Pass this
+          array to `attention_mask`.
         - `positions`: the position of each token in its example.
 
     Raises:
@@ -75,7 +75,7 @@ def pack(
 
 
 def _checked(example: Example, i: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of an example, and which of them are trained."""
+    """Return the tokens of an example, and which of them a model is trained to predict."""
     pair = isinstance(example, tuple) and len(example) == 2 and np.ndim(example[0]) == 1
     tokens, trained = example if pair else (example, np.ones(len(example), bool))
     found, flags = np.asarray(tokens, np.int32), np.asarray(trained, bool)

@@ -9,7 +9,7 @@ from toile.engine.source import here
 
 __all__ = ["IGNORED", "log_probs", "token_loss"]
 
-IGNORED = -100  # the label of tokens that are not trained
+IGNORED = -100  # the label of tokens that a model is not trained to predict
 
 
 def log_probs(logits: ArrayLike, labels: ArrayLike) -> Array:

@@ -200,8 +200,8 @@ class _Tensors(Machine):
         if self.room < 0:
             fail(
                 f"arrays of at most {self.most} bytes ({FACTOR} times the file + 16 MiB)", "more",
-                "tensors that were expanded, or overlap, are copied: in torch, save x.clone() of"
-                " what is meant to be large, or the small tensor before expand",
+                "tensors that are expanded or overlap are copied: in torch, save x.clone() if a"
+                " tensor has to be large, or save the small tensor before it is expanded",
             )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Optimizers, gradient transformations, schedules and losses.
 
-Names, arguments, states and results are the same as in Optax, with two additions. Masks and labels
-may be globs that match parameter paths, such as `"encoder/**"`. `get_hyperparams` and
-`set_hyperparams` read and change the hyperparameters in a state.
+Names, arguments, states and results are the same as in Optax. In addition, masks and labels may be
+globs that match parameter paths, such as `"encoder/**"`, and a few functions exist only in toile:
+`get_hyperparams`, `set_hyperparams`, `stop_gradients` and `scale_by_path`.
 """
 
 from toile._absent import missing_attribute as _missing

@@ -99,7 +99,7 @@ def whole_along_axis(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -
 
 
 def by_windows(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """Axes along which windows move, or that have windows larger than 1, are whole."""
+    """Axes along which windows move, or that have windows larger than 1, are not divided."""
     dilations = [getattr(op, n, None) for n in ("base_dilation", "window_dilation")]
     moving = [
         i for i, size in enumerate(op.window_dimensions)

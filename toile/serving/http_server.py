@@ -137,10 +137,10 @@ class Server:
         self._thread.start()
 
     def close(self, grace: float = 30.0) -> None:
-        """Stop the server: accept no new requests, finish running answers, and close the engine.
+        """Stop the server: accept no new requests, finish current answers, and close the engine.
 
         Args:
-            grace: number of seconds for running answers; answers that take longer are canceled.
+            grace: number of seconds for current answers; answers that take longer are canceled.
         """
         self.closing = True
         if self._thread is not None:

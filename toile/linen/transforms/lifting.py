@@ -45,7 +45,8 @@ def lift_transform(
 ) -> Any:
     """Apply a transform of functions of scopes, `transform(fn, *args, **kwargs)`, to `target`.
 
-    With `cached`, the lifted function is made once and gets the module as a hashable key."""
+    With `cached`, the lifted function is created only once, and the module is passed to it as a
+    hashable key."""
     if is_module_class(target):
         return _lift_class(transform, target, args, kwargs, methods, cached)
     if callable(target) and not isinstance(target, Module):
