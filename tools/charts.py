@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 WIDTH = 720  # width of the curve
-COLORS = 6  # s0 to s5 in docs/site.css
+COLORS = 8  # s0 to s7 in docs/site.css
 # A library has the same color in all charts.
 COLOR_OF = {"toile": 0, "jax": 1, "flax": 1, "optax": 1, "torch": 2, "numpy": 3}
 
