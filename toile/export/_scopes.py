@@ -79,7 +79,7 @@ class SymbolicScope:
 
     @property
     def space(self) -> Space:
-        """The sizes of the first trace, which are also used outside a trace."""
+        """The space of the first trace, which is also used outside traces."""
         return self.spaces[0]
 
     @property

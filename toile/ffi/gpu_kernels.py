@@ -28,9 +28,9 @@ def cuda_kernel(
 
     The kernel is launched on the stream of the GPU, in the same CUDA graph as the kernels around
     it. Its parameters are pointers to the operands, pointers to the results, and then the keyword
-    arguments in the order of the call: `int` for a Python integer, `float` for a Python float, and
-    the type of its dtype for a NumPy scalar. Arrays are in row-major order. `vmap` launches the
-    kernel once for each example. To provide another function for the CPU, use
+    arguments in the order of the call: `int` for a Python integer, `float` for a Python float, and,
+    for a NumPy scalar, the C type that corresponds to its dtype. Arrays are in row-major order.
+    `vmap` launches the kernel once for each example. To provide another function for the CPU, use
     `toile.lax.platform_dependent`.
 
     Args:

@@ -1,4 +1,4 @@
-"""Bit casts, also of integers that are narrower than a byte.
+"""Bit casts, including those of integers that are narrower than a byte.
 
 An array stores such an integer in a byte of its own, so its bits are packed before they are read as
 another dtype. This module may import the engine, primitives and other modules of `toile.lax`.

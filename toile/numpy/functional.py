@@ -2,7 +2,7 @@
 
 `vectorize` and `apply_along_axis` map their function with `vmap`, so it is called once, with
 scalars, vectors or other small arrays. `apply_over_axes` calls its function with a whole array,
-once for each axis, and `piecewise` calls each of its functions once, also with the whole array.
+once for each axis, and `piecewise` calls each of its functions once, with the whole array too.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def check_fit(shape: tuple[int, ...], sharding: Any, what: str) -> None:
 
 
 def put(x: Any, target: Any) -> Any:
-    """An array on a device or under a sharding; at its default place if `target` is None."""
+    """Put an array on a device or under a sharding, or at its default place if `target` is None."""
     made = as_array(x)
     if isinstance(made, ConcreteArray) and made.dtype == dtypes.float0:
         return leaving(made)
