@@ -86,7 +86,8 @@ def _segment(
         indices = ids[..., None]
         if bucket_size is not None:  # reduce the rows of each bucket, then the buckets
             if out_sharding is not None:
-                raise NotImplementedError(f"{name}: out_sharding with bucket_size{here()}")
+                raise NotImplementedError(
+                    f"{name}: out_sharding is not supported with bucket_size{here()}")
             leading = (-(-ids.size // bucket_size), count)
             # a dtype of few bits may hold the ids, but not the numbers of the buckets
             wide = ids.astype(jnp.promote_types(ids.dtype, np.int32))

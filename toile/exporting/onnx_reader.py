@@ -114,13 +114,13 @@ def _check_names(graph: form.GraphData, outer: set[str]) -> None:
         for name in node.ins:
             if name and name not in known:
                 raise ValueError(f"the node {node.name or node.op!r} reads {name!r}, which no "
-                                 f"node before it gives{here()}")
+                                 f"earlier node produces{here()}")
         for inner in _graphs(node):
             _check_names(inner, known)
         known |= {name for name in node.outs if name}
     for v in graph.outs:
         if v.name not in known:
-            raise ValueError(f"no node gives the output {v.name!r}{here()}")
+            raise ValueError(f"no node produces the output {v.name!r}{here()}")
 
 
 def _graphs(node: form.NodeData) -> list[form.GraphData]:

@@ -33,7 +33,7 @@ def checked(prompts: Any, who: str) -> list[list[int]]:
         tokens = np.asarray(prompt)
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size or tokens.min() < 0:
             raise ValueError(
-                f"{who}: needed a list of at least one token, each a number from 0, for every "
+                f"{who}: needed a list of at least one token, each an integer >= 0, for every "
                 f"prompt, got {str(prompt)[:60]} as prompt {i} (an empty prompt needs a start "
                 f"token; several prompts are a list of lists){here()}"
             )

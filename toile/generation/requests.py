@@ -72,7 +72,7 @@ def generate(
     decode: Callable[[list[int]], str] | None = None, window: int | None = None,
     draft: Draft | None = None,
 ) -> list[Completion]:
-    """Continue prompts by drawing one token after the other.
+    """Continue prompts by drawing one token after another.
 
     The prompts may have different lengths. Prompts of similar lengths are read together. After
     that, one compiled loop appends tokens to all rows until every row has ended. The loop is
@@ -177,7 +177,7 @@ def stream(
     """
     if not isinstance(every, int) or every < 1:
         raise ValueError(
-            f"stream: needed a number of steps from 1, got every={every!r} (1 yields each token)"
+            f"stream: needed a number of steps >= 1, got every={every!r} (1 yields each token)"
             f"{here()}"
         )
     options = _Options.of(
@@ -235,7 +235,7 @@ def _limits(max_tokens: Any, count: int, who: str) -> list[int]:
     fits = given.dtype.kind in "iu" and given.shape in ((), (count,)) and given.min() >= 1
     if not fits:
         raise ValueError(
-            f"{who}: needed a number from 1, or a list with such a number for each of {count} "
+            f"{who}: needed an integer >= 1, or a list with such a number for each of {count} "
             f"prompts, got max_tokens={max_tokens!r} (pass 100, for example){here()}"
         )
     return [int(n) for n in np.broadcast_to(given, (count,))]

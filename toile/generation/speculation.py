@@ -61,7 +61,7 @@ class Draft:
     def __post_init__(self) -> None:
         if not isinstance(self.count, int) or self.count < 1:
             raise ValueError(
-                f"Draft: needed a number of tokens from 1, got count={self.count!r} (4 is usual)"
+                f"Draft: needed a number of tokens >= 1, got count={self.count!r} (4 is usual)"
                 f"{here()}"
             )
         decoder_of(self.model)

@@ -452,8 +452,8 @@ def _exchanged(v: Any, names: tuple[Any, ...]) -> Any:
 
 def _exchanged_tiles(v: Any, names: tuple[Any, ...], size: int, split: int, joined: int) -> Any:
     if v.shape[split] % size:
-        raise ValueError(f"all_to_all: needed an axis {split} that divides into {size} parts over "
-                         f"{names}, got {v.aval.str_short()}{here()}")
+        raise ValueError(f"all_to_all: needed a size along axis {split} that is divisible by "
+                         f"{size}, the size of {names}, got {v.aval.str_short()}{here()}")
     part = v.shape[split] // size
     rows = reshape(v, (*v.shape[:split], size, part, *v.shape[split + 1 :]))
     rows = move_axis(_exchanged(move_axis(rows, split, 0), names), 0, joined)
@@ -541,8 +541,8 @@ def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
             return ReduceScatter(names[0], scatter_dimension, tiled, groups)(v)
         d, size = scatter_dimension % v.ndim, check_bound(names)
         if not tiled and v.shape[d] != size:
-            raise ValueError(f"psum_scatter: needed an axis {d} of the size {size} of {names}, got "
-                             f"{v.aval.str_short()} (tiled=True divides it){here()}")
+            raise ValueError(f"psum_scatter: needed size {size}, the size of {names}, along axis "
+                             f"{d}, got {v.aval.str_short()} (tiled=True divides it){here()}")
         for n in names:
             v = ReduceScatter(n, d, True, None)(v)
         return v if tiled else reshape(v, (*v.shape[:d], *v.shape[d + 1 :]))

@@ -247,7 +247,7 @@ def _scan_in_python(f: Any, carry: Any, rows: list[Any], xs_tree: Any, n: int,
 
 
 def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -> PyTree:
-    """Apply a function to each slice along the leading axis, one slice after the other.
+    """Apply a function to each slice along the leading axis, one slice after another.
 
     The result equals `toile.vmap(f)(xs)`. `vmap` processes all slices at once; `map` is slower, but
     needs less memory.

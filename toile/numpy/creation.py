@@ -363,7 +363,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
     fill = as_array("full", fill_value, 1)
     if fill.shape:
         if broadcast_shapes(fill.shape, shape) != shape:
-            raise ValueError(f"full: needed a fill value that reaches {shape}, got "
+            raise ValueError(f"full: needed a fill value that broadcasts to {shape}, got "
                              f"{fill.shape}{here()}")
         result = broadcast_to(fill if dtype is None else convert(fill, dtype), shape)
     elif device is None and type(fill) is DeviceArray and _eager_on_host() \

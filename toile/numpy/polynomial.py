@@ -207,7 +207,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     times = np.minimum(m, power)
     scale = np.array([np.prod(np.arange(q - t + 1, q + 1, dtype=np.float64))
                       for q, t in zip(power, times)])
-    # constants enter one integration after the other, so k[j] is divided by (m - 1 - j)!
+    # constants enter one integration after another, so k[j] is divided by (m - 1 - j)!
     return jnp.true_divide(whole, jnp.asarray(scale, dtype=whole.dtype))
 
 

@@ -238,7 +238,7 @@ class _Methods:
         return self._at_in_turn(a, indices, b)
 
     def _at_in_turn(self, a: Array, indices: Any, b: Any) -> Array:
-        """Apply the function to one element after the other, as repeated indices require."""
+        """Apply the function to one element after another, as repeated indices require."""
         flat_place = lax.reshape(lax.iota(np.dtype("int32"), a.size), a.shape)[indices]
         b = lax.reshape(broadcast_to(b, flat_place.shape), (flat_place.size,))
         place = lax.reshape(flat_place, (flat_place.size,))

@@ -177,7 +177,9 @@ class AllReduce(_OverAxes):
             return self(x), d
         rest = tuple(a for a in self.axes if a != axis[0])
         if rest and self.groups is not None:
-            raise NotImplementedError(f"{self.name}: axis_index_groups over several axes{here()}")
+            raise NotImplementedError(
+                f"{self.name}: needed a single axis with axis_index_groups, got {self.axes}{here()}"
+            )
         out_dim: Dim = None
         if self.groups is not None:
             x = _grouped(bdim_at(x, d, axis[1]), self.groups)

@@ -3,7 +3,7 @@
 Both methods treat a parameter as a matrix w [K, N], whose K rows correspond to the inputs of a
 product. They reduce the error of the product: the sum of (x w - x q)² over typical inputs x.
 
-GPTQ rounds one row after the other. After each row, it changes the later rows so that they cancel
+GPTQ rounds one row after another. After each row, it changes the later rows so that they cancel
 as much of the error as possible. Let H⁻¹ = UᵀU be the inverse of the moments H = E[xᵀx]. If
 rounding row k causes the error e, row j is changed by -U[k, j] e / U[k, k].
 
@@ -95,7 +95,7 @@ def _value(numbers: np.ndarray, scales: np.ndarray, zeros: Any) -> np.ndarray:
 def gptq(
     w: Any, form: Form, group: int | None, axis: int, found: InputStatistics, act_order: bool
 ) -> QuantizedArray:
-    """Round one row after the other, and change later rows to cancel the error."""
+    """Round one row after another, and change later rows to cancel the error."""
     matrix, moments, _ = _matrix(w, axis, found)
     length = matrix.length
     size = min(group or length, length)

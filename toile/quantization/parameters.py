@@ -53,7 +53,7 @@ def quantize(
         symmetric: whether all zero points are 0; see `quantize_array`.
         dtype: float8_e4m3fn or float8_e5m2 to store float8 numbers; None for integers.
         method: "round" rounds each number to the nearest stored number. "gptq" rounds the weights
-            of one input after the other, and changes the weights of later inputs to cancel the
+            of one input after another, and changes the weights of later inputs to cancel the
             error. "awq" stores the weights of large inputs more accurately.
         statistics: the result of `calibrate`, which "gptq", "awq" and `static_inputs` require.
         act_order: whether "gptq" rounds the weights of the largest inputs first.

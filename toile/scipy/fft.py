@@ -146,7 +146,7 @@ def _axes(x, s, axes):
 
 
 def _in_turns(name, transform, x, type, s, axes, norm):
-    """Apply a transform along one axis after the other."""
+    """Apply a transform along one axis after another."""
     x = array(name, x)
     _check(name, type, norm)
     for axis, n in zip(*_axes(x, s, axes)):

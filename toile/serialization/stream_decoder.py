@@ -197,7 +197,8 @@ class _Decoder:
         elif code in _LENGTH_WIDTH:
             kind, count = code, int.from_bytes(self._take(_LENGTH_WIDTH[code]), "big")
         else:
-            raise ValueError(f"byte {code:#x} at {self._offset() - 1} begins no value of msgpack")
+            raise ValueError(
+                f"byte {code:#x} at {self._offset() - 1} is not the start of a msgpack value")
         if kind == 0x80 or kind in _MAPS:
             return _Open({}, self._possible(count, 2))
         if kind == 0x90 or kind in _ARRAYS:

@@ -37,7 +37,7 @@ def _header(data: Any, code: int, at: int) -> tuple[int, int, int]:
         return 0, _FIXED[code], at
     width, each = _ENTRIES.get(code) or (_TEXT.get(code) or _EXTENSION.get(code), 0)
     if not width:
-        raise wrong(len(data), f"{code:#04x} at byte {at - 1} begins no value")
+        raise wrong(len(data), f"{code:#04x} at byte {at - 1} is not the start of a value")
     count = int.from_bytes(data[at : at + width], "big")
     length = 0 if each else count + (code in _EXTENSION)
     return count * each, length, at + width

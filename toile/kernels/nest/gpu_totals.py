@@ -1,7 +1,7 @@
 """Rows with sums over all rows, as CUDA text: the backward pass of layer norm, for example.
 
 A row belongs to a warp or, if a warp's registers cannot hold it, to a block. Its threads process
-one row after the other and accumulate totals in registers, each for its own positions in a row; at
+one row after another and accumulate totals in registers, each for its own positions in a row; at
 the end a block adds the totals of its warps, and stores them. While a row is processed the next
 ones are being copied to shared memory: each thread copies the packs that it will use itself, so
 that it alone has to wait for them. (On an H200 this reaches 92% of a copy's bandwidth; with loads
