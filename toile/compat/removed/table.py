@@ -92,7 +92,7 @@ REMOVED: list[tuple[str, int, str, str]] = [
 # (module, last year, names, what to use instead)
 ABSENT: list[tuple[str, int, str, str]] = [
     ("jax", 2021, "mask shapecheck", "pad the inputs and use jnp.where, or compile for each shape"),
-    ("jax", 2021, "soft_pmap", "use toile.pmap over as many devices as there are, and vmap in it"),
+    ("jax", 2021, "soft_pmap", "use toile.pmap over all devices, with toile.vmap inside it"),
     ("jax", 2021, "invertible", "use toile.checkpoint, which computes values again"),
     ("jax", 2020, "jarrett", "use toile.custom_jvp"),
     ("jax", 2024, "xla_computation", "toile.jit(f).lower(*args) shows the Program"),
