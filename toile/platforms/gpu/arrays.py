@@ -38,7 +38,10 @@ class GpuArray(ArrayElsewhere):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         self.device.synchronize()
-        return self._data.__cuda_array_interface__
+        try:
+            return self._data.__cuda_array_interface__
+        except AttributeError as error:  # otherwise `__getattr__` would be asked
+            raise BufferError(str(error)) from None
 
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
         self.device.synchronize()
