@@ -312,7 +312,7 @@ def restless(device):
     program, leaves = program_of(momentum, [normal(8, 8)] * 3)
     executable = host_driver.compiled(program, device)
     held = [np.ascontiguousarray(x._data) for x in leaves]
-    rooms = [[device.allocate(n) for n in executable.out_bytes] for _ in range(6)]
+    rooms = [[device.allocate(n) for n in executable.out_bytes] for _ in range(12)]
     for room in rooms:
         executable.run([*(x.ctypes.data for x in held), *(p for _, p in room)])
     assert executable.own and executable.graphs
@@ -402,7 +402,7 @@ def test_places_of_their_own_are_not_needed(device):
     program, leaves = program_of(lambda x: (jnp.cumsum(x, 0), x.sum()), [normal(40, 50)])
     executable = host_driver.compiled(program, device)
     x = np.ascontiguousarray(leaves[0]._data)
-    rooms = [[device.allocate(n) for n in executable.out_bytes] for _ in range(8)]
+    rooms = [[device.allocate(n) for n in executable.out_bytes] for _ in range(12)]
     device.limit = device.used + executable.arena_bytes + 100  # for the arena only
     for room in rooms:
         executable.run([x.ctypes.data, *(p for _, p in room)])

@@ -1,6 +1,7 @@
 """Shapes, conversions and filled arrays of `toile.lax` against `jax.lax`."""
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -171,3 +172,25 @@ def test_every_name_of_jax():
     names = [n for n in dir(jax.lax) if not n.startswith("_") and not n.endswith("_p")]
     missing = [n for n in names if not hasattr(lax, n)]
     assert len(missing) <= 0.05 * len(names), missing
+
+
+@pytest.mark.parametrize("bits", [(8, 7), (5, 10), (8, 23), (11, 52), (8, 5), (5, 2), (3, 0),
+                                  (8, 0), (1, 1), (11, 20)])  # fmt: skip
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.float32])
+def test_reduce_precision_of_any_bits(dtype, bits):
+    """Subnormal numbers stay unless there are fewer exponent bits."""
+    unsigned = np.dtype(f"u{np.dtype(dtype).itemsize}")
+    rng, info = np.random.default_rng(0), ml_dtypes.finfo(dtype)
+    size = 1 + np.iinfo(unsigned).max
+    subnormal = rng.integers(0, 2**info.nmant, 500) + rng.choice([0, size // 2], 500)
+    ties = np.array([1.5, 3, 2.5, 6, 0.75, 1.25, np.inf, -np.inf, np.nan, 0, -0.0, info.max], dtype)
+    random = np.concatenate([rng.integers(0, size, 1500), subnormal]).astype(unsigned)
+    x = np.concatenate([random.view(dtype), ties])
+    wanted = np.asarray(jax.lax.reduce_precision(x, *bits))
+    infinity = np.array(np.inf, dtype).view(unsigned)
+    is_nan = lambda a: a.view(unsigned) % (size // 2) > infinity
+    nan = is_nan(x)
+    for f in (lax.reduce_precision, toile.jit(lax.reduce_precision, static_argnums=(1, 2))):
+        found = np.asarray(f(x, *bits))
+        np.testing.assert_array_equal(found.view(unsigned)[~nan], wanted.view(unsigned)[~nan])
+        assert is_nan(found[nan]).all()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from toile.engine import dtypes, key_uses
@@ -503,17 +504,23 @@ class ReducePrecision(Operation):
 
 
 def round_to_format(xp: Any, x: Any, exponent_bits: int, mantissa_bits: int) -> Any:
-    """Round half to even to `mantissa_bits`; overflow to infinity, underflow to zero."""
-    wide = x.astype(np.float64)
-    mantissa, exponent = xp.frexp(wide)
-    scale = 2.0 ** (mantissa_bits + 1)
-    rounded = xp.ldexp(xp.rint(mantissa * scale) / scale, exponent)
-    bias = 2 ** (exponent_bits - 1) - 1
-    largest = (2.0 - 2.0**-mantissa_bits) * 2.0**bias if bias < 1024 else np.inf
-    smallest = 2.0 ** (1 - bias) if bias <= 1022 else 0.0
-    rounded = xp.where(xp.abs(rounded) > largest, xp.copysign(np.inf, wide), rounded)
-    rounded = xp.where(xp.abs(rounded) < smallest, xp.copysign(0.0, wide), rounded)
-    return xp.where(xp.isfinite(wide), rounded, wide).astype(x.dtype)
+    """Round half to even to `mantissa_bits`. With fewer exponent bits than the dtype has, overflow
+    to infinity, underflow to zero."""
+    info = ml_dtypes.finfo(x.dtype)
+    y = x
+    if mantissa_bits < info.nmant:
+        drop, integer = info.nmant - mantissa_bits, np.dtype(f"i{x.dtype.itemsize}")
+        bits = x.view(integer)
+        rounded = bits + ((1 << (drop - 1)) - 1) + (bits >> drop & 1) & -(1 << drop)
+        y = rounded.astype(integer).view(x.dtype)
+    if exponent_bits < info.nexp:
+        bias = 2 ** (exponent_bits - 1) - 1
+        wide = y.astype(np.float64)
+        largest = (2.0 - 2.0**-mantissa_bits) * 2.0**bias
+        wide = xp.where(xp.abs(wide) > largest, xp.copysign(np.inf, wide), wide)
+        wide = xp.where(xp.abs(wide) < 2.0 ** (1 - bias), xp.copysign(0.0, wide), wide)
+        y = wide.astype(x.dtype)
+    return xp.where(xp.isfinite(x), y, x)
 
 
 class OptimizationBarrier(Operation):

@@ -423,15 +423,22 @@ def bitcast(x, dtype):
 
 def round_to_format(x, exponent_bits, mantissa_bits):
     """x rounded to a format with fewer exponent and mantissa bits."""
-    bits, exponent = np.frexp(x.astype(np.float64))
-    least, most = 2 - 2 ** (exponent_bits - 1), 2 ** (exponent_bits - 1) - 1
-    digits = mantissa_bits + 1
-    scaled = np.rint(np.ldexp(bits, digits))
-    out = np.ldexp(scaled, exponent - digits)
-    largest = (2 - 2.0**-mantissa_bits) * 2.0**most
-    out = np.where(np.abs(out) > largest, np.copysign(np.inf, x), out)
-    out = np.where(np.abs(out) < 2.0**least, np.copysign(0.0, x), out)
-    return np.where(np.isfinite(x), out, x).astype(x.dtype)
+    forms = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
+    exponent, mantissa = forms[x.dtype.name]
+    y = x
+    if mantissa_bits < mantissa:
+        drop, integer = mantissa - mantissa_bits, f"i{x.dtype.itemsize}"
+        bits = x.view(integer)
+        bits = bits + ((1 << (drop - 1)) - 1) + (bits >> drop & 1) & -(1 << drop)
+        y = bits.astype(integer).view(x.dtype)
+    if exponent_bits < exponent:
+        bias = 2 ** (exponent_bits - 1) - 1
+        wide = y.astype(np.float64)
+        largest = (2 - 2.0**-mantissa_bits) * 2.0**bias
+        wide = np.where(np.abs(wide) > largest, np.copysign(np.inf, wide), wide)
+        wide = np.where(np.abs(wide) < 2.0 ** (1 - bias), np.copysign(0.0, wide), wide)
+        y = wide.astype(x.dtype)
+    return np.where(np.isfinite(x), y, x)
 
 
 def threefry(k0, k1, x0, x1):

@@ -79,6 +79,8 @@ def _kind(op: QuantizedProduct, x: Operand, values: Operand, n: int, zeros: bool
     return _Kind(op.bits, signed, zeros, m, width, across, single, fours)
 
 
+_VECTORS = {1: "unsigned char", 4: "unsigned", 8: "uint2", 16: "uint4"}
+
 # A byte b becomes the number 2^23 + b, from which the rest is subtracted without rounding.
 _HEAD = """\
 typedef {stored} Stored;
@@ -92,8 +94,13 @@ __device__ __forceinline__ float number(u32 word, u32 t) {{
 __device__ inline float number(u32 word, u32 t) {{
   return 8388608.0f + (float)(word >> 8 * t & 255) - {start};
 }}
+#define __ldcg(at) (*(at))
 #endif
-__device__ inline Bytes read(const Stored* at) {{ return *(const Bytes*)at; }}
+// Without the first cache: rows at distances of powers of two would share a few of its lines.
+__device__ inline Bytes read(const Stored* at) {{
+  const {vector} found = __ldcg((const {vector}*)at);
+  return *(const Bytes*)&found;
+}}
 """
 _NAMES = """\
   float* out = (float*)w[0];
@@ -111,7 +118,8 @@ def _head(kind: _Kind) -> str:
     above = 128 if kind.signed else 8 if kind.bits == 4 and not kind.zeros else 0
     return _HEAD.format(
         stored="u8", width=kind.width, part="u32" if whole else "u8",
-        parts=kind.width // 4 if whole else 1, start=f"{(1 << 23) + above}.0f")
+        parts=kind.width // 4 if whole else 1, vector=_VECTORS[kind.width],
+        start=f"{(1 << 23) + above}.0f")
 
 
 def _words(kind: _Kind, name: str, read: str) -> str:

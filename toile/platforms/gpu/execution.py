@@ -40,19 +40,21 @@ MOST_NODES = 30_000  # of one graph
 MOSTLY = 0.9  # of the nodes: if long loops have more, no single graph is made
 TRIES = 3  # captures that may fail in a row
 EQUATION_BYTES = 3 << 10  # of a plan, for each equation: steps, and texts of kernels
-MOST_PLACES = 3  # addresses of an input or result before it gets a buffer of its own
 # What is known to move gets such a buffer before the first graph if copying takes little time
 # compared with the rest of a call. Limits: how many nodes there are per buffer, how many buffers,
 # and how many bytes per node.
 NODES_PER_COPY = 64
 MOST_COPIES = 16
 BYTES_PER_NODE = 32 << 10
-# After some graphs, everything that has moved gets such a buffer at once if copying it for this
-# many calls takes less time than the capture of a graph.
-CALLS_PER_GRAPH = 30
-CAPTURE_US = 40.0  # for each node
+# Everything that has moved gets such a buffer if copying it, in all calls until the next capture,
+# takes less time than the capture of a graph. After the first captures, addresses may still settle:
+# copying must be much cheaper then.
+CAPTURE_US = 45.0  # for each node
 COPY_US = 2.5  # for each buffer, in addition to the time for its bytes
 BYTES_PER_US = 2 << 20
+MUCH, LITTLE = 50, 2  # how many times cheaper, for the first graphs and later
+FEWEST, FIRST = 2, 8  # graphs
+KEPT_NODES = 20_000  # of all graphs of a Program, beyond MOST_GRAPHS
 
 
 _uses = itertools.count(1)  # counts the calls of all executables
@@ -112,8 +114,10 @@ class Executable:
         self.constants: dict[Any, int] = {}
         self.kept: list[Any] = []
         self.graphs: OrderedDict[Any, int] = OrderedDict()
-        self.seen: list[set[int]] = [set() for _ in self.buffers]
+        self.places: list[int] = []  # the pointers when the first graph was made
+        self.moved: set[int] = set()  # the numbers of those that have changed since
         self.captures = 0  # since the last time that a buffer got a place of its own
+        self.since = 0  # the number of the call before the first of them
         self.own: dict[int, tuple[Any, int]] = {}  # buffers for what moves with every call
         self.calls = 0
         self.last: Sequence[int] = ()  # the pointers of the previous call
@@ -361,6 +365,8 @@ class Executable:
             which = self._moving(pointers) if first else self._moved(pointers)
             if self._give_own_places(which, pointers):
                 return self._launch(pointers, arena, generation, stream)
+            if not self.captures:
+                self.places = list(pointers)
             graph = self._new_graph(pointers, places, arena)
             if not graph:
                 return self.issuer.issue(self._addresses(pointers, arena), stream)
@@ -381,7 +387,7 @@ class Executable:
 
     def _keep(self, key: Any, graph: int, stream: int) -> None:
         self.graphs[key] = graph
-        if len(self.graphs) > MOST_GRAPHS:
+        if len(self.graphs) > max(MOST_GRAPHS, KEPT_NODES // self.issuer.nodes):
             self.driver.synchronize(stream)
             self.driver.destroy(self.graphs.popitem(last=False)[1])
 
@@ -394,24 +400,18 @@ class Executable:
                 self.driver.copy(target, source, self.sizes[i], stream)
 
     def _moved(self, pointers: Sequence[int]) -> list[int]:
-        """The numbers of the inputs and results that have had too many addresses.
-
-        If there have been many graphs, these are all that have moved, provided that they can be
-        copied in little time. Otherwise one after the other would cost several more graphs."""
-        moved = []
-        for i, p in enumerate(pointers):
-            if i not in self.own:
-                self.seen[i].add(p)
-                if len(self.seen[i]) > 1:
-                    moved.append(i)
-        if self.captures > MOST_PLACES and self._cost_less_than_graphs(moved):
-            return moved
-        return [i for i in moved if len(self.seen[i]) > MOST_PLACES]
-
-    def _cost_less_than_graphs(self, moving: Sequence[int]) -> bool:
-        nbytes = sum(self.sizes[i] for i in moving)
-        microseconds = COPY_US * len(moving) + nbytes / BYTES_PER_US
-        return microseconds * CALLS_PER_GRAPH < CAPTURE_US * self.issuer.nodes
+        """The numbers of the inputs and results that have had several addresses, if copying them
+        takes less time than capturing graphs for new addresses."""
+        if not self.captures:
+            return []
+        self.moved |= {i for i, (a, b) in enumerate(zip(pointers, self.places, strict=True))
+                       if a != b and i not in self.own}
+        copying = COPY_US * len(self.moved) + (
+            sum(self.sizes[i] for i in self.moved) / BYTES_PER_US)
+        calls = (self.calls - self.since) / self.captures  # per capture
+        margin = MUCH if self.captures < FIRST else LITTLE
+        cheap = copying * calls * margin < CAPTURE_US * self.issuer.nodes
+        return sorted(self.moved) if cheap and self.captures >= FEWEST else []
 
     def _moving(self, pointers: Sequence[int]) -> list[int]:
         """Before the first graph: the inputs that have moved since the previous call, and the
@@ -460,9 +460,9 @@ class Executable:
                 self.steady = False
                 self.give_up()
                 return False
-            self.seen[i].clear()
         if which:
             self.captures = 0
+            self.moved.clear()
             self._forget()
         return bool(which)
 
@@ -480,6 +480,8 @@ class Executable:
                 self.refusal = f"no graph could be captured ({error})"
             return 0
         self.tries = TRIES
+        if not self.captures:
+            self.since = self.calls - 1
         self.captures += 1
         self._forget_chunks()  # the graph has all iterations
         return made
@@ -504,8 +506,7 @@ class Executable:
             self._forget()
             self.own.clear()
             self.captures = 0
-            for places in self.seen:
-                places.clear()
+            self.moved.clear()
 
     # ---- called by `code_memory`
     def held_bytes(self) -> int:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from toile.compiler.scalar.builder import (
+    BFLOAT16,
+    FLOAT16,
     FLOAT32,
     FLOAT64,
     INT32,
     INT64,
     Arithmetic,
-    Operand,
     Unsupported,
     Value,
     integers_like,
-    is_narrow,
     kind,
 )
 from toile.compiler.scalar.mathematics.exponential import EXP2, FORMS, INFINITY, NAN, split
@@ -284,29 +284,26 @@ def nextafter(k: Arithmetic, x: Value, y: Value) -> Value:
     return k.select(k.or_(k.is_nan(x), k.is_nan(y)), k.add(x, y), out)
 
 
+# The exponent and mantissa bits of dtypes.
+_BITS = {BFLOAT16: (8, 7), FLOAT16: (5, 10), FLOAT32: (8, 23), FLOAT64: (11, 52)}
+
+
 def reduce_precision(k: Arithmetic, x: Value, exponent_bits: int, mantissa_bits: int) -> Value:
-    """Round half to even to fewer bits; overflow to infinity, underflow to zero."""
-    dtype, w = x.dtype, k.wide(x)
-    if w.dtype == FLOAT32 and exponent_bits > 8:
-        w = k.convert(w, FLOAT64)  # subnormal numbers are rounded too; as float64 they are normal
-    form, integer = FORMS[w.dtype], integers_like(w.dtype)
-    bias = 2 ** (exponent_bits - 1) - 1
-    tiny = k.lt(k.abs(w), form.least_normal)
-    y = k.select(tiny, k.mul(w, 2.0**form.mantissa), w) if bias > form.bias - 1 else w
-    drop = form.mantissa - mantissa_bits
-    if drop > 0:
-        bits = k.bitcast(y, integer)
-        # Round half to even; without mantissa bits the hidden bit decides, and it is odd.
-        odd: Operand = k.and_(k.shift_right_logical(bits, drop), 1) if mantissa_bits else 1
+    """Round half to even to fewer mantissa bits. With fewer exponent bits than the dtype has,
+    overflow to infinity, underflow to zero."""
+    exponent, mantissa = _BITS[x.dtype]
+    x = y = k.convert(k.wide(x), x.dtype)  # rounds narrow floats
+    if mantissa_bits < mantissa:
+        drop, integer = mantissa - mantissa_bits, np.dtype(f"i{x.dtype.itemsize}")
+        bits = k.bitcast(x, integer)
+        odd = k.and_(k.shift_right_logical(bits, drop), 1)
         bits = k.add(k.add(bits, (1 << (drop - 1)) - 1), odd)
-        y = k.bitcast(k.and_(bits, -(1 << drop)), w.dtype)
-    if y is not w and bias > form.bias - 1:
-        y = k.select(tiny, k.mul(y, 2.0**-form.mantissa), y)
-    if bias <= form.bias:
+        y = k.bitcast(k.and_(bits, -(1 << drop)), x.dtype)
+    if exponent_bits < exponent:
+        bias = 2 ** (exponent_bits - 1) - 1
+        w = k.wide(y)
         largest = (2.0 - 2.0**-mantissa_bits) * 2.0**bias
-        y = k.select(k.gt(k.abs(y), largest), k.copysign(INFINITY, w), y)
-    if bias <= 1022:
-        y = k.select(k.lt(k.abs(y), 2.0 ** (1 - bias)), k.copysign(0.0, w), y)
-    y = k.select(k.is_finite(w), y, w)
-    y = k.convert(y, FLOAT32) if dtype != FLOAT64 else y
-    return k.convert(y, dtype) if is_narrow(dtype) else y
+        w = k.select(k.gt(k.abs(w), largest), k.copysign(INFINITY, w), w)
+        w = k.select(k.lt(k.abs(w), 2.0 ** (1 - bias)), k.copysign(0.0, w), w)
+        y = k.convert(w, x.dtype)
+    return x if y is x else k.select(k.is_finite(k.wide(x)), y, x)
