@@ -18,7 +18,7 @@ from toile.kernels.contraction.gpu_tensor_cores import is_aligned
 from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, kernel_text
 
-MANY = 512  # threads of a block that computes columns
+MANY = 512  # threads of a block that computes columns, if there are few blocks
 STEPS = 8  # rows of stored values that a thread reads before it uses them
 READS = 4  # parts of a row of stored values that a thread reads before it uses them
 BUSY = 120  # blocks that keep a large GPU busy
@@ -35,6 +35,7 @@ class _Kind(NamedTuple):
     rows: int  # of x
     width: int  # bytes that a thread reads at once
     across: int  # threads along a row of the matrix
+    threads: int
     single: bool  # there is one group
     fours: bool  # x can be read in fours
 
@@ -55,11 +56,11 @@ def lower(op: QuantizedProduct, ins: list[Operand], outs: list[Operand], plan: P
     refs = [a.ref for a in (out, x, values, scales, (zeros or [scales])[0])]
     args: Args = (*refs, n, k, k // kind.pairs, op.group // kind.pairs, -(-k // op.group))
     if op.transposed:
-        text, threads, blocks = _rows_text(kind), THREADS, blocks_of(n, THREADS // 32)
+        text, blocks = _rows_text(kind), blocks_of(n, THREADS // 32)
     else:
-        text, threads = _columns_text(kind), MANY
-        blocks = blocks_of(n, kind.across * kind.width)
-    plan.stage(Launch(text, args, blocks, threads, note=f"int{op.bits} product", nbytes=nbytes))
+        text, blocks = _columns_text(kind), blocks_of(n, kind.across * kind.width)
+    plan.stage(Launch(text, args, blocks, kind.threads, note=f"int{op.bits} product",
+                      nbytes=nbytes))
     return True
 
 
@@ -72,14 +73,23 @@ def _kind(op: QuantizedProduct, x: Operand, values: Operand, n: int, zeros: bool
         fits = unit * m <= SUMS if not op.transposed else single or step % unit == 0
         if fits and values.shape[1] % unit == 0 and is_aligned(values.ref, unit):
             width = unit
-    across = 4 if width < 16 or blocks_of(n, 4 * width) >= BUSY else 2
+    across = 4 if width < 16 or blocks_of(n, 4 * width) >= 2 * BUSY else 2
+    threads = MANY if not op.transposed and blocks_of(n, across * width) < BUSY else THREADS
     unit = k // pairs if op.transposed else STEPS * pairs if single else step * pairs
     fours = k % FOUR == 0 and unit % FOUR == 0 and is_aligned(x.ref, 16)
     signed = values.dtype.name == "int8"
-    return _Kind(op.bits, signed, zeros, m, width, across, single, fours)
+    return _Kind(op.bits, signed, zeros, m, width, across, threads, single, fours)
 
 
-_VECTORS = {1: "unsigned char", 4: "unsigned", 8: "uint2", 16: "uint4"}
+# `issued()` after some reads: the compiler would otherwise move each of them to where its number is
+# used, and wait for one after the other.
+ISSUED = """\
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ void issued() { __syncwarp(__activemask()); }
+#else
+__device__ inline void issued() {}
+#endif
+"""
 
 # A byte b becomes the number 2^23 + b, from which the rest is subtracted without rounding.
 _HEAD = """\
@@ -94,14 +104,9 @@ __device__ __forceinline__ float number(u32 word, u32 t) {{
 __device__ inline float number(u32 word, u32 t) {{
   return 8388608.0f + (float)(word >> 8 * t & 255) - {start};
 }}
-#define __ldcg(at) (*(at))
 #endif
-// Without the first cache: rows at distances of powers of two would share a few of its lines.
-__device__ inline Bytes read(const Stored* at) {{
-  const {vector} found = __ldcg((const {vector}*)at);
-  return *(const Bytes*)&found;
-}}
-"""
+__device__ inline Bytes read(const Stored* at) {{ return *(const Bytes*)at; }}
+{issued}"""
 _NAMES = """\
   float* out = (float*)w[0];
   const float* x = (const float*)w[1];
@@ -118,8 +123,8 @@ def _head(kind: _Kind) -> str:
     above = 128 if kind.signed else 8 if kind.bits == 4 and not kind.zeros else 0
     return _HEAD.format(
         stored="u8", width=kind.width, part="u32" if whole else "u8",
-        parts=kind.width // 4 if whole else 1, vector=_VECTORS[kind.width],
-        start=f"{(1 << 23) + above}.0f")
+        parts=kind.width // 4 if whole else 1, start=f"{(1 << 23) + above}.0f",
+        issued=ISSUED)
 
 
 def _words(kind: _Kind, name: str, read: str) -> str:
@@ -164,7 +169,7 @@ def _used_columns(kind: _Kind, name: str, terms: list[list[str]]) -> str:
 def _chunk(kind: _Kind) -> str:
     """Statements that use `STEPS` rows of the matrix."""
     lines = [f"Bytes raw[{STEPS}];", "#pragma unroll", f"for (u32 u = 0; u < {STEPS}; ++u) "
-             "raw[u] = read(values + (start + u) * n + j);"]
+             "raw[u] = read(values + (start + u) * n + j);", "issued();"]
     half = FOUR  # rows whose terms of x are held at once
     for first in range(0, STEPS, half):
         reads = []
@@ -186,7 +191,7 @@ def _chunk(kind: _Kind) -> str:
 @lru_cache(maxsize=64)
 def _columns_text(kind: _Kind) -> str:
     m, width, across = kind.rows, kind.width, kind.across
-    columns, warps = across * width, MANY // 32
+    columns, warps = across * width, kind.threads // 32
     sums = f"float part[{m}][{width}] = {{}}, ones[{m}] = {{}};"
     group, into = ("0u", "c") if kind.single else ("c / each", "c % each")
     scale = "\n      ".join(
@@ -202,7 +207,7 @@ def _columns_text(kind: _Kind) -> str:
   if (j < n) {{
     const u32 each = (step + {STEPS - 1}) / {STEPS};
     {sums if kind.single else ""}
-    for (u32 c = slice; c < groups * each; c += {MANY // across}) {{
+    for (u32 c = slice; c < groups * each; c += {kind.threads // across}) {{
       const u32 g = {group}, start = g * step + {into} * {STEPS};
       u32 end = start + {STEPS};
       if (end > (g + 1) * step) end = (g + 1) * step;
@@ -231,13 +236,13 @@ def _columns_text(kind: _Kind) -> str:
       if (threadIdx.x % 32 < {across}) held[threadIdx.x / 32][m][lane * {width} + t] = total[m][t];
     }}
   __syncthreads();
-  for (u32 i = threadIdx.x; i < {m * columns}; i += {MANY}) {{
+  for (u32 i = threadIdx.x; i < {m * columns}; i += {kind.threads}) {{
     const u32 m = i / {columns}, column = i % {columns};
     float sum = 0.0f;
     for (u32 s = 0; s < {warps}; ++s) sum += held[s][m][column];
     if (first + column < n) out[m * n + first + column] = sum;
   }}
-""", _head(kind), wide=None, threads=MANY)
+""", _head(kind), wide=None, threads=kind.threads)
 
 
 def _used_row(kind: _Kind) -> str:
@@ -276,6 +281,7 @@ def _rows_text(kind: _Kind) -> str:
 #pragma unroll
     for (u32 u = 0; u < {READS}; ++u)
       if (i + u * {stride} < bytes) raw[u] = read(values + row * bytes + i + u * {stride});
+    issued();
 #pragma unroll
     for (u32 u = 0; u < {READS}; ++u) {{
       const u32 at = i + u * {stride};
