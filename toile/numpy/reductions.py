@@ -631,8 +631,8 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
     Args:
         a: array or number.
         axis: axis or axes to reduce; None to reduce all axes.
-        weights: array of weights with the shape of `a`, or with the shape of its reduced axes in
-            the order of `axis`; if None, all elements have the same weight.
+        weights: array of weights. It has the shape of `a`, or one axis for each reduced axis, in
+            the order of `axis`. If None, all elements have the same weight.
         returned: whether to also return the sum of the weights.
         keepdims: whether to keep the reduced axes with length 1.
 

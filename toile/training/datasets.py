@@ -89,9 +89,8 @@ def split(source: PyTree, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any
 def shipped(name: str, example: str | os.PathLike[str]) -> Path:
     """Find a data file or folder that comes with an example.
 
-    The search begins in the folder `data` beside the example. It then continues in `data` and
-    `*/data` under toile's examples directory, which is installed with toile or part of its source
-    tree.
+    The folder `data` beside the example is searched first, then the `data` folders of all examples
+    that are installed with toile or are part of its source tree.
 
     Args:
         name: name of the file or folder.

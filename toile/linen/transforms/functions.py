@@ -239,7 +239,7 @@ def scan(
     _split_transpose: bool = False,
     check_constancy_invariants: bool = True,
 ) -> Target:
-    """Call a module in a loop that passes a carry from step to step.
+    """Call a module in a loop; each step passes a carry to the next.
 
     The method of the module must have the form `(carry, *xs) -> (carry, ys)`. The loop slices `xs`
     and the variables along an axis, and stacks the results `ys`. If a deep stack of identical
@@ -259,9 +259,9 @@ def scan(
         split_rngs: dict that maps each random stream to True if every step gets a different key, or
             to False if all steps get the same key. Streams that are not listed, other than
             "params", are split, so that each step has its own dropout mask.
-        in_axes: axis to loop over in each of `xs`: one int for all of them, or a tuple with an
-            entry or a tree of entries for each of them. The entry `nn.broadcast` passes the same
-            value to every step.
+        in_axes: axis to loop over in each of `xs`. One int applies to all of them. A tuple has one
+            entry for each of `xs`: an int, or a tree of ints for an argument that is a tree. The
+            entry `nn.broadcast` passes the same value to every step.
         out_axes: axis along which each of `ys` is stacked, in the same form as `in_axes`.
         length: number of steps; required only if no argument is sliced.
         reverse: whether the loop runs from the last slice to the first.

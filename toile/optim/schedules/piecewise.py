@@ -135,16 +135,16 @@ def linear_onecycle_schedule(
     transition_steps: int, peak_value: ArrayLike, pct_start: float = 0.3, pct_final: float = 0.85,
     div_factor: float = 25.0, final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Create a schedule of three lines: up to a peak, back down, and then almost to zero.
+    """Create a schedule that rises to a peak and falls in two parts, each a straight line.
 
-    The first line starts at `peak_value / div_factor`, and the second line returns to this value.
-    The third line ends at `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
+    The value starts at `peak_value / div_factor`. After the peak, it falls back to this value, and
+    then almost to zero, to `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
 
     Args:
         transition_steps: total number of steps.
         peak_value: maximum value.
         pct_start: fraction of the steps after which the peak is reached.
-        pct_final: fraction of the steps after which the second line ends.
+        pct_final: fraction of the steps after which the last part begins.
         div_factor: ratio of the peak to the first value.
         final_div_factor: ratio of the first value to the last.
 
