@@ -1,5 +1,7 @@
 """Functions exported with symbolic dimensions accept all sizes, and compute what they compute."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,19 @@ FUNCTIONS = {
                                       (x.shape[0] + 13) % x.shape[0], x.shape[0] // 4)),),
 }
 
+# Functions that compute with the size in Python, in ways of their own for size 1.
+COUNTS = {
+    "linspace": lambda x: jnp.linspace(0, 1, x.shape[0]),
+    "half-open linspace": lambda x: jnp.linspace(0, 1, 2 * x.shape[0] + 3, endpoint=False),
+    "geomspace": lambda x: jnp.geomspace(1, 10, x.shape[0]),
+    "logspace": lambda x: jnp.logspace(1, 2, x.shape[0]),
+    "windows": lambda x: [f(x.shape[0]) for f in (jnp.hanning, jnp.hamming, jnp.blackman,
+                                                  jnp.bartlett)],
+    "deviations": lambda x: (x.std(0, ddof=1), jnp.cov(x.T), x / float(x.shape[0] - 1)),
+    "logarithm": lambda x: x * math.log(3 * x.shape[0] + 1) / math.sqrt(x.shape[0] + 2),
+    "number of NumPy": lambda x: x * np.float32(x.shape[0] - 1),
+}
+
 
 def agree(f, example, sizes=SIZES):
     """One export with a free first axis; the results for each size are those of the function."""
@@ -88,6 +103,13 @@ def test_module(name):
 @pytest.mark.filterwarnings("ignore")
 def test_function(name):
     agree(FUNCTIONS[name], VECTORS)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_from_sizes(name):
+    """Each function alone: no other one has computed the same numbers from the dimension."""
+    agree(COUNTS[name], VECTORS, [n for n in SIZES if n > 1])
 
 
 @pytest.mark.filterwarnings("ignore")

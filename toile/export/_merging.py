@@ -11,7 +11,7 @@ assumed to be that expression.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,14 @@ from toile.export._records import (
 from toile.export._scopes import SymbolicScope
 
 _MOST_DIVISOR = 32
+# Functions of sizes that programs compute in Python, and their inverses.
+_FUNCTIONS: tuple[tuple[str, Callable[[float], float], Callable[[float], float]], ...] = (
+    ("{}", lambda n: n, lambda x: x),
+    ("1 / ({})", lambda n: 1 / n, lambda x: 1 / x),
+    ("sqrt({})", math.sqrt, lambda x: x * x),
+    ("1 / sqrt({})", lambda n: 1 / math.sqrt(n), lambda x: 1 / (x * x)),
+    ("log({})", math.log, math.exp),
+)
 _WORDS = {ProgramData: "function", Fields: "operation", AvalData: "type"}
 
 
@@ -193,10 +201,10 @@ class Merger:
         for text, numbers in self._candidates():
             if all(np.asarray(n).astype(dtype) == v for n, v in zip(numbers, values, strict=True)):
                 return ConstantData(xs[0].aval, Number(text))
-        if np.dtype(dtype).kind in "iu":
-            found = self._expression(tuple([int(v) for v in values]))
+        for text, integers in _integers(values, dtype):
+            found = self._expression(integers)
             if found is not None:
-                return ConstantData(xs[0].aval, Number(found))
+                return ConstantData(xs[0].aval, Number(text.format(found)))
         raise _differ(f"the number {values[0]} becomes {values[1]} at another size, and is not "
                       "computed from dimensions")
 
@@ -206,13 +214,26 @@ class Merger:
             yield text, [number(text, space.values) for space in self.spaces]
         for sizes, p in self._known_expressions().items():
             text = poly.text(p)
-            yield text, list(sizes)
-            if min(sizes) > 0:
-                yield f"1 / ({text})", [1 / n for n in sizes]
-                yield f"sqrt({text})", [math.sqrt(n) for n in sizes]
-                yield f"1 / sqrt({text})", [1 / math.sqrt(n) for n in sizes]
-                yield f"log({text})", [math.log(n) for n in sizes]
+            for form, function, _ in _FUNCTIONS:
+                if form == "{}" or min(sizes) > 0:
+                    yield form.format(text), [function(n) for n in sizes]
             yield f"-({text})", [-n for n in sizes]
+
+
+def _integers(
+    values: Sequence[Any], dtype: np.dtype
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Integers of which these numbers are functions, with the text of each function."""
+    if np.dtype(dtype).kind in "bc":
+        return
+    for text, function, inverse in _FUNCTIONS:
+        try:
+            found = tuple([round(inverse(float(v))) for v in values])
+            again = [np.asarray(function(n)).astype(dtype) for n in found]
+        except (ArithmeticError, ValueError):  # no size, for example log(0)
+            continue
+        if all(x == v for x, v in zip(again, values, strict=True)):
+            yield text, found
 
 
 def _linear(values: tuple[int, ...], known: dict[tuple[int, ...], poly.Polynomial]) -> str | None:
